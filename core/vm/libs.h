@@ -5,11 +5,6 @@
 #include "vm/vm.h"
 #include <lua.h>
 
-/* Replaces the functions of `coroutine` by functions with which a task can wait inside a script's own coroutines.  [-0,
- * +0, throws] */
-void mp_lib_coroutine(lua_State *L);
-/* Replaces pcall and xpcall by functions that do not catch the error that ends a task.  [-0, +0, throws] */
-void mp_lib_protect(lua_State *L);
 /* Each of these adds functions to the host table on top of the stack: those of protect.c, bus.c and load.c.  [-0, +0,
  * throws] */
 void mp_lib_protections(lua_State *L);

@@ -27,8 +27,6 @@ struct mp_op {
 /* A zeroed op of `size` bytes, not armed, on top of the stack. Raises "may not wait here" where a task may not wait:
  * while scripts load, below functions of C that cannot yield, and after MP_CLEANUP_MS is over.  [-0, +1, throws] */
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op));
-/* Pushes the innermost line of a script that runs, as "path:line: ".  [-0, +1, throws] */
-void mp_push_place(lua_State *L);
 /* Ends a library function: the task waits until mp_op_done, then the function returns nothing. Once the op is armed,
  * nothing may throw before this call.  [-0, +0, parks] */
 int mp_op_park(lua_State *L, mp_op *op);
@@ -43,8 +41,6 @@ static inline mp_loop *mp_op_loop(const mp_op *op)
 {
     return op->loop;
 }
-/* Cancels the wait. The op does not resume the task any more. No effect when the wait is over. */
-void mp_op_cancel(mp_op *op);
 
 /* A resource that a task opened and that is released when the task ends. Embedded in a userdata whose finalizer
  * releases it, too. */
@@ -69,7 +65,5 @@ typedef struct {
 /* Like mp_op_new; `size` is the size of the struct that begins with the mp_owning_op. `release` may be called more
  * than once. [-0, +1, throws] */
 void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_resource *resource));
-/* Registers the metatable of owning ops, before the first is made.  [-0, +0, throws] */
-void mp_ops_open(lua_State *L);
 
 #endif

@@ -83,6 +83,18 @@ void mp_tasks_drop_coroutines(mp_vm *vm);
 /* gc.c: the task gives its coroutine to the garbage collector. */
 void mp_task_drop_coroutine(mp_task *task);
 
+/* Registers the metatable of owning ops, before the first is made.  [-0, +0, throws] */
+void mp_ops_open(lua_State *L);
+/* Cancels the wait. The op does not resume the task any more. No effect when the wait is over. */
+void mp_op_cancel(mp_op *op);
+/* Pushes the innermost line of a script that runs, as "path:line: ".  [-0, +1, throws] */
+void mp_push_place(lua_State *L);
+/* Replaces the functions of `coroutine` by functions with which a task can wait inside a script's own coroutines.  [-0,
+ * +0, throws] */
+void mp_lib_coroutine(lua_State *L);
+/* Replaces pcall and xpcall by functions that do not catch the error that ends a task.  [-0, +0, throws] */
+void mp_lib_protect(lua_State *L);
+
 /* The coroutine that runs on when the task does; NULL if the task has not begun. */
 static inline lua_State *MP_NULLABLE mp_task_innermost(const mp_task *task)
 {

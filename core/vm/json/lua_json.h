@@ -49,25 +49,13 @@ void mp_lua_encode(lua_State *L, int index, mp_buf *out);
  * the text has parts of the old and of the new value. [-0, +0, throws, yields] */
 typedef int (*mp_lua_encoded)(lua_State *L, void *ctx, mp_str text, size_t size);
 int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded done, void *MP_NULLABLE ctx);
-/* True if the running code may yield. */
-bool mp_lua_can_encode_in_turns(lua_State *L);
 
-/* Push json.null, json.array_mt and json.object_mt. The metatables are shared by all scripts of a VM, so they are
- * empty and take no fields. [-0, +1, throws memory] */
+/* Pushes json.null. [-0, +1, throws memory] */
 void mp_lua_push_null(lua_State *L);
-void mp_lua_push_array_mt(lua_State *L);
-void mp_lua_push_object_mt(lua_State *L);
-/* metatable name of json.raw's userdata, whose memory block is the JSON text */
-#define MP_LUA_RAW "moonpool.json.raw"
 /* a userdata whose memory block is a text with a NUL at its end: encodes as "***" */
 #define MP_LUA_SECRET "moonpool.secret"
-extern const char mp_lua_empty_array; /* json.empty_array is a light userdata: the address of this variable */
 
 /* The luaopen function of "moonpool.json". */
 int mp_lib_json(lua_State *L);
-struct mp_vm;
-/* Changes the module's table, on top of the stack, for a VM with tasks: its `encode` yields, and it gets `encoded`.
- * [-0, +0, throws] */
-void mp_lib_json_of_vm(lua_State *L, struct mp_vm *vm);
 
 #endif

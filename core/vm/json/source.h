@@ -47,4 +47,20 @@ const mp_json_place *MP_NULLABLE mp_json_source_find(lua_State *L, mp_json_sourc
  * +0, throws] */
 void mp_lib_metatables(lua_State *L);
 
+/* -- the module "moonpool.json" ------------------------------------------------------------------------------------ */
+
+/* True if the running code may yield. */
+bool mp_lua_can_encode_in_turns(lua_State *L);
+/* Push json.array_mt and json.object_mt, which all scripts of a VM share: they are empty and take no fields. [-0, +1,
+ * throws memory] */
+void mp_lua_push_array_mt(lua_State *L);
+void mp_lua_push_object_mt(lua_State *L);
+/* metatable name of json.raw's userdata, whose memory block is the JSON text */
+#define MP_LUA_RAW "moonpool.json.raw"
+extern const char mp_lua_empty_array; /* json.empty_array is a light userdata: the address of this variable */
+struct mp_vm;
+/* Changes the module's table, on top of the stack, for a VM with tasks: its `encode` yields, and it gets `encoded`.
+ * [-0, +0, throws] */
+void mp_lib_json_of_vm(lua_State *L, struct mp_vm *vm);
+
 #endif
