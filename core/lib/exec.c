@@ -152,9 +152,10 @@ static int l_exec(lua_State *L)
     command.ctx = op;
     op->span = begin_span(L, command.path);
     mp_err err = {"", ""};
-    if (mp_child_count(mp_op_loop(&op->super.super)) >= lua_tointeger(L, lua_upvalueindex(1))) {
+    lua_Integer most = lua_tointeger(L, lua_upvalueindex(1));
+    if (mp_child_count(mp_op_loop(&op->super.super)) >= most) {
         mp_stat_add(&mp_stat_refused_processes, 1);
-        mp_err_set(&err, "too many programs are running");
+        mp_err_set(&err, "%lld programs are running, and one worker runs no more at once", (long long)most);
     } else {
         op->child = mp_child_start(mp_op_loop(&op->super.super), &command, &err);
     }

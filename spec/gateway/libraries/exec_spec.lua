@@ -235,7 +235,7 @@ describe("exec", function()
     with({ code = with_sh, allow = { run = { "sh" } }, constants = { exec_processes = 2 } }, function(run, g, me)
       local streams = { granted.begin(me, { text = "sleep 60" }), granted.begin(me, { text = "sleep 60" }) }
       g:wait_status(function(now) return now.gauges.child_processes == 2 end)
-      assert.equal("sh: too many programs are running", run { text = "true" }.why)
+      assert.equal("sh: 2 programs are running, and one worker runs no more at once", run { text = "true" }.why)
       assert.equal(1, g:status().counters.refused.processes)
       for _, stream in ipairs(streams) do stream:close() end
       g:wait_status(function(now) return now.gauges.child_processes == 0 end)
