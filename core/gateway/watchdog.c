@@ -13,8 +13,8 @@ MP_GAUGE(workers_stuck, "workers_stuck", "", "", "workers whose loop has not run
 MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuck for 5 s")
 
 #define MAX_TICK_MS 1000
-/* Time for which a loop may not turn. Lua gives way after milliseconds, so that only a function of C that blocks keeps a
- * loop for so long. */
+/* Time for which a loop may not turn. Scripts are preempted after milliseconds, so that only a function of C that
+ * blocks keeps a loop for so long. */
 #define STUCK_MS ((uint64_t)MP_LIMIT(stuck_ms, 5000))
 #define MIN_TICK_MS 20    /* also while a worker is stuck: other workers accept its connections then */
 #define ENDING_TICK_MS 20 /* true while the process is ending */
