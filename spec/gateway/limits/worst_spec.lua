@@ -1,4 +1,4 @@
--- lane: alone
+-- lane: first
 -- The worst scripts, on both workers at once, beside fifty clients that must not notice them.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
