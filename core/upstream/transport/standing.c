@@ -128,8 +128,8 @@ static bool begin(standing *it)
         mp_buf_printf(&last, "Last-Event-ID: %s%c", it->last_id, '\0');
         list[count++] = last.ptr;
     }
-    for (size_t i = 0; i < mp_count_texts(it->headers); i++)
-        list[count++] = it->headers[i];
+    for (char *const *header = it->headers; header != NULL && *header != NULL; header++)
+        list[count++] = *header;
     mp_outgoing outgoing = mp_http_outgoing(part, list);
     if (it->message != NULL) {
         outgoing.method = "POST";
