@@ -67,12 +67,11 @@ static void put_status(mp_admin *admin, mp_buf *out)
     mp_buf_put(out, MP_STR(",\"upstreams\":"));
     mp_admin_put_upstreams(out, gateway->upstreams);
     size_t count;
-    const mp_stat **list = mp_stat_list(&count);
+    const mp_stat *const *list = mp_stat_list(&count);
     mp_buf_put(out, MP_STR(",\"gauges\":"));
     put_stats(out, list, count, MP_STAT_GAUGE);
     mp_buf_put(out, MP_STR(",\"counters\":"));
     put_stats(out, list, count, MP_STAT_COUNTER);
-    free(list);
     mp_buf_put(out, MP_STR("}\n"));
 }
 

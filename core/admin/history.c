@@ -75,9 +75,6 @@ mp_history *mp_history_new(void)
 
 void mp_history_free(mp_history *MP_NULLABLE history)
 {
-    if (history == NULL)
-        return;
-    free(history->stats);
     free(history);
 }
 
@@ -105,29 +102,30 @@ void mp_history_read_own(const mp_history *history, mp_history_reading *now)
         for (size_t i = 0; i < history->count[n]; i++)
             now->counts[n] += mp_stat_read(history->stats[history->first[n] + i]);
     }
-    int64_t good[MP_SERIES_CELLS];
+    double good[MP_SERIES_CELLS];
     mp_series_sum("mcp_server_operation_duration_seconds", NULL, now->calls);
     mp_series_sum("mcp_server_operation_duration_seconds", "", good);
     mp_series_sum("moonpool_loop_turn_seconds", NULL, now->turns);
     now->good = 0;
-    for (int i = 0; i < mp_series_buckets(MP_BUCKETS_CALL); i++)
+    for (int i = 0; i <= mp_bounds_call.count; i++)
         now->good += good[i];
 }
 
-/* The time in ms within which `share` of the calls between two readings ended; NAN if there were none. */
-static float quantile(const int64_t *before, const int64_t *now, double share)
+/* The time in ms within which `share` of what was observed between two readings has ended; NAN: nothing was
+ * observed. */
+static float quantile(const double *before, const double *now, double share)
 {
-    int64_t cells[MP_SERIES_CELLS];
+    double cells[MP_SERIES_CELLS];
     for (int i = 0; i < MP_SERIES_CELLS; i++)
         cells[i] = now[i] - before[i];
-    double us = mp_series_quantile(MP_BUCKETS_CALL, cells, share);
+    double us = mp_series_quantile(&mp_bounds_call, cells, share);
     return us < 0 ? NAN : (float)(us / 1000);
 }
 
-static int64_t errors_since(const mp_history_reading *before, const mp_history_reading *now)
+static double errors_since(const mp_history_reading *before, const mp_history_reading *now)
 {
-    int64_t all = 0;
-    for (int i = 0; i < mp_series_buckets(MP_BUCKETS_CALL); i++)
+    double all = 0;
+    for (int i = 0; i <= mp_bounds_call.count; i++)
         all += now->calls[i] - before->calls[i];
     all -= now->good - before->good;
     return all < 0 ? 0 : all; /* a request that has ended between the two sums */
@@ -144,7 +142,7 @@ static float value_of(size_t n, const mp_history_reading *before, const mp_histo
     case RATE:
         return (float)((double)(now->counts[n] - before->counts[n]) / seconds);
     case ERRORS: /* without metrics no call is measured */
-        return !mp_series_is_on() ? NAN : (float)((double)errors_since(before, now) / seconds);
+        return !mp_series_is_on() ? NAN : (float)(errors_since(before, now) / seconds);
     case HALF_CALLS:
         return quantile(before->calls, now->calls, 0.5);
     case MOST_CALLS:

@@ -17,8 +17,8 @@ typedef struct mp_history mp_history;
 typedef struct {
     uint64_t at_us; /* monotonic; 0: never */
     int64_t counts[MP_HISTORY_NUMBERS];
-    int64_t calls[MP_SERIES_CELLS], turns[MP_SERIES_CELLS]; /* histograms of the times of requests, and of turns */
-    int64_t good;                                           /* requests without an error */
+    double calls[MP_SERIES_CELLS], turns[MP_SERIES_CELLS]; /* histograms of the times of requests, and of turns */
+    double good;                                           /* requests without an error */
     uint64_t cpu_us;
 } mp_history_reading;
 

@@ -7,11 +7,11 @@
 
 /* -- numbers ------------------------------------------------------------------------------------------------------- */
 
-static void put_cells(mp_buf *out, const char *name, const int64_t *cells)
+static void put_cells(mp_buf *out, const char *name, const double *cells)
 {
     mp_buf_printf(out, "%s", name);
     for (int i = 0; i < MP_SERIES_CELLS; i++)
-        mp_buf_printf(out, " %lld", (long long)cells[i]);
+        mp_buf_printf(out, " %.0f", cells[i]);
     mp_buf_putc(out, '\n');
 }
 
@@ -23,7 +23,7 @@ void mp_history_put_numbers(const mp_history *history, mp_buf *out)
         mp_buf_printf(out, "%s %lld\n", mp_history_numbers[n].name, (long long)now.counts[n]);
     put_cells(out, "cells of calls", now.calls);
     put_cells(out, "cells of turns", now.turns);
-    mp_buf_printf(out, "good %lld\ncpu_us %lld\n", (long long)now.good, (long long)now.cpu_us);
+    mp_buf_printf(out, "good %.0f\ncpu_us %lld\n", now.good, (long long)now.cpu_us);
 }
 
 static int64_t cut_number(mp_str *line)
@@ -46,9 +46,9 @@ static void read_line(mp_history_reading *to, mp_str line)
     bool is_of_calls = cut_start(&line, "cells of calls ");
     if (is_of_calls || cut_start(&line, "cells of turns ")) {
         for (int i = 0; i < MP_SERIES_CELLS; i++)
-            (is_of_calls ? to->calls : to->turns)[i] = cut_number(&line);
+            (is_of_calls ? to->calls : to->turns)[i] = (double)cut_number(&line);
     } else if (cut_start(&line, "good ")) {
-        to->good = cut_number(&line);
+        to->good = (double)cut_number(&line);
     } else if (cut_start(&line, "cpu_us ")) {
         to->cpu_us = (uint64_t)cut_number(&line);
     } else {

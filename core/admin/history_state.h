@@ -34,7 +34,7 @@ typedef struct {
 } mp_history_other;
 
 struct mp_history {
-    const mp_stat **stats;                                       /* of all families, by family */
+    const mp_stat *const *stats;                                 /* of all families, by family */
     size_t first[MP_HISTORY_NUMBERS], count[MP_HISTORY_NUMBERS]; /* of `stats`, those of each number */
     uint64_t started_ms;                                         /* monotonic; of row 0 */
     uint64_t serial;                                             /* rows of the hour that were added */

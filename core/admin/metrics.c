@@ -79,75 +79,17 @@ void mp_metrics_free(mp_metrics *MP_NULLABLE metrics)
     free(metrics);
 }
 
-/* -- families ------------------------------------------------------------------------------------------------------ */
-
-/* All counters and gauges of the program, and the facts that are read once for each text. */
-typedef struct {
-    const mp_stat **list;
-    size_t count;
-    int64_t fds;
-    bool is_open;
-} numbers;
-
-/* True for a family that series with labels replace. */
-static bool has_series(const char *family)
-{
-    static const char *const families[] = {"upstream_calls", "upstream_errors", "upstream_channels",
-                                           "upstream_processes"};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strcmp(family, families[i]) == 0)
-            return true;
-    return false;
-}
-
-/* Appends the value of a sample. Times are counted in microseconds, and shown in seconds, as all times of /metrics. */
-static void put_value(mp_buf *out, const mp_stat *stat, bool is_time)
-{
-    if (is_time)
-        mp_buf_printf(out, " %.6f\n", (double)mp_stat_read(stat) / 1e6);
-    else
-        mp_buf_printf(out, " %lld\n", (long long)mp_stat_read(stat));
-}
-
-/* The counters and gauges of the program, as /status has them; a family in microseconds (NAME_us) is NAME_seconds
- * here. */
-static void put_stats(mp_buf *out, const numbers *all)
-{
-    const mp_stat **list = all->list;
-    bool is_open = all->is_open;
-    for (size_t i = 0; i < all->count; i++) {
-        const mp_stat *stat = list[i];
-        if (has_series(stat->family))
-            continue;
-        bool is_counter = stat->kind == MP_STAT_COUNTER;
-        const char *suffix = is_counter ? "_total" : "";
-        mp_scoped_buf name = {0};
-        mp_str family = mp_str_of(stat->family), us = MP_STR("_us");
-        bool is_time = family.len > us.len && mp_str_eq(mp_str_from(family, family.len - us.len), us);
-        mp_buf_printf(&name, "moonpool_%.*s%s%c", (int)(family.len - (is_time ? us.len : 0)), family.ptr,
-                      is_time ? "_seconds" : "", '\0');
-        if (i == 0 || strcmp(list[i - 1]->family, stat->family) != 0)
-            mp_metrics_put_head(out, name.ptr, is_open ? "" : suffix, is_counter ? "counter" : "gauge", stat->text);
-        if (*stat->label == '\0')
-            mp_buf_printf(out, "%s%s", name.ptr, suffix);
-        else
-            mp_buf_printf(out, "%s%s{%s=\"%s\"}", name.ptr, suffix, stat->label, stat->value);
-        put_value(out, stat, is_time);
-    }
-}
-
 /* -- the process --------------------------------------------------------------------------------------------------- */
 
-static void put_process(mp_buf *out, uint64_t started_at, const numbers *all)
+static void put_process(mp_buf *out, uint64_t started_at, bool is_open)
 {
-    bool is_open = all->is_open;
     struct rlimit most = {0};
     getrlimit(RLIMIT_NOFILE, &most);
     mp_metrics_put_head(out, "process_cpu_seconds", is_open ? "" : "_total", "counter",
                         "processor time of the process");
     mp_buf_printf(out, "process_cpu_seconds_total %.2f\n", (double)mp_process_us() / 1e6);
     mp_metrics_put_gauge(out, "process_resident_memory_bytes", "resident memory", (double)mp_resident_bytes());
-    mp_metrics_put_gauge(out, "process_open_fds", "open file descriptors", (double)all->fds);
+    mp_metrics_put_gauge(out, "process_open_fds", "open file descriptors", (double)mp_count_fds());
     mp_metrics_put_gauge(out, "process_max_fds", "limit of the open file descriptors", (double)most.rlim_cur);
     double age = (double)(mp_monotonic_ms() - started_at) / 1000;
     mp_metrics_put_gauge(out, "process_start_time_seconds", "start of the process, in seconds since 1970",
@@ -184,21 +126,17 @@ static void send_text(const kept *one, mp_stream *stream)
                      mp_buf_str(whole.len > 0 ? &whole : &one->text), NULL, 0);
 }
 
-/* Appends the part of the text after the series. */
+/* Appends what follows the counters and gauges. */
 static void put_rest(kept *one)
 {
     mp_buf *out = &one->text;
-    numbers all = {.fds = mp_count_fds(), .is_open = one->is_open};
-    all.list = mp_stat_list(&all.count);
-    put_stats(out, &all);
     mp_metrics_put_head(out, "moonpool_build_info", "", "gauge", "always 1; the label names the version");
     mp_buf_put(out, MP_STR("moonpool_build_info{version=\"" MOONPOOL_VERSION "\"} 1\n"));
     one->facts.put(one->facts.ctx, out);
     put_saturation(out, &one->facts);
-    put_process(out, one->facts.started_at, &all);
+    put_process(out, one->facts.started_at, one->is_open);
     if (one->is_open)
         mp_buf_put(out, MP_STR("# EOF\n"));
-    free(all.list);
 }
 
 /* One turn's part of the text, or of its answers. */
@@ -241,11 +179,8 @@ void mp_metrics_put(const mp_metrics_facts *facts, mp_buf *out)
 
 bool mp_metrics_adds_up(mp_str gauge)
 {
-    static const mp_stat **MP_NULLABLE made;
-    static size_t count;
-    if (made == NULL)
-        made = mp_stat_list(&count);
-    const mp_stat *const *all = MP_NEVER_NULL(made);
+    size_t count;
+    const mp_stat *const *all = mp_stat_list(&count);
     mp_str prefix = MP_STR("moonpool_"), family = mp_str_from(gauge, prefix.len);
     if (!mp_str_starts(gauge, prefix))
         return mp_str_is(gauge, "process_resident_memory_bytes") || mp_str_is(gauge, "process_open_fds");

@@ -14,14 +14,14 @@
 #define MAX_LABEL_BYTES 128
 #define MAX_SECONDS 86400.0
 
-MP_HISTOGRAM(auth, "moonpool_auth_duration_seconds", MP_BUCKETS_CALL, 150,
+MP_HISTOGRAM(auth, "moonpool_auth_duration_seconds", mp_bounds_call, 150,
              "time of an auth script to decide about a request", "script", "outcome")
-MP_HISTOGRAM(http_client, "moonpool_http_client_duration_seconds", MP_BUCKETS_CALL, 300,
+MP_HISTOGRAM(http_client, "moonpool_http_client_duration_seconds", mp_bounds_call, 300,
              "time of an HTTP request of a script, until the head of a streamed answer, by the grant that allows it",
              "grant", "outcome")
-MP_HISTOGRAM(db_client, "moonpool_db_client_duration_seconds", MP_BUCKETS_CALL, 150,
+MP_HISTOGRAM(db_client, "moonpool_db_client_duration_seconds", mp_bounds_call, 150,
              "time of a database statement of a script, by the granted path", "db_system_name", "database", "outcome")
-MP_HISTOGRAM(exec, "moonpool_exec_duration_seconds", MP_BUCKETS_CALL, 100, "time of a program that a script ran",
+MP_HISTOGRAM(exec, "moonpool_exec_duration_seconds", mp_bounds_call, 100, "time of a program that a script ran",
              "program", "outcome")
 MP_LABELLED_COUNTER(policy_decisions, "moonpool_policy_decisions", 800, "decisions of policies about calls", "policy",
                     "decision")
@@ -77,7 +77,7 @@ static int l_observe(lua_State *L)
     lua_Integer series = luaL_checkinteger(L, 1);
     double seconds = luaL_checknumber(L, 2);
     if (mp_series_is_on() && seconds >= 0 && seconds <= MAX_SECONDS)
-        mp_series_observe((mp_series)series, MP_BUCKETS_CALL, (uint64_t)(seconds * 1e6));
+        mp_series_observe((mp_series)series, &mp_bounds_call, trunc(seconds * 1e6));
     return 0;
 }
 
@@ -93,26 +93,26 @@ static int l_count(lua_State *L)
 /* -- metrics that scripts declare ---------------------------------------------------------------------------------- */
 
 /* Reads the list of labels' names at index 4, and leaves the names on the stack.  [-0, +n, throws] */
-static void read_labels(lua_State *L, mp_declaration *to)
+static void read_labels(lua_State *L, mp_family *to)
 {
     luaL_checktype(L, 4, LUA_TTABLE);
-    to->label_count = (int)lua_rawlen(L, 4);
-    luaL_argcheck(L, to->label_count <= MP_SERIES_LABELS, 4, "too many labels");
-    for (int i = 0; i < to->label_count; i++) {
+    int count = (int)lua_rawlen(L, 4);
+    luaL_argcheck(L, count <= MP_SERIES_LABELS, 4, "too many labels");
+    for (int i = 0; i < count; i++) {
         lua_rawgeti(L, 4, i + 1);
         to->labels[i] = luaL_checkstring(L, -1);
     }
 }
 
 /* Reads the list of upper bounds at index 5.  [-0, +0, throws] */
-static void read_bounds(lua_State *L, mp_declaration *to)
+static void read_bounds(lua_State *L, mp_bounds *to)
 {
     luaL_checktype(L, 5, LUA_TTABLE);
-    to->bound_count = (int)lua_rawlen(L, 5);
-    luaL_argcheck(L, to->bound_count <= MP_BOUNDS_MAX, 5, "too many buckets");
-    for (int i = 0; i < to->bound_count; i++) {
+    to->count = (int)lua_rawlen(L, 5);
+    luaL_argcheck(L, to->count <= MP_BOUNDS_MAX, 5, "too many buckets");
+    for (int i = 0; i < to->count; i++) {
         lua_rawgeti(L, 5, i + 1);
-        to->bounds[i] = luaL_checknumber(L, -1);
+        to->most[i] = luaL_checknumber(L, -1);
         lua_pop(L, 1);
     }
 }
@@ -122,14 +122,16 @@ static void read_bounds(lua_State *L, mp_declaration *to)
 static int l_declare(lua_State *L)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram", NULL};
-    mp_declaration wanted = {.kind = (mp_declared_kind)luaL_checkoption(L, 1, NULL, kinds),
-                             .name = mp_check_str(L, 2),
-                             .text = mp_check_str(L, 3)};
-    luaL_argcheck(L, wanted.name.len <= MP_DECLARED_NAME, 2, "too long");
-    luaL_argcheck(L, wanted.text.len <= MP_DECLARED_TEXT, 3, "too long");
+    mp_bounds bounds = {0};
+    mp_family wanted = {.kind = (mp_stat_kind)luaL_checkoption(L, 1, NULL, kinds), .bounds = &bounds};
+    mp_str name = mp_check_str(L, 2), text = mp_check_str(L, 3);
+    luaL_argcheck(L, name.len <= MP_DECLARED_NAME, 2, "too long");
+    luaL_argcheck(L, text.len <= MP_DECLARED_TEXT, 3, "too long");
+    wanted.name = name.ptr; /* a text of Lua ends in NUL */
+    wanted.text = text.ptr;
     lua_settop(L, 5);
-    if (wanted.kind == MP_DECLARED_HISTOGRAM)
-        read_bounds(L, &wanted);
+    if (wanted.kind == MP_STAT_HISTOGRAM)
+        read_bounds(L, &bounds);
     read_labels(L, &wanted);
     mp_err err = {0};
     const mp_family *family = NULL;

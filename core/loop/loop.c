@@ -27,8 +27,8 @@ TURN_COUNTERS(memory_turns, "turns that returned the memory of clients that have
 TURN_COUNTERS(asked_turns, "turns of workers with an answer for the admin listener", OF_PROCESSOR_TIME)
 TURN_COUNTERS(admin_turns, "turns of the admin thread with a request", OF_PROCESSOR_TIME)
 
-MP_COUNTER(loop_us, "loop_us", "", "", "time that event loops spent in turns")
-MP_HISTOGRAM(turn_times, "moonpool_loop_turn_seconds", MP_BUCKETS_CALL, 64,
+MP_COUNTER(loop_us, "loop_us", "", "", "time that event loops spent in turns", MP_SHOWN_IN_SECONDS)
+MP_HISTOGRAM(turn_times, "moonpool_loop_turn_seconds", mp_bounds_call, 64,
              "time of a turn of a worker's event loop, in which no other work of the worker goes on", "worker")
 
 static const mp_stat *const *const measured_turns[MP_MEASURES] = {
@@ -205,7 +205,7 @@ static bool run_bottom(mp_loop *loop)
     if (loop->turn_times != 0) {
         mp_stat_add(&mp_stat_loop_us, (int64_t)(ended - woke));
         if (mp_series_is_on())
-            mp_series_observe(loop->turn_times, MP_BUCKETS_CALL, ended - began);
+            mp_series_observe(loop->turn_times, &mp_bounds_call, (double)(ended - began));
     }
     loop->now_us = ended;
     for (mp_measure kind = 0; kind < MP_MEASURES; kind++) {

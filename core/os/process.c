@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-MP_GAUGE(upstream_processes, "upstream_processes", "", "", "running programs of upstreams")
+MP_GAUGE(upstream_processes, "upstream_processes", "", "", "running programs of upstreams", MP_SHOWN_BY_LABELS)
 MP_COUNTER(dropped_stderr, "dropped", "reason", "stderr", "lines of upstreams' stderr over 64 KiB a second")
 
 #define PIECE ((size_t)64 << 10)

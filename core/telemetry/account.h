@@ -24,7 +24,7 @@ typedef struct {
  * share a cache line. */
 #define MP_ACCOUNT(id, family, label, value, text)                                                                     \
     mp_account mp_account_##id __attribute__((aligned(64)));                                                           \
-    MP_STAT_ROW(id, &mp_account_##id.used, family, label, value, text, MP_STAT_GAUGE)
+    MP_STAT_ROW(id, &mp_account_##id.used, MP_STAT_GAUGE, family, label, value, text, MP_SHOWN_AS_COUNTED, 0)
 
 /* Adds `n` unless the sum would then be above `most`. False: nothing was added. */
 static inline bool mp_account_take(mp_account *account, int64_t n, int64_t most)

@@ -4,7 +4,7 @@
 
 typedef struct {
     mp_family family;
-    mp_real_bounds bounds;
+    mp_bounds bounds;
     _Atomic int count;   /* of its series */
     uint64_t generation; /* the last one that declared it */
     bool is_shown;
@@ -28,25 +28,19 @@ void mp_declared_serve(void)
         list[i]->is_shown = list[i]->generation == generation;
 }
 
-static int buckets_of(mp_declared_kind kind)
+static bool has_form(const declared *one, const mp_family *wanted)
 {
-    return kind == MP_DECLARED_COUNTER ? MP_FAMILY_COUNTER
-           : kind == MP_DECLARED_GAUGE ? MP_FAMILY_GAUGE
-                                       : MP_FAMILY_HISTOGRAM;
-}
-
-static bool has_form(const declared *one, const mp_declaration *wanted)
-{
-    if (!mp_str_eq(wanted->name, mp_str_of(one->family.name)) || one->family.buckets != buckets_of(wanted->kind) ||
-        one->bounds.count != wanted->bound_count)
+    if (strcmp(one->family.name, wanted->name) != 0 || one->family.kind != wanted->kind ||
+        one->bounds.count != wanted->bounds->count)
         return false;
-    for (int i = 0; i < wanted->bound_count; i++)
-        if (fabs(one->bounds.most[i] - wanted->bounds[i]) > 0)
+    for (int i = 0; i < wanted->bounds->count; i++)
+        if (fabs(one->bounds.most[i] - wanted->bounds->most[i]) > 0)
             return false;
-    for (int i = 0; i < wanted->label_count; i++)
-        if (one->family.labels[i] == NULL || strcmp(one->family.labels[i], wanted->labels[i]) != 0)
-            return false;
-    return one->family.labels[wanted->label_count] == NULL;
+    int at = 0;
+    while (wanted->labels[at] != NULL && one->family.labels[at] != NULL &&
+           strcmp(one->family.labels[at], wanted->labels[at]) == 0)
+        at++;
+    return wanted->labels[at] == NULL && one->family.labels[at] == NULL;
 }
 
 /* A bound as Prometheus writes it: with a point or an exponent. */
@@ -59,26 +53,24 @@ static const char *bound_text(double bound)
     return mp_dup(mp_str_of(text));
 }
 
-static declared *make(const mp_declaration *wanted)
+static declared *make(const mp_family *wanted)
 {
     declared *made = mp_new(sizeof *made);
-    made->family = (mp_family){.name = mp_dup(wanted->name),
-                               .text = mp_dup(wanted->text),
-                               .buckets = buckets_of(wanted->kind),
-                               .count = &made->count,
-                               .own = &made->bounds};
-    for (int i = 0; i < wanted->label_count; i++)
+    made->family = *wanted;
+    made->family.name = mp_dup(mp_str_of(wanted->name));
+    made->family.text = mp_dup(mp_str_of(wanted->text));
+    made->family.count = &made->count;
+    made->family.bounds = &made->bounds;
+    for (int i = 0; wanted->labels[i] != NULL; i++)
         made->family.labels[i] = mp_dup(mp_str_of(wanted->labels[i]));
-    made->bounds.count = wanted->bound_count;
-    for (int i = 0; i < wanted->bound_count; i++) {
-        made->bounds.most[i] = wanted->bounds[i];
-        made->bounds.text[i] = bound_text(wanted->bounds[i]);
-    }
+    made->bounds = *wanted->bounds;
+    for (int i = 0; i < made->bounds.count; i++)
+        made->bounds.text[i] = bound_text(made->bounds.most[i]);
     return made;
 }
 
 /* The caller has the lock. */
-static declared *MP_NULLABLE find_or_make(const mp_declaration *wanted)
+static declared *MP_NULLABLE find_or_make(const mp_family *wanted)
 {
     for (size_t i = 0; i < list_count; i++)
         if (has_form(list[i], wanted))
@@ -88,10 +80,10 @@ static declared *MP_NULLABLE find_or_make(const mp_declaration *wanted)
     return list[list_count++] = make(wanted);
 }
 
-const mp_family *MP_NULLABLE mp_declare(const mp_declaration *declaration, mp_err *err)
+const mp_family *MP_NULLABLE mp_declare(const mp_family *wanted, mp_err *err)
 {
     pthread_mutex_lock(&lock);
-    declared *found = find_or_make(declaration);
+    declared *found = find_or_make(wanted);
     if (found != NULL)
         found->generation = generation;
     pthread_mutex_unlock(&lock);
@@ -100,20 +92,19 @@ const mp_family *MP_NULLABLE mp_declare(const mp_declaration *declaration, mp_er
         mp_err_hint(err, "metrics of former versions of the scripts count, too: restart the gateway");
         return NULL;
     }
-    if (declaration->label_count == 0)
+    if (wanted->labels[0] == NULL)
         mp_series_within(&found->family, MP_UNSET, 1); /* is shown before its first number */
     return &found->family;
 }
 
 void mp_declared_enter(const mp_family *family, mp_series series, double value, bool is_set)
 {
-    const mp_real_bounds *MP_NULLABLE bounds = family->own;
-    if (family->buckets == MP_FAMILY_GAUGE)
+    if (family->kind == MP_STAT_GAUGE)
         mp_series_gauge(series, value, is_set);
-    else if (family->buckets == MP_FAMILY_COUNTER)
-        mp_series_add_real(series, value);
-    else if (bounds != NULL)
-        mp_series_observe_real(bounds, series, value);
+    else if (family->kind == MP_STAT_COUNTER)
+        mp_series_add(series, value);
+    else
+        mp_series_observe(series, family->bounds, value);
 }
 
 size_t mp_declared_list(const mp_family **to)

@@ -13,23 +13,13 @@
 #define MP_DECLARED_NAME 64  /* limit of the bytes of a name */
 #define MP_DECLARED_TEXT 256 /* limit of the bytes of a description */
 
-typedef enum { MP_DECLARED_COUNTER, MP_DECLARED_GAUGE, MP_DECLARED_HISTOGRAM } mp_declared_kind;
-
-typedef struct {
-    mp_declared_kind kind;
-    mp_str name, text; /* of one line; the text stays as it was declared first */
-    const char *labels[MP_SERIES_LABELS];
-    int label_count;
-    double bounds[MP_BOUNDS_MAX]; /* of a histogram, rising */
-    int bound_count;
-} mp_declaration;
-
 /* A generation of scripts is about to load. */
 void mp_declared_begin(void);
 /* Shows the families that were declared since mp_declared_begin(), and no other family of scripts. */
 void mp_declared_serve(void);
-/* Finds or makes the family. NULL, with an error, if the process has no room for it. Any thread. */
-const mp_family *MP_NULLABLE mp_declare(const mp_declaration *declaration, mp_err *err);
+/* Finds or makes the family of this name, kind, labels and bounds; its text stays as it was declared first. NULL, with
+ * an error, if the process has no room for it. Any thread. */
+const mp_family *MP_NULLABLE mp_declare(const mp_family *wanted, mp_err *err);
 /* Adds to a counter or gauge, sets a gauge if `is_set`, or adds an observation to a histogram. Any thread. */
 void mp_declared_enter(const mp_family *family, mp_series series, double value, bool is_set);
 /* Writes the shown families to `list`, which has room for MP_DECLARED_MAX. Returns their number. Two of them have one

@@ -9,8 +9,7 @@ MP_COUNTER(
     "sets of labels that count as _other, each time one is looked up, because /metrics would be too long with them")
 
 #define PAGE_CELLS 512
-#define MAX_PAGES (MP_SERIES_MAX / PAGE_CELLS) /* pages of one thread's copy */
-#define MAX_COPIES 256
+#define MAX_PAGES (MP_SERIES_MAX / PAGE_CELLS)      /* pages of one thread's copy */
 #define MAX_REAL_CELLS (PAGE_CELLS * MAX_PAGES / 3) /* of families of scripts, so that all others have room */
 
 /* /metrics is below 8 MiB: bytes that series may have in its text. A family of the gateway's own has SURE_LINE_BYTES
@@ -22,11 +21,6 @@ MP_COUNTER(
 #define OTHER_BYTES ((size_t)1 << 18)
 #define NUMBER_BYTES 12 /* of a value, usually fewer */
 
-/* A thread's copy: pages of cells, allocated when they are needed. */
-typedef struct {
-    _Atomic(_Atomic int64_t *) pages[MAX_PAGES];
-} copy;
-
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* for what is below, but `oldest`; and each family's `bytes` */
 static mp_map map;
@@ -36,54 +30,35 @@ static mp_series next_cell = 1;
 static mp_series real_cells;           /* cells of families of scripts */
 static size_t script_bytes, pot_bytes; /* in use */
 
-static copy shared; /* of the threads without a copy of their own */
-static _Atomic(copy *) copies[MAX_COPIES];
-static atomic_int next_copy;
-static _Thread_local copy *own;
+/* A number of a series: a counter's value, or a histogram's count or sum. */
+typedef _Atomic double mp_cell;
+
+/* Pages of cells, allocated when they are needed: in each thread's copy of the numbers its own. */
+static _Atomic(mp_cell *) pages[MAX_PAGES] MP_STAT_SLOT;
+
 static atomic_bool is_off;
 
 /* -- buckets ------------------------------------------------------------------------------------------------------- */
 
-#define MS 1000
-#define S (1000 * MS)
+#define MS 1e3
+#define S 1e6
 
-/* In microseconds, and as Prometheus writes them in seconds. */
-static const struct {
-    uint64_t us[MP_BOUNDS_MAX];
-    const char *text[MP_BOUNDS_MAX];
-    int count;
-} bounds[] = {
-    [MP_BUCKETS_CALL] = {{100, 500, 1 * MS, 2 * MS, 5 * MS, 10 * MS, 20 * MS, 50 * MS, 100 * MS, 200 * MS, 500 * MS,
-                          1 * S, 2 * S, 5 * S, 10 * S, 30 * S, 60 * S, 120 * S, 300 * S},
-                         {"0.0001", "0.0005", "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5",
-                          "1.0", "2.0", "5.0", "10.0", "30.0", "60.0", "120.0", "300.0"},
-                         19},
-    [MP_BUCKETS_SESSION] = {{1 * S, 10 * S, 60 * S, 300 * (uint64_t)S, 900 * (uint64_t)S, 1800 * (uint64_t)S,
-                             3600 * (uint64_t)S, 14400 * (uint64_t)S, 86400 * (uint64_t)S},
-                            {"1.0", "10.0", "60.0", "300.0", "900.0", "1800.0", "3600.0", "14400.0", "86400.0"},
-                            9},
-};
-
-bool mp_family_is_histogram(const mp_family *family)
-{
-    return family->buckets != MP_FAMILY_COUNTER && family->buckets != MP_FAMILY_GAUGE;
-}
-
-int mp_family_bounds(const mp_family *family)
-{
-    return family->own != NULL ? family->own->count : bounds[family->buckets].count;
-}
-
-const char *const *mp_family_texts(const mp_family *family)
-{
-    return family->own != NULL ? family->own->text : bounds[family->buckets].text;
-}
+const mp_bounds mp_bounds_none;
+const mp_bounds mp_bounds_call = {{100, 500, 1 * MS, 2 * MS, 5 * MS, 10 * MS, 20 * MS, 50 * MS, 100 * MS, 200 * MS,
+                                   500 * MS, 1 * S, 2 * S, 5 * S, 10 * S, 30 * S, 60 * S, 120 * S, 300 * S},
+                                  {"0.0001", "0.0005", "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2",
+                                   "0.5", "1.0", "2.0", "5.0", "10.0", "30.0", "60.0", "120.0", "300.0"},
+                                  19};
+const mp_bounds mp_bounds_session = {
+    {1 * S, 10 * S, 60 * S, 300 * S, 900 * S, 1800 * S, 3600 * S, 14400 * S, 86400 * S},
+    {"1.0", "10.0", "60.0", "300.0", "900.0", "1800.0", "3600.0", "14400.0", "86400.0"},
+    9};
 
 /* The number of cells of a family: one for a counter or gauge; for a histogram one for each bound, one for values above
  * all bounds, and the sum. */
 static int cells_of(const mp_family *family)
 {
-    return mp_family_is_histogram(family) ? mp_family_bounds(family) + 2 : 1;
+    return family->kind == MP_STAT_HISTOGRAM ? family->bounds->count + 2 : 1;
 }
 
 /* -- series -------------------------------------------------------------------------------------------------------- */
@@ -101,13 +76,13 @@ static void put_key(mp_buf *key, const mp_family *family, const mp_str *values)
 static mp_series take_cells(const mp_family *family)
 {
     int count = cells_of(family);
-    if (family->own != NULL && real_cells + (mp_series)count > MAX_REAL_CELLS)
+    if (family->bytes == NULL && real_cells + (mp_series)count > MAX_REAL_CELLS)
         return 0;
     if (next_cell % PAGE_CELLS + (mp_series)count > PAGE_CELLS)
         next_cell += PAGE_CELLS - next_cell % PAGE_CELLS;
     if (next_cell + (mp_series)count > PAGE_CELLS * MAX_PAGES)
         return 0;
-    real_cells += family->own != NULL ? (mp_series)count : 0;
+    real_cells += family->bytes == NULL ? (mp_series)count : 0;
     next_cell += (mp_series)count;
     return next_cell - (mp_series)count;
 }
@@ -122,7 +97,7 @@ static size_t label_bytes(mp_str value)
 
 static size_t lines_of(const mp_family *family)
 {
-    return mp_family_is_histogram(family) ? (size_t)mp_family_bounds(family) + 3 : 1;
+    return family->kind == MP_STAT_HISTOGRAM ? (size_t)family->bounds->count + 3 : 1;
 }
 
 /* Bytes of the text of a series, about. */
@@ -131,8 +106,8 @@ static size_t text_bytes(const mp_family *family, const mp_str *values)
     size_t line = strlen(family->name) + sizeof "_bucket{} \n" + NUMBER_BYTES, bounds_bytes = 0;
     for (int i = 0; family->labels[i] != NULL; i++)
         line += strlen(family->labels[i]) + sizeof "=\"\"," + label_bytes(values[i]);
-    for (int i = 0; mp_family_is_histogram(family) && i < mp_family_bounds(family); i++)
-        bounds_bytes += strlen(mp_family_texts(family)[i]) + sizeof ",le=\"\"";
+    for (int i = 0; i < family->bounds->count; i++)
+        bounds_bytes += strlen(family->bounds->text[i]) + sizeof ",le=\"\"";
     return line * lines_of(family) + bounds_bytes;
 }
 
@@ -245,80 +220,41 @@ bool mp_series_is_on(void)
     return !atomic_load_explicit(&is_off, memory_order_relaxed);
 }
 
-void mp_series_thread(void)
+/* Not inlined: each page is made once. */
+static __attribute__((noinline)) mp_cell *make_page(_Atomic(mp_cell *) *slot)
 {
-    int index = atomic_fetch_add(&next_copy, 1);
-    if (index >= MAX_COPIES)
-        return;
-    own = mp_new(sizeof *own);
-    atomic_store_explicit(&copies[index], own, memory_order_release);
-}
-
-/* Makes a page of cells. Not inlined: each page is made only once. */
-static __attribute__((noinline)) _Atomic int64_t *make_page(_Atomic(_Atomic int64_t *) *slot)
-{
-    _Atomic int64_t *page = NULL, *made = mp_new(PAGE_CELLS * sizeof *made);
+    mp_cell *page = NULL, *made = mp_new(PAGE_CELLS * sizeof *made);
     if (atomic_compare_exchange_strong(slot, &page, made))
         return made;
     free(made); /* of the shared copy: another thread has made the page */
     return page;
 }
 
-static inline _Atomic int64_t *cells_in(copy *of, mp_series series)
+/* The cells of a series in the copy whose numbers are `offset` bytes behind the shared ones. */
+static inline mp_cell *cells_in(intptr_t offset, mp_series series)
 {
-    _Atomic(_Atomic int64_t *) *slot = &of->pages[series / PAGE_CELLS];
-    _Atomic int64_t *page = atomic_load_explicit(slot, memory_order_acquire);
+    _Atomic(mp_cell *) *slot = (_Atomic(mp_cell *) *)((intptr_t)&pages[series / PAGE_CELLS] + offset);
+    mp_cell *page = atomic_load_explicit(slot, memory_order_acquire);
     return (page != NULL ? page : make_page(slot)) + series % PAGE_CELLS;
 }
 
-/* Adds to a cell. A thread's own copy has no other writer, so that no locked instruction is needed. */
-static inline void add(const copy *MP_NULLABLE mine, _Atomic int64_t *cell, int64_t n)
+/* A thread's own copy has no other writer: adding to it needs no locked instruction. */
+static inline void add(intptr_t offset, mp_cell *to, double n)
 {
-    if (mine == NULL)
-        atomic_fetch_add_explicit(cell, n, memory_order_relaxed);
-    else
-        atomic_store_explicit(cell, atomic_load_explicit(cell, memory_order_relaxed) + n, memory_order_relaxed);
-}
-
-void mp_series_add(mp_series series, int64_t n)
-{
-    copy *mine = own;
-    if (series != 0)
-        add(mine, cells_in(mine == NULL ? &shared : mine, series), n);
-}
-
-static double real_of(int64_t bits)
-{
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static int64_t bits_of(double value)
-{
-    int64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* Adds to a cell whose bits are a double. Zero bits are 0.0. */
-static void add_real(const copy *MP_NULLABLE mine, _Atomic int64_t *cell, double n)
-{
-    int64_t before = atomic_load_explicit(cell, memory_order_relaxed);
-    if (mine != NULL) {
-        atomic_store_explicit(cell, bits_of(real_of(before) + n), memory_order_relaxed);
+    double before = atomic_load_explicit(to, memory_order_relaxed);
+    if (offset != 0) {
+        atomic_store_explicit(to, before + n, memory_order_relaxed);
         return;
     }
-    while (!atomic_compare_exchange_weak_explicit(cell, &before, bits_of(real_of(before) + n), memory_order_relaxed,
-                                                  memory_order_relaxed))
+    while (!atomic_compare_exchange_weak_explicit(to, &before, before + n, memory_order_relaxed, memory_order_relaxed))
         continue;
 }
 
-void mp_series_add_real(mp_series series, double n)
+void mp_series_add(mp_series series, double n)
 {
-    copy *mine = own;
+    intptr_t own = mp_stat_offset;
     if (series != 0)
-        add_real(mine, cells_in(mine == NULL ? &shared : mine, series), n);
+        add(own, cells_in(own, series), n);
 }
 
 void mp_series_gauge(mp_series series, double n, bool is_set)
@@ -326,86 +262,62 @@ void mp_series_gauge(mp_series series, double n, bool is_set)
     if (series == 0)
         return;
     if (is_set)
-        atomic_store_explicit(cells_in(&shared, series), bits_of(n), memory_order_relaxed);
+        atomic_store_explicit(cells_in(0, series), n, memory_order_relaxed);
     else
-        add_real(NULL, cells_in(&shared, series), n);
+        add(0, cells_in(0, series), n);
 }
 
-void mp_series_observe_real(const mp_real_bounds *of, mp_series series, double n)
+/* The first bound that is not below `n`: the bounds of times rise by a factor of 2 or more, so a look at the middle
+ * first halves the way. */
+static inline int bucket_of(const mp_bounds *bounds, double n)
 {
-    copy *mine = own;
-    int bucket = 0;
-    if (series == 0)
-        return;
-    while (bucket < of->count && n > of->most[bucket])
-        bucket++;
-    _Atomic int64_t *cells = cells_in(mine == NULL ? &shared : mine, series);
-    add(mine, cells + bucket, 1);
-    add_real(mine, cells + of->count + 1, n);
-}
-
-/* The first bound that is not below `us`: bounds rise by a factor of 2 or more, so a look at the middle first halves
- * the way. */
-static inline int bucket_of(mp_buckets buckets, uint64_t us)
-{
-    const uint64_t *bound = bounds[buckets].us;
-    int count = bounds[buckets].count, middle = count / 2;
-    int bucket = us > bound[middle] ? middle + 1 : us > bound[middle / 2] ? middle / 2 + 1 : 0;
-    while (bucket < count && us > bound[bucket])
+    const double *most = bounds->most;
+    int count = bounds->count, middle = count / 2;
+    int bucket = n > most[middle] ? middle + 1 : n > most[middle / 2] ? middle / 2 + 1 : 0;
+    while (bucket < count && n > most[bucket])
         bucket++;
     return bucket;
 }
 
-static inline void observe(copy *MP_NULLABLE mine, mp_series series, int count, int bucket, uint64_t us)
+static inline void observe(mp_series series, int count, int bucket, double n)
 {
+    intptr_t own = mp_stat_offset;
     if (series == 0)
         return;
-    _Atomic int64_t *cells = cells_in(mine == NULL ? &shared : mine, series);
-    add(mine, cells + bucket, 1);
-    add(mine, cells + count + 1, (int64_t)us);
+    mp_cell *cells = cells_in(own, series);
+    add(own, cells + bucket, 1);
+    add(own, cells + count + 1, n);
 }
 
-void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us)
+void mp_series_observe(mp_series series, const mp_bounds *bounds, double n)
 {
-    observe(own, series, bounds[buckets].count, bucket_of(buckets, us), us);
+    observe(series, bounds->count, bucket_of(bounds, n), n);
 }
 
-void mp_series_observe_both(mp_series one, mp_series other, mp_buckets buckets, uint64_t us)
+void mp_series_observe_both(mp_series one, mp_series other, const mp_bounds *bounds, double n)
 {
-    copy *mine = own;
-    int count = bounds[buckets].count, bucket = bucket_of(buckets, us);
-    observe(mine, one, count, bucket, us);
-    observe(mine, other, count, bucket, us);
+    int bucket = bucket_of(bounds, n);
+    observe(one, bounds->count, bucket, n);
+    observe(other, bounds->count, bucket, n);
 }
 
 /* -- sums ---------------------------------------------------------------------------------------------------------- */
 
-static int64_t read_in(copy *of, mp_series cell)
+double mp_series_read(mp_series series)
 {
-    _Atomic int64_t *page = atomic_load_explicit(&of->pages[cell / PAGE_CELLS], memory_order_acquire);
-    return page == NULL ? 0 : atomic_load_explicit(page + cell % PAGE_CELLS, memory_order_relaxed);
-}
-
-static void sum_copy(mp_sums *sum, copy *one, mp_series cell, bool is_real)
-{
-    int64_t value = read_in(one, cell);
-    if (is_real)
-        sum->real += real_of(value);
-    else
-        sum->whole += value;
-}
-
-mp_sums mp_series_read(mp_series cell, bool is_real)
-{
-    mp_sums sum = {0};
-    sum_copy(&sum, &shared, cell, is_real);
-    int count = atomic_load_explicit(&next_copy, memory_order_relaxed);
-    for (int i = 0; i < count && i < MAX_COPIES; i++) {
-        copy *one = atomic_load_explicit(&copies[i], memory_order_acquire);
-        if (one != NULL)
-            sum_copy(&sum, one, cell, is_real);
+    double sum = 0;
+    _Atomic(mp_cell *) *slot;
+    for (int at = 0; (slot = mp_stat_next_copy(&pages[series / PAGE_CELLS], &at)) != NULL;) {
+        mp_cell *page = atomic_load_explicit(slot, memory_order_acquire);
+        sum += page == NULL ? 0 : atomic_load_explicit(page + series % PAGE_CELLS, memory_order_relaxed);
     }
     return sum;
+}
+
+void mp_series_add_cells(mp_series series, const mp_bounds *bounds, double cells[MP_SERIES_CELLS])
+{
+    for (int i = 0; i < bounds->count + 2 && series != 0; i++)
+        cells[i] += mp_series_read(series + (mp_series)i);
 }
 
 _Static_assert(MP_BOUNDS_MAX + 2 == MP_SERIES_CELLS, "a histogram has a cell for each bound, and two more");
@@ -423,49 +335,29 @@ mp_member *MP_NULLABLE mp_series_oldest(void)
     return atomic_load_explicit(&oldest, memory_order_acquire);
 }
 
-void mp_series_sum(const char *name, const char *MP_NULLABLE last, int64_t cells[MP_SERIES_CELLS])
+void mp_series_sum(const char *name, const char *MP_NULLABLE last, double cells[MP_SERIES_CELLS])
 {
     memset(cells, 0, MP_SERIES_CELLS * sizeof *cells);
     mp_member *one = mp_series_oldest();
-    for (; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire)) {
-        if (one->family->own != NULL || strcmp(one->family->name, name) != 0 ||
-            (last != NULL && !ends_with(one, mp_str_of(last))))
-            continue;
-        for (int i = 0; i < cells_of(one->family); i++)
-            cells[i] += mp_series_read(one->cell + (mp_series)i, false).whole;
-    }
+    for (; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire))
+        if (one->family->bytes != NULL && strcmp(one->family->name, name) == 0 &&
+            (last == NULL || ends_with(one, mp_str_of(last))))
+            mp_series_add_cells(one->cell, one->family->bounds, cells);
 }
 
-int mp_series_buckets(mp_buckets buckets)
+double mp_series_quantile(const mp_bounds *bounds, const double *cells, double share)
 {
-    return bounds[buckets].count + 1;
-}
-
-double mp_series_quantile(mp_buckets buckets, const int64_t *cells, double share)
-{
-    int count = bounds[buckets].count;
-    int64_t all = 0, below = 0;
+    int count = bounds->count;
+    double all = 0, below = 0;
     for (int i = 0; i <= count; i++)
         all += cells[i];
     if (all <= 0)
         return -1;
     for (int i = 0; i < count; i++) {
-        double from = i == 0 ? 0 : (double)bounds[buckets].us[i - 1], to = (double)bounds[buckets].us[i];
-        if (cells[i] > 0 && (double)(below + cells[i]) >= share * (double)all)
-            return from + (to - from) * (share * (double)all - (double)below) / (double)cells[i];
+        double from = i == 0 ? 0 : bounds->most[i - 1];
+        if (cells[i] > 0 && below + cells[i] >= share * all)
+            return from + (bounds->most[i] - from) * (share * all - below) / cells[i];
         below += cells[i];
     }
-    return (double)bounds[buckets].us[count - 1];
-}
-
-int64_t mp_series_count(mp_series series)
-{
-    return series == 0 ? 0 : mp_series_read(series, false).whole;
-}
-
-void mp_series_read_histogram(mp_series series, mp_buckets buckets, int64_t cells[MP_SERIES_CELLS])
-{
-    memset(cells, 0, MP_SERIES_CELLS * sizeof *cells);
-    for (int i = 0; i < bounds[buckets].count + 2 && series != 0; i++)
-        cells[i] = mp_series_read(series + (mp_series)i, false).whole;
+    return bounds->most[count - 1];
 }

@@ -3,9 +3,7 @@
 #include "series_state.h"
 #include <math.h>
 
-#define US_PER_S INT64_C(1000000)
-
-/* The cost of writing one series, as a multiple of the cost of skipping one. */
+/* What is written for one series, as a multiple of passing over a series of another family. */
 #define SAMPLE_STEPS 10
 #define HISTOGRAM_STEPS (SAMPLE_STEPS * MP_SERIES_CELLS)
 
@@ -55,67 +53,76 @@ static void put_labels(mp_buf *out, const mp_member *one, const char *MP_NULLABL
         mp_buf_putc(out, '}');
 }
 
-static void put_name(mp_buf *out, const mp_member *one, const char *suffix, const char *MP_NULLABLE le)
+/* Ends a sample. A number has 15 digits if they are enough, so that 0.1 is not 0.10000000000000001. */
+static void put_value(mp_buf *out, double value, mp_shown shown)
+{
+    char text[40];
+    if (shown == MP_SHOWN_IN_SECONDS) {
+        mp_buf_printf(out, " %.6f\n", value / 1e6);
+        return;
+    }
+    snprintf(text, sizeof text, "%.15g", value);
+    if (fabs(value) >= 1e15 || fabs(value - trunc(value)) > 0)
+        if (fabs(strtod(text, NULL) - value) > 0)
+            snprintf(text, sizeof text, "%.17g", value);
+    mp_buf_printf(out, " %s\n", isinf(value) ? value > 0 ? "+Inf" : "-Inf" : text);
+}
+
+static void put_sample(mp_buf *out, const mp_member *one, const char *suffix, const char *MP_NULLABLE le, double value,
+                       mp_shown shown)
 {
     mp_buf_printf(out, "%s%s", one->family->name, suffix);
     put_labels(out, one, le);
-    mp_buf_putc(out, ' ');
-}
-
-static void put_sample(mp_buf *out, const mp_member *one, const char *suffix, const char *MP_NULLABLE le, int64_t value)
-{
-    put_name(out, one, suffix, le);
-    mp_buf_printf(out, "%lld\n", (long long)value);
-}
-
-/* Writes a number with 15 digits if they are enough, so that 0.1 is not 0.10000000000000001. */
-static void put_real_sample(mp_buf *out, const mp_member *one, const char *suffix, double value)
-{
-    char text[40];
-    snprintf(text, sizeof text, "%.15g", value);
-    if (fabs(strtod(text, NULL) - value) > 0)
-        snprintf(text, sizeof text, "%.17g", value);
-    put_name(out, one, suffix, NULL);
-    mp_buf_printf(out, "%s\n", isinf(value) ? value > 0 ? "+Inf" : "-Inf" : text);
+    put_value(out, value, shown);
 }
 
 static void put_histogram(mp_buf *out, const mp_member *one)
 {
-    const mp_real_bounds *real = one->family->own;
-    int count = mp_family_bounds(one->family);
-    const char *const *texts = mp_family_texts(one->family);
-    int64_t sum = 0;
-    for (int i = 0; i <= count; i++) {
-        sum += mp_series_read(one->cell + (mp_series)i, false).whole;
-        put_sample(out, one, "_bucket", i < count ? texts[i] : "+Inf", sum);
-    }
-    mp_sums all = mp_series_read(one->cell + (mp_series)count + 1, real != NULL);
-    if (real != NULL) {
-        put_real_sample(out, one, "_sum", all.real);
-    } else {
-        put_name(out, one, "_sum", NULL);
-        mp_buf_printf(out, "%lld.%06lld\n", (long long)(all.whole / US_PER_S), (long long)(all.whole % US_PER_S));
-    }
-    put_sample(out, one, "_count", NULL, sum);
+    const mp_bounds *bounds = one->family->bounds;
+    double cells[MP_SERIES_CELLS] = {0}, sum = 0;
+    mp_series_add_cells(one->cell, bounds, cells);
+    for (int i = 0; i <= bounds->count; i++)
+        put_sample(out, one, "_bucket", i < bounds->count ? bounds->text[i] : "+Inf", sum += cells[i],
+                   MP_SHOWN_AS_COUNTED);
+    put_sample(out, one, "_sum", NULL, cells[bounds->count + 1], one->family->shown);
+    put_sample(out, one, "_count", NULL, sum, MP_SHOWN_AS_COUNTED);
 }
 
-static void put_head(mp_buf *out, const mp_family *family, bool is_open)
+static void put_head(mp_buf *out, const char *name, mp_stat_kind kind, const char *text, bool is_open)
 {
-    bool is_counter = family->buckets == MP_FAMILY_COUNTER;
-    const char *type = is_counter ? "counter" : family->buckets == MP_FAMILY_GAUGE ? "gauge" : "histogram";
-    mp_metrics_put_head(out, family->name, is_counter && !is_open ? "_total" : "", type, family->text);
+    static const char *const types[] = {"counter", "gauge", "histogram"};
+    mp_metrics_put_head(out, name, kind == MP_STAT_COUNTER && !is_open ? "_total" : "", types[kind], text);
 }
 
 static void put_member(mp_buf *out, const mp_member *one)
 {
-    const mp_family *family = one->family;
-    const char *suffix = family->buckets == MP_FAMILY_COUNTER ? "_total" : "";
-    if (mp_family_is_histogram(family))
+    if (one->family->kind == MP_STAT_HISTOGRAM)
         put_histogram(out, one);
-    else if (family->own != NULL)
-        put_real_sample(out, one, suffix, mp_series_read(one->cell, true).real);
     else
-        put_sample(out, one, suffix, NULL, mp_series_read(one->cell, false).whole);
+        put_sample(out, one, one->family->kind == MP_STAT_COUNTER ? "_total" : "", NULL, mp_series_read(one->cell),
+                   one->family->shown);
+}
+
+/* Appends the counters and gauges without series. */
+static void put_stats(mp_buf *out, bool is_open)
+{
+    size_t count;
+    const mp_stat *const *list = mp_stat_list(&count);
+    for (size_t i = 0; i < count; i++) {
+        const mp_stat *stat = list[i];
+        if (stat->shown == MP_SHOWN_BY_LABELS)
+            continue;
+        bool is_time = stat->shown == MP_SHOWN_IN_SECONDS;
+        mp_scoped_buf name = {0};
+        mp_buf_printf(&name, "moonpool_%.*s%s%c", (int)(strlen(stat->family) - (is_time ? strlen("us") : 0)),
+                      stat->family, is_time ? "seconds" : "", '\0');
+        if (i == 0 || strcmp(list[i - 1]->family, stat->family) != 0)
+            put_head(out, name.ptr, stat->kind, stat->text, is_open);
+        mp_buf_printf(out, "%s%s", name.ptr, stat->kind == MP_STAT_COUNTER ? "_total" : "");
+        if (*stat->label != '\0')
+            mp_buf_printf(out, "{%s=\"%s\"}", stat->label, stat->value);
+        put_value(out, (double)mp_stat_read(stat), stat->shown);
+    }
 }
 
 static int compare_families(const void *a, const void *b)
@@ -157,7 +164,8 @@ static bool begin_family(mp_series_text *text, mp_buf *out)
         text->at++;
     if (text->at == text->count)
         return false;
-    put_head(out, text->families[text->at], text->is_open);
+    const mp_family *family = text->families[text->at];
+    put_head(out, family->name, family->kind, family->text, text->is_open);
     text->next = mp_series_oldest();
     return true;
 }
@@ -165,13 +173,15 @@ static bool begin_family(mp_series_text *text, mp_buf *out)
 bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps)
 {
     for (unsigned left = steps; left > 0;) {
-        if (text->next == NULL && !begin_family(text, out))
+        if (text->next == NULL && !begin_family(text, out)) {
+            put_stats(out, text->is_open);
             return false;
+        }
         const mp_family *family = text->families[text->at];
         const mp_member *MP_NULLABLE one = text->next;
         for (; one != NULL && left > 0; one = text->next) {
             bool is_its_own = one->family == family;
-            unsigned cost = !is_its_own ? 1 : mp_family_is_histogram(family) ? HISTOGRAM_STEPS : SAMPLE_STEPS;
+            unsigned cost = !is_its_own ? 1 : family->kind == MP_STAT_HISTOGRAM ? HISTOGRAM_STEPS : SAMPLE_STEPS;
             if (is_its_own)
                 put_member(out, one);
             text->next = atomic_load_explicit(&one->next, memory_order_acquire);

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE /* for strverscmp */
 #include "stats.h"
-#include "base/base.h"
-#include "series.h"
+#include <pthread.h>
 
 #define MAX_COPIES 256
 
@@ -11,13 +10,13 @@ extern _Atomic int64_t end_of_slots[] __asm__("__stop_mp_stat_slots") __attribut
 extern const mp_stat *const first_row[] __asm__("__start_mp_stat_rows") __attribute__((visibility("hidden")));
 extern const mp_stat *const end_of_rows[] __asm__("__stop_mp_stat_rows") __attribute__((visibility("hidden")));
 
-static _Atomic(char *) copies[MAX_COPIES];
-static atomic_int next_copy;
+/* The first is the section itself, which threads without a copy of their own share. */
+static _Atomic(char *) copies[MAX_COPIES] = {(char *)first_slot};
+static atomic_int next_copy = 1;
 _Thread_local intptr_t mp_stat_offset;
 
 void mp_stat_thread(void)
 {
-    mp_series_thread();
     int index = atomic_fetch_add(&next_copy, 1);
     if (index >= MAX_COPIES)
         return;
@@ -31,33 +30,34 @@ void mp_stat_thread(void)
     mp_stat_offset = (intptr_t)copy - (intptr_t)first_slot;
 }
 
-int64_t mp_stat_read(const mp_stat *stat)
+void *MP_NULLABLE mp_stat_next_copy(const void *slot, int *at)
 {
-    int64_t sum = atomic_load_explicit(stat->shared, memory_order_relaxed);
-    size_t at = (uintptr_t)stat->shared - (uintptr_t)first_slot;
-    if (at >= (uintptr_t)end_of_slots - (uintptr_t)first_slot)
-        return sum; /* an account */
     int count = atomic_load_explicit(&next_copy, memory_order_relaxed);
-    for (int i = 0; i < count && i < MAX_COPIES; i++) {
-        char *copy = atomic_load_explicit(&copies[i], memory_order_acquire);
+    while (*at < count && *at < MAX_COPIES) {
+        char *copy = atomic_load_explicit(&copies[(*at)++], memory_order_acquire);
         if (copy != NULL)
-            sum += atomic_load_explicit((_Atomic int64_t *)(copy + at), memory_order_relaxed);
+            return copy + ((uintptr_t)slot - (uintptr_t)first_slot);
     }
-    return sum;
+    return NULL;
 }
 
-static size_t count_rows(void)
+int64_t mp_stat_read(const mp_stat *stat)
 {
-    return ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
+    int64_t sum = 0;
+    _Atomic int64_t *copy;
+    if ((uintptr_t)stat->shared - (uintptr_t)first_slot >= (uintptr_t)end_of_slots - (uintptr_t)first_slot)
+        return atomic_load_explicit(stat->shared, memory_order_relaxed); /* an account */
+    for (int at = 0; (copy = mp_stat_next_copy(stat->shared, &at)) != NULL;)
+        sum += atomic_load_explicit(copy, memory_order_relaxed);
+    return sum;
 }
 
 int64_t mp_stat_sum(const char *family)
 {
     int64_t sum = 0;
-    size_t count = count_rows();
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(first_row[i]->family, family) == 0)
-            sum += mp_stat_read(first_row[i]);
+    for (const mp_stat *const *row = first_row; row < end_of_rows; row++)
+        if (strcmp((*row)->family, family) == 0)
+            sum += mp_stat_read(*row);
     return sum;
 }
 
@@ -68,11 +68,21 @@ static int compare_stats(const void *a, const void *b)
     return order != 0 ? order : strverscmp(one->value, other->value);
 }
 
-const mp_stat **mp_stat_list(size_t *count)
+static const mp_stat **sorted; /* set before it is read */
+static size_t row_count;
+
+static void sort_rows(void)
 {
-    *count = count_rows();
-    const mp_stat **list = mp_new(*count * sizeof *list);
-    memcpy(list, first_row, *count * sizeof *list);
-    qsort(list, *count, sizeof *list, compare_stats);
-    return list;
+    row_count = ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
+    sorted = mp_new(row_count * sizeof *sorted);
+    memcpy(sorted, first_row, row_count * sizeof *sorted);
+    qsort(sorted, row_count, sizeof *sorted, compare_stats);
+}
+
+const mp_stat *const *mp_stat_list(size_t *count)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, sort_rows);
+    *count = row_count;
+    return sorted;
 }

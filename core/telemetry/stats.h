@@ -12,11 +12,17 @@
 #ifndef MP_TELEMETRY_STATS_H
 #define MP_TELEMETRY_STATS_H
 
+#include "base/base.h"
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 
-typedef enum { MP_STAT_GAUGE, MP_STAT_COUNTER } mp_stat_kind;
+typedef enum { MP_STAT_COUNTER, MP_STAT_GAUGE, MP_STAT_HISTOGRAM } mp_stat_kind; /* histograms: series.h alone */
+
+/* How /metrics shows a number. */
+typedef enum {
+    MP_SHOWN_AS_COUNTED,
+    MP_SHOWN_IN_SECONDS, /* it is counted in microseconds; NAME_us is NAME_seconds there */
+    MP_SHOWN_BY_LABELS,  /* only /status has it: /metrics has a family of series with its name */
+} mp_shown;
 
 typedef struct {
     /* in the section mp_stat_slots: the copy that threads without a slot of their own share; elsewhere: an account
@@ -24,19 +30,25 @@ typedef struct {
     _Atomic int64_t *shared;
     const char *family, *label, *value, *text; /* label and value are "" if the family has one member */
     mp_stat_kind kind;
+    mp_shown shown;
 } mp_stat;
 
 /* Declares the gauge or counter mp_stat_<id>: a member of `family`, for which `label` has `value`; `text` says what it
- * counts. Gauges rise and fall; counters only rise. */
-#define MP_GAUGE(id, family, label, value, text) MP_STAT_DECLARE(id, family, label, value, text, MP_STAT_GAUGE)
-#define MP_COUNTER(id, family, label, value, text) MP_STAT_DECLARE(id, family, label, value, text, MP_STAT_COUNTER)
+ * counts. Gauges rise and fall; counters only rise. An mp_shown may follow. */
+#define MP_GAUGE(id, family, label, value, ...) MP_STAT_DECLARE(id, MP_STAT_GAUGE, family, label, value, __VA_ARGS__)
+#define MP_COUNTER(id, family, label, value, ...)                                                                      \
+    MP_STAT_DECLARE(id, MP_STAT_COUNTER, family, label, value, __VA_ARGS__)
 
-#define MP_STAT_DECLARE(id, family, label, value, text, kind)                                                          \
-    static _Atomic int64_t mp_stat_slot_##id __attribute__((section("mp_stat_slots")));                                \
-    MP_STAT_ROW(id, &mp_stat_slot_##id, family, label, value, text, kind)
+/* A variable of each thread's copy of the numbers. */
+#define MP_STAT_SLOT __attribute__((section("mp_stat_slots")))
 
-#define MP_STAT_ROW(id, slot, family, label, value, text, kind)                                                        \
-    const mp_stat mp_stat_##id = {slot, family, label, value, text, kind};                                             \
+#define MP_STAT_DECLARE(id, kind, family, label, value, ...)                                                           \
+    static _Atomic int64_t mp_stat_slot_##id MP_STAT_SLOT;                                                             \
+    MP_STAT_ROW(id, &mp_stat_slot_##id, kind, family, label, value, __VA_ARGS__, MP_SHOWN_AS_COUNTED, 0)
+
+/* Takes `shown`, or its default, which follows. */
+#define MP_STAT_ROW(id, slot, kind, family, label, value, text, shown, ...)                                            \
+    const mp_stat mp_stat_##id = {slot, family, label, value, text, kind, shown};                                      \
     static const mp_stat *const mp_stat_row_##id __attribute__((used, section("mp_stat_rows"))) = &mp_stat_##id;
 
 /* Bytes from the section mp_stat_slots to the calling thread's copy of it; 0 for threads without a copy. */
@@ -55,11 +67,14 @@ static inline void mp_stat_add(const mp_stat *stat, int64_t n)
 }
 
 int64_t mp_stat_read(const mp_stat *stat);
-/* All gauges and counters, ordered by family and then by value ("5ms" before "20ms"). The caller frees the array. */
-const mp_stat **mp_stat_list(size_t *count);
+/* All gauges and counters, ordered by family and then by value ("5ms" before "20ms"). */
+const mp_stat *const *mp_stat_list(size_t *count);
 /* The sum of all values of a family. */
 int64_t mp_stat_sum(const char *family);
 /* Gives the calling thread its own copy, for its whole life. Threads without one share a copy. */
 void mp_stat_thread(void);
+/* The copies of a variable of MP_STAT_SLOT, one after another: `*at` is 0 before the first, which is the one that
+ * threads share. NULL: there are no more. */
+void *MP_NULLABLE mp_stat_next_copy(const void *slot, int *at);
 
 #endif

@@ -9,7 +9,7 @@ MP_LABELLED_COUNTER(errors, "moonpool_upstream_errors", 2 * MAX_UPSTREAM_SERIES,
                     "requests to an upstream that ended without an answer", "upstream", "outcome")
 MP_LABELLED_COUNTER(retries, "moonpool_upstream_retries", MAX_UPSTREAM_SERIES,
                     "requests that were sent to an upstream once more", "upstream")
-MP_HISTOGRAM(seconds, "moonpool_upstream_seconds", MP_BUCKETS_CALL, MAX_UPSTREAM_SERIES,
+MP_HISTOGRAM(seconds, "moonpool_upstream_seconds", mp_bounds_call, MAX_UPSTREAM_SERIES,
              "time from a request to its answer by an upstream", "upstream")
 
 mp_upstream_series mp_upstream_series_of(mp_str name)

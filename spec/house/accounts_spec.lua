@@ -6,7 +6,7 @@
 local READERS = {
   ["core/telemetry/stats.c"] = "defines it",
   ["core/admin/admin.c"] = "/status",
-  ["core/admin/metrics.c"] = "/metrics",
+  ["core/telemetry/series_text.c"] = "/metrics",
   ["core/admin/history.c"] = "the charts",
   ["core/admin/saturation.c"] = "/readyz",
   ["core/gateway/trim.c"] = "how much memory may be free",

@@ -8,10 +8,10 @@
              500) /* with times and counts of their own: half of 8 MiB of text. All further ones are one: _other */
 #define MAX_OTHER_THINGS 500 /* prompts, and resources, that have counters of their own */
 
-MP_HISTOGRAM(operation, "mcp_server_operation_duration_seconds", MP_BUCKETS_CALL, 512,
+MP_HISTOGRAM(operation, "mcp_server_operation_duration_seconds", mp_bounds_call, 512,
              "time from a request's last byte to its answer", "mcp_method_name", "mcp_protocol_version",
              "network_transport", "error_type")
-MP_HISTOGRAM(tool_duration, "moonpool_tool_duration_seconds", MP_BUCKETS_CALL, MP_MAX_TOOL_METRICS,
+MP_HISTOGRAM(tool_duration, "moonpool_tool_duration_seconds", mp_bounds_call, MP_MAX_TOOL_METRICS,
              "time from a tools/call's last byte to its answer, by tool", "gen_ai_tool_name")
 MP_LABELLED_COUNTER(tool_calls, "moonpool_tool_calls", 6 * MP_MAX_TOOL_METRICS, "calls of tools that have ended",
                     "gen_ai_tool_name", "outcome")
@@ -227,15 +227,15 @@ void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers)
             numbers->failures[numbers->failure_count++] = failures[(n - 1) % MP_FAILURES];
     pthread_mutex_unlock(&lock);
     for (int i = 0; tool != NULL && i < OUTCOMES; i++) {
-        int64_t count = mp_series_count(atomic_load_explicit(&tool->calls[i], memory_order_relaxed));
+        int64_t count = (int64_t)mp_series_read(atomic_load_explicit(&tool->calls[i], memory_order_relaxed));
         numbers->calls += count;
         numbers->errors += i == OK ? 0 : count;
     }
     if (tool != NULL && tool->duration != 0) {
-        int64_t cells[MP_SERIES_CELLS];
-        mp_series_read_histogram(tool->duration, MP_BUCKETS_CALL, cells);
-        double p50 = mp_series_quantile(MP_BUCKETS_CALL, cells, 0.5),
-               p99 = mp_series_quantile(MP_BUCKETS_CALL, cells, 0.99);
+        double cells[MP_SERIES_CELLS] = {0};
+        mp_series_add_cells(tool->duration, &mp_bounds_call, cells);
+        double p50 = mp_series_quantile(&mp_bounds_call, cells, 0.5),
+               p99 = mp_series_quantile(&mp_bounds_call, cells, 0.99);
         numbers->p50_us = p50 > 0 ? (uint64_t)p50 : 0;
         numbers->p99_us = p99 > 0 ? (uint64_t)p99 : 0;
     }
@@ -249,11 +249,11 @@ void mp_call_observe(const mp_call *call)
     size_t error = error_of(call);
     mp_series operation = operation_of(call, error);
     if (call->thing_metrics == NULL) {
-        mp_series_observe(operation, MP_BUCKETS_CALL, us);
+        mp_series_observe(operation, &mp_bounds_call, (double)us);
         return;
     }
     count_thing(call, error);
     if (error != OK)
         keep_failure(call, call->thing_metrics, us);
-    mp_series_observe_both(operation, call->thing_metrics->duration, MP_BUCKETS_CALL, us);
+    mp_series_observe_both(operation, call->thing_metrics->duration, &mp_bounds_call, (double)us);
 }

@@ -22,7 +22,7 @@ MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over 1,0
 MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
            "requests above 1,024 whose authentication is pending, or took longer than 10 s")
 
-MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", MP_BUCKETS_SESSION, 64,
+MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_session, 64,
              "time from the start of a session to its end; error_type: why it ended", "mcp_protocol_version",
              "network_transport", "error_type")
 
@@ -432,7 +432,7 @@ static void observe_end(const mp_session *session, const mp_stat *reason)
     uint64_t now = mp_monotonic_ms();
     uint64_t ms = now > session->opened_at ? now - session->opened_at : 0;
     if (mp_series_is_on())
-        mp_series_observe(mp_series_of(&mp_family_session_duration, values), MP_BUCKETS_SESSION, ms * 1000);
+        mp_series_observe(mp_series_of(&mp_family_session_duration, values), &mp_bounds_session, (double)ms * 1000);
 }
 
 bool mp_session_close(mp_session *session, const mp_stat *reason)

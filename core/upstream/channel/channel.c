@@ -3,7 +3,8 @@
 #include "upstream/transport/standing.h"
 #include <time.h>
 
-MP_GAUGE(upstream_channels, "upstream_channels", "", "", "channels to upstreams that are open or being opened")
+MP_GAUGE(upstream_channels, "upstream_channels", "", "", "channels to upstreams that are open or being opened",
+         MP_SHOWN_BY_LABELS)
 MP_COUNTER(upstream_opened, "upstream_opened", "", "", "channels to upstreams that were opened")
 
 /* ms before a refused credential is tried again, unless the failure gives another time */

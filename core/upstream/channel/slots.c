@@ -2,7 +2,8 @@
  * an exchange changes at its end. All functions are called under the upstream's lock. */
 #include "upstream/transport.h"
 
-MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer")
+MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer",
+           MP_SHOWN_BY_LABELS)
 
 mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_own_exchange *exchange)
 {
@@ -92,7 +93,7 @@ static void count_result(mp_upstream *upstream, const mp_own_exchange *exchange)
     if (exchange->has_answer) {
         uint64_t us = mp_monotonic_us() - exchange->began_us;
         upstream->times[time_step(us)]++;
-        mp_series_observe(upstream->series.seconds, MP_BUCKETS_CALL, us);
+        mp_series_observe(upstream->series.seconds, &mp_bounds_call, (double)us);
         mp_circuit_success(&upstream->circuit, now);
     } else if (failure->reason != MP_FAILURE_NONE && !is_refused_trial(exchange)) {
         if (exchange->has_id) {
