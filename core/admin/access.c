@@ -71,7 +71,7 @@ char *MP_NULLABLE mp_admin_find_token(const mp_config *MP_NULLABLE config, const
 
 /* -- configuration ------------------------------------------------------------------------------------------------- */
 
-static void forget(mp_admin_access *access)
+static void forget_tokens(mp_admin_access *access)
 {
     for (size_t i = 0; i < access->count; i++)
         free(access->tokens[i].name);
@@ -124,7 +124,7 @@ static bool is_operator(const void *ctx, const mp_secret_hash *hash)
 
 void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
 {
-    forget(access);
+    forget_tokens(access);
     size_t total = 1;
     for (int i = 0; i < MP_ADMIN_TOKEN_ROLES; i++)
         total += mp_pairs_count(config->admin_tokens[i]);
@@ -160,7 +160,7 @@ void mp_admin_access_free(mp_admin_access *MP_NULLABLE access)
     if (access == NULL)
         return;
     mp_own_token_free(access->own);
-    forget(access);
+    forget_tokens(access);
     mp_admin_codes_free(access->codes);
     free(access);
 }

@@ -115,7 +115,7 @@ static bool has_own_origin(mp_admin *admin, const mp_stream *stream)
     return count == 0 || (count == 1 && is_own_host(admin, stream, mp_origin_host(origin)));
 }
 
-static void refuse(mp_stream *stream, int status, const char *text, const mp_header *MP_NULLABLE header)
+static void refuse_request(mp_stream *stream, int status, const char *text, const mp_header *MP_NULLABLE header)
 {
     mp_scoped_buf line = {0};
     mp_buf_printf(&line, "%s\n", text);
@@ -176,7 +176,7 @@ static void serve_health(mp_admin *admin, mp_stream *stream)
     gateway->put_stuck(gateway->self, &stuck);
     mp_buf_putc(&stuck, '\0');
     const char *why = has_own_host(admin, stream) ? stuck.ptr : "stuck";
-    refuse(stream, stuck.len == 1 ? 200 : 503, stuck.len == 1 ? "ok" : why, NULL);
+    refuse_request(stream, stuck.len == 1 ? 200 : 503, stuck.len == 1 ? "ok" : why, NULL);
 }
 
 /* True if a web page of another origin sent the request: it may neither read nor change anything here. Programs other
@@ -198,7 +198,7 @@ static void on_health(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 {
     (void)caller, (void)rest;
     if (atomic_load(mp_admin_gateway_of(admin)->draining))
-        refuse(stream, 503, "draining", NULL);
+        refuse_request(stream, 503, "draining", NULL);
     else
         serve_health(admin, stream);
 }
@@ -235,7 +235,7 @@ static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 {
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
     if (atomic_load(gateway->draining)) {
-        refuse(stream, 503, "draining", NULL);
+        refuse_request(stream, 503, "draining", NULL);
         return;
     }
     mp_audit_request(stream, &(mp_decision){.event = "reload requested", .caller = mp_str_of(caller->name)});
@@ -369,7 +369,7 @@ static void refuse_method(mp_stream *stream, const endpoint *at)
         if (strcmp(endpoints[i].path, at->path) == 0 && len < sizeof allow)
             len += (size_t)snprintf(allow + len, sizeof allow - len, "%s%s%s", len == 0 ? "" : ", ",
                                     endpoints[i].method, is_get(&endpoints[i]) ? ", HEAD" : "");
-    refuse(stream, 405, "method not allowed", &(mp_header){"allow", mp_str_of(allow)});
+    refuse_request(stream, 405, "method not allowed", &(mp_header){"allow", mp_str_of(allow)});
 }
 
 /* True if web pages of other origins may not even send such a request: it changes something, or is below /api. They can
@@ -399,7 +399,7 @@ static void refuse_place(mp_stream *stream, mp_cause cause, const char *why)
     mp_stat_add(&mp_stat_refused_origin, 1);
     mp_audit_request(stream, &mp_host_refused);
     mp_log_refused(stream, cause, 403, mp_str_of(why));
-    refuse(stream, 403, why, NULL);
+    refuse_request(stream, 403, why, NULL);
 }
 
 static void refuse_host(mp_stream *stream)
@@ -434,12 +434,12 @@ static void refuse_caller(mp_stream *stream, const mp_admin_caller *caller, mp_a
     mp_audit_request(stream,
                      &(mp_decision){.event = "admin refused", .status = status, .caller = mp_str_of(caller->name)});
     mp_log_refused(stream, MP_CAUSE_ADMIN, status, mp_str_of(text));
-    refuse(stream, status, text, status == 403 ? NULL : &header);
+    refuse_request(stream, status, text, status == 403 ? NULL : &header);
 }
 
 /* True if the caller may use the endpoint; else it is refused. A request with a foreign Host has only the role of its
  * token: a browser sends certificates for any page. */
-static bool admit(mp_admin *admin, mp_stream *stream, const endpoint *at, mp_admin_caller *caller)
+static bool admit_caller(mp_admin *admin, mp_stream *stream, const endpoint *at, mp_admin_caller *caller)
 {
     mp_admin_access *access = mp_admin_access_of(admin);
     *caller = (mp_admin_caller){.role = MP_ROLE_NONE};
@@ -471,16 +471,17 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     else if (!has_own_origin(admin, stream))
         refuse_page(stream);
     else if (at == NULL)
-        refuse(stream, 404,
-               "not found: use / for the dashboard, /healthz, /readyz, /status, /metrics, /reload or /api/…", NULL);
+        refuse_request(stream, 404,
+                       "not found: use / for the dashboard, /healthz, /readyz, /status, /metrics, /reload or /api/…",
+                       NULL);
     else if (!is_method(at, request->method))
         refuse_method(stream, at);
     else if (is_guarded(at) && is_foreign_page(stream))
         refuse_page(stream);
-    else if (!admit(admin, stream, at, &caller))
+    else if (!admit_caller(admin, stream, at, &caller))
         return;
     else if ((wrong = wrong_form(at, stream)) != NULL)
-        refuse(stream, 400, wrong, NULL);
+        refuse_request(stream, 400, wrong, NULL);
     else if (!mp_others_answer(admin, stream, &caller, at->view, rest))
         at->serve(admin, stream, &caller, rest);
 }
@@ -520,13 +521,13 @@ static void serve_door(void *ctx, mp_stream *stream)
     mp_admin_caller caller = caller_there(admin, stream);
     mp_loop_measure(mp_stream_loop(stream), MP_MEASURE_ADMIN);
     if (!mp_stream_unix_user(stream, &uid) || uid != geteuid())
-        refuse(stream, 403, "only processes of this gateway are served here", NULL);
+        refuse_request(stream, 403, "only processes of this gateway are served here", NULL);
     else if (mp_str_is(request->path, "/process/end"))
         mp_others_take_end(admin, stream);
     else if (mp_str_is(request->path, "/process/numbers") || mp_str_is(request->path, "/process/jobs"))
         serve_text(admin, stream);
     else if (at == NULL || !is_method(at, request->method))
-        refuse(stream, 404, "not found", NULL);
+        refuse_request(stream, 404, "not found", NULL);
     else if (!mp_others_answer(admin, stream, &caller, at->view, rest))
         at->serve(admin, stream, &caller, rest);
 }

@@ -69,7 +69,7 @@ static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 }
 
 /* Answers with what the workers have sent so far. */
-static void conclude(inquiry *asked)
+static void answer_inquiry(inquiry *asked)
 {
     mp_stream *stream = asked->stream;
     if (stream == NULL)
@@ -104,14 +104,14 @@ static void on_all_answered(mp_message *message, mp_loop *MP_NULLABLE loop)
     inquiry *asked = mp_container(message, inquiry, all_answered);
     if (loop != NULL) {
         mp_loop_measure(loop, MP_MEASURE_ADMIN);
-        conclude(asked);
+        answer_inquiry(asked);
     }
     give_back(asked);
 }
 
 static void on_limit(mp_timer *timer)
 {
-    conclude(mp_container(timer, inquiry, limit));
+    answer_inquiry(mp_container(timer, inquiry, limit));
 }
 
 /* Takes the answer of a worker, on the worker's thread. `is_over`: the call of the inquiry ended, perhaps with the
@@ -131,7 +131,7 @@ static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_o
         give_back(asked);
 }
 
-static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
+static void begin_inquiry(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
 {
     mp_admin_api *api = mp_admin_api_of(admin);
     mp_table *table = mp_admin_gateway_of(admin)->table;
@@ -160,7 +160,7 @@ static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
 void mp_api_calls(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)caller, (void)rest;
-    inquire(admin, stream, (mp_call_inquiry){.serial = 0});
+    begin_inquiry(admin, stream, (mp_call_inquiry){.serial = 0});
 }
 
 static bool read_number(mp_str text, uint64_t most, uint64_t *number)
@@ -172,7 +172,7 @@ static bool read_number(mp_str text, uint64_t most, uint64_t *number)
     return true;
 }
 
-static void audit(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
+static void audit_action(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
 {
     mp_audit_request(stream, &(mp_decision){.event = event, .caller = mp_str_of(caller->name), .why = why});
 }
@@ -187,8 +187,8 @@ void mp_api_end_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
                     "{\"error\":\"a call is named as in 0-17, or by its id: GET /api/calls lists them\"}\n");
         return;
     }
-    audit(stream, "call cancelled by operator", caller, whole);
-    inquire(admin, stream, (mp_call_inquiry){.worker = (unsigned)worker, .serial = serial, .mark = mark});
+    audit_action(stream, "call cancelled by operator", caller, whole);
+    begin_inquiry(admin, stream, (mp_call_inquiry){.worker = (unsigned)worker, .serial = serial, .mark = mark});
 }
 
 void mp_api_streams(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -200,7 +200,7 @@ void mp_api_streams(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
         !(mp_str_starts(query, name) && read_number(mp_str_from(query, name.len), MAX_STREAM_PAGES - 1, &page)))
         answer_json(stream, 400, "{\"error\":\"the query is page=N, from 0 to 49\"}\n");
     else
-        inquire(admin, stream, (mp_call_inquiry){.is_of_streams = true, .page = (unsigned)page});
+        begin_inquiry(admin, stream, (mp_call_inquiry){.is_of_streams = true, .page = (unsigned)page});
 }
 
 void mp_api_end_stream(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -211,8 +211,9 @@ void mp_api_end_stream(mp_admin *admin, mp_stream *stream, const mp_admin_caller
         answer_json(stream, 404, "{\"error\":\"a stream is named as in 0-17: GET /api/streams lists them\"}\n");
         return;
     }
-    audit(stream, "stream ended by operator", caller, whole);
-    inquire(admin, stream, (mp_call_inquiry){.worker = (unsigned)worker, .serial = serial, .is_of_streams = true});
+    audit_action(stream, "stream ended by operator", caller, whole);
+    begin_inquiry(admin, stream,
+                  (mp_call_inquiry){.worker = (unsigned)worker, .serial = serial, .is_of_streams = true});
 }
 
 void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -239,7 +240,7 @@ void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 
 void mp_api_end_session(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    audit(stream, "session ended by operator", caller, rest);
+    audit_action(stream, "session ended by operator", caller, rest);
     switch (mp_table_end_session(mp_admin_gateway_of(admin)->table, rest)) {
     case 1:
         answer_json(stream, 200, "{\"ended\":true}\n");
@@ -308,7 +309,7 @@ void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
     }
     mp_admin_api *api = mp_admin_api_of(admin);
     api->admin = admin;
-    audit(stream, "log level changed", caller, mp_str_of(levels[wanted.level]));
+    audit_action(stream, "log level changed", caller, mp_str_of(levels[wanted.level]));
     mp_log_from(wanted.level);
     mp_log(MP_INFO, "log level", mp_log_str("level", mp_str_of(levels[wanted.level])),
            mp_log_int("seconds", wanted.seconds));
@@ -323,7 +324,7 @@ void mp_api_code(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
 {
     char code[MP_CODE_SIZE], json[MP_CODE_SIZE + 40];
     mp_admin_code_make(mp_admin_codes_of(mp_admin_access_of(admin)), caller, code);
-    audit(stream, "dashboard code made", caller, MP_STR_NONE);
+    audit_action(stream, "dashboard code made", caller, MP_STR_NONE);
     snprintf(json, sizeof json, "{\"code\":\"%s\",\"seconds\":%d}\n", code, MP_CODE_S);
     answer_json(stream, 200, json);
     explicit_bzero(code, sizeof code);
@@ -350,7 +351,7 @@ void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_ca
         type != MP_JSON_OBJECT || code.len == 0) {
         answer_json(stream, 400, "{\"error\":\"send an object with the code of a link\"}\n");
     } else if (mp_admin_take_code(mp_admin_access_of(admin), stream, code, token, &owner)) {
-        audit(stream, "dashboard opened", &owner, MP_STR_NONE);
+        audit_action(stream, "dashboard opened", &owner, MP_STR_NONE);
         snprintf(json, sizeof json, "{\"token\":\"%s\",\"seconds\":%d}\n", token, MP_CODE_SESSION_S);
         answer_json(stream, 200, json);
         explicit_bzero(token, sizeof token);
@@ -359,7 +360,7 @@ void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_ca
         answer_json(stream, 429, "{\"error\":\"too many wrong tokens from this address\"}\n");
     } else {
         mp_admin_count_refused();
-        audit(stream, "dashboard refused", &owner, MP_STR_NONE);
+        audit_action(stream, "dashboard refused", &owner, MP_STR_NONE);
         answer_json(stream, 404,
                     "{\"error\":\"this link was used already, or is older than a minute: moonpool dashboard "
                     "prints another one\"}\n");
@@ -372,14 +373,14 @@ void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_ca
 void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)admin, (void)rest;
-    audit(stream, "log reopened by operator", caller, MP_STR_NONE);
+    audit_action(stream, "log reopened by operator", caller, MP_STR_NONE);
     answer_json(stream, 202, "{\"reopening\":true}\n");
     kill(getpid(), SIGUSR1);
 }
 
 void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    audit(stream, "drain requested", caller, MP_STR_NONE);
+    audit_action(stream, "drain requested", caller, MP_STR_NONE);
     answer_json(stream, 202, "{\"draining\":true}\n");
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
     gateway->drain(gateway->self);

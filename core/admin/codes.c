@@ -81,7 +81,7 @@ static entry *place_in(places *in, uint64_t now)
 }
 
 /* Compares with every entry that is valid, so that the time does not depend on which one it is. */
-static entry *MP_NULLABLE find(const places *in, const mp_secret_hash *hash, uint64_t now)
+static entry *MP_NULLABLE find_entry(const places *in, const mp_secret_hash *hash, uint64_t now)
 {
     entry *found = NULL;
     for (entry *at = in->list; at < in->list + in->most; at++)
@@ -106,11 +106,11 @@ bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE
     uint64_t now = mp_monotonic_ms();
     mp_secret_hash hash = mp_secret_hash_of(code);
     MP_LOCKED(&codes->lock);
-    entry *found = find(&codes->codes, &hash, now);
+    entry *found = find_entry(&codes->codes, &hash, now);
     bool is_good = found != NULL;
     if (is_good) {
         entry session = *found;
-        const entry *parent = session.has_maker ? find(&codes->sessions, &session.maker, now) : NULL;
+        const entry *parent = session.has_maker ? find_entry(&codes->sessions, &session.maker, now) : NULL;
         found->ends_ms = 0;
         session.hash = make_text(token);
         session.made_ms = now;
@@ -129,7 +129,7 @@ bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE
 bool mp_admin_code_session(mp_admin_codes *codes, const mp_secret_hash *token, mp_admin_caller *caller)
 {
     MP_LOCKED(&codes->lock);
-    const entry *found = find(&codes->sessions, token, mp_monotonic_ms());
+    const entry *found = find_entry(&codes->sessions, token, mp_monotonic_ms());
     bool is_good = found != NULL;
     if (is_good) {
         *caller = (mp_admin_caller){.role = found->role, .token = found->hash, .has_token = true};
@@ -148,7 +148,7 @@ void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *c
             at->ends_ms = 0;
     for (entry *at = codes->codes.list; at < codes->codes.list + codes->codes.most; at++)
         /* sessions are reviewed first, since one of them may be the maker */
-        if (at->has_maker && !is_valid(ctx, &at->maker) && find(&codes->sessions, &at->maker, now) == NULL)
+        if (at->has_maker && !is_valid(ctx, &at->maker) && find_entry(&codes->sessions, &at->maker, now) == NULL)
             at->ends_ms = 0;
 }
 
@@ -171,7 +171,7 @@ static void put_entry(mp_buf *out, char kind, const entry *at)
                   (unsigned long long)at->ends_ms, at->name, 0);
 }
 
-static void hand(const places *in, char kind, void (*send)(void *ctx, mp_str text), void *ctx)
+static void hand_entries(const places *in, char kind, void (*send)(void *ctx, mp_str text), void *ctx)
 {
     mp_scoped_buf out = {0};
     uint64_t now = mp_monotonic_ms();
@@ -188,8 +188,8 @@ static void hand(const places *in, char kind, void (*send)(void *ctx, mp_str tex
 void mp_admin_codes_hand(mp_admin_codes *codes, void (*send)(void *ctx, mp_str text), void *ctx)
 {
     MP_LOCKED(&codes->lock);
-    hand(&codes->sessions, 's', send, ctx); /* first: one of them may have made a code */
-    hand(&codes->codes, 'c', send, ctx);
+    hand_entries(&codes->sessions, 's', send, ctx); /* first: one of them may have made a code */
+    hand_entries(&codes->codes, 'c', send, ctx);
 }
 
 static bool read_hash(mp_str *text, mp_secret_hash *hash)

@@ -76,8 +76,8 @@ void mp_history_take_numbers(mp_history *history, uint16_t number, mp_str text)
 
 /* Adds the difference of the counters of two readings to `to`, and with `has_levels` also the gauges of the later one.
  */
-static void add(mp_history_reading *to, const mp_history_reading *first, const mp_history_reading *last,
-                bool has_levels)
+static void add_between(mp_history_reading *to, const mp_history_reading *first, const mp_history_reading *last,
+                        bool has_levels)
 {
     for (size_t n = 0; n < MP_HISTORY_NUMBERS; n++) {
         if (!mp_history_is_level(n))
@@ -96,9 +96,9 @@ static void add(mp_history_reading *to, const mp_history_reading *first, const m
 void mp_history_add_others(const mp_history *history, mp_history_reading *to)
 {
     static const mp_history_reading nothing;
-    add(to, &nothing, &history->left, false);
+    add_between(to, &nothing, &history->left, false);
     for (int i = 0; i < history->other_count; i++)
-        add(to, &history->others[i].first, &history->others[i].last, true);
+        add_between(to, &history->others[i].first, &history->others[i].last, true);
 }
 
 void mp_history_settle(mp_history *history, const mp_processes *processes)
@@ -109,7 +109,7 @@ void mp_history_settle(mp_history *history, const mp_processes *processes)
             i++;
             continue;
         }
-        add(&history->left, &one->first, &one->last, false);
+        add_between(&history->left, &one->first, &one->last, false);
         *one = history->others[--history->other_count];
     }
 }
@@ -135,7 +135,7 @@ static int64_t rows_before(const mp_history *history, const taking *of)
 }
 
 /* Makes place for `more` rows of the hour before row 0. */
-static void shift(mp_history *history, uint64_t more)
+static void shift_rows(mp_history *history, uint64_t more)
 {
     mp_history *before = mp_new(sizeof *before);
     *before = *history;
@@ -174,7 +174,7 @@ static void take_number(taking *of, size_t number, mp_str list)
     int64_t index = (int64_t)history->own / steps - rows_before(history, of) - (count - 1);
     if (index < 0 && index > -2 * 1440) {
         uint64_t more = (uint64_t)(-index * steps + STEPS - 1) / STEPS * STEPS;
-        shift(history, more);
+        shift_rows(history, more);
         of->shifted += more;
         index += (int64_t)more / steps;
     }
@@ -187,7 +187,7 @@ static void take_number(taking *of, size_t number, mp_str list)
     }
 }
 
-static bool enter(MP_UNUSED void *ctx, unsigned level, mp_str key)
+static bool enters_values(MP_UNUSED void *ctx, unsigned level, mp_str key)
 {
     return level == 1 && mp_str_is(key, "values");
 }
@@ -208,6 +208,6 @@ uint64_t mp_history_take_rows(mp_history *history, mp_str json)
 {
     taking of = {.history = history, .until_ms = -1};
     if (history->serial > 0)
-        mp_json_scan(json, &(mp_json_visitor){.enter = enter, .member = see_member, .ctx = &of}, NULL, NULL);
+        mp_json_scan(json, &(mp_json_visitor){.enter = enters_values, .member = see_member, .ctx = &of}, NULL, NULL);
     return of.shifted;
 }

@@ -38,7 +38,7 @@ static family *family_of(sums *all, mp_str name)
     return made;
 }
 
-static void add(family *to, mp_str name, int64_t value)
+static void add_number(family *to, mp_str name, int64_t value)
 {
     size_t i = 0;
     while (i < to->count && !mp_str_eq(to->numbers[i].name, name))
@@ -50,7 +50,7 @@ static void add(family *to, mp_str name, int64_t value)
     to->numbers[i].sum += value;
 }
 
-static bool enter(void *ctx, unsigned level, mp_str key)
+static bool enters_family(void *ctx, unsigned level, mp_str key)
 {
     sums *all = ctx;
     if (level == 1)
@@ -69,9 +69,9 @@ static int see_number(void *ctx, unsigned level, mp_str key, mp_json_type type, 
     if (type != MP_JSON_NUMBER || level == 1 || !mp_json_int(value, &n))
         return 0;
     if (level == 2)
-        add(family_of(all, key), MP_STR_NONE, n);
+        add_number(family_of(all, key), MP_STR_NONE, n);
     else if (of != NULL)
-        add(of, key, n);
+        add_number(of, key, n);
     return 0;
 }
 
@@ -79,7 +79,8 @@ static sums read_sums(const mp_str *texts, size_t count)
 {
     sums all = {0};
     for (size_t i = 0; i < count; i++)
-        mp_json_scan(texts[i], &(mp_json_visitor){.enter = enter, .member = see_number, .ctx = &all}, NULL, NULL);
+        mp_json_scan(texts[i], &(mp_json_visitor){.enter = enters_family, .member = see_number, .ctx = &all}, NULL,
+                     NULL);
     return all;
 }
 

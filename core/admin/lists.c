@@ -17,7 +17,7 @@ static bool is_utf8(mp_str text)
 }
 
 /* Appends the percent-decoded text. False if it is too long, not encoded as it must be, or no UTF-8. */
-static bool decode(mp_str text, bool is_query, mp_buf *out)
+static bool decode_percent(mp_str text, bool is_query, mp_buf *out)
 {
     for (size_t i = 0; i < text.len && out->len < MAX_NAME_BYTES; i++) {
         char c = is_query && text.ptr[i] == '+' ? ' ' : text.ptr[i];
@@ -56,7 +56,7 @@ static void ask_list(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
                 mp_buf_printf(&out, ",\"page\":%lld", (long long)page);
             else
                 wrong = "page is a number from 0 on";
-        } else if (mp_str_is(key, "search") && decode(value, true, &text)) {
+        } else if (mp_str_is(key, "search") && decode_percent(value, true, &text)) {
             put_member(&out, "search", mp_buf_str(&text));
         } else {
             wrong = "the query may have page and search";
@@ -87,7 +87,7 @@ static void ask_one(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
                     mp_str encoded)
 {
     mp_scoped_buf name = {0}, out = {0};
-    if (encoded.len == 0 || !decode(encoded, is_query, &name)) {
+    if (encoded.len == 0 || !decode_percent(encoded, is_query, &name)) {
         mp_admin_refuse(stream, 400, MP_STR("the name is too long, or not percent-encoded UTF-8"));
     } else {
         mp_buf_printf(&out, "\"what\":\"%s\"", what);

@@ -60,7 +60,7 @@ static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
     free_waiter(ctx);
 }
 
-static void clear(kept *one)
+static void clear_kept(kept *one)
 {
     if (one->series != NULL)
         mp_timer_stop(one->loop, &one->next);
@@ -74,8 +74,8 @@ void mp_metrics_free(mp_metrics *MP_NULLABLE metrics)
 {
     if (metrics == NULL)
         return;
-    clear(&metrics->plain);
-    clear(&metrics->open);
+    clear_kept(&metrics->plain);
+    clear_kept(&metrics->open);
     free(metrics);
 }
 

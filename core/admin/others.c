@@ -231,7 +231,7 @@ static bool join_jobs(const round *of, mp_buf *out)
     return status_of(&of->list[0]) == 200;
 }
 
-static void refuse(mp_stream *stream, const char *why)
+static void refuse_request(mp_stream *stream, const char *why)
 {
     mp_admin_refuse(stream, 503, mp_str_of(why));
 }
@@ -250,7 +250,7 @@ static const asked *answer_of_one(const round *of)
     return &of->list[0];
 }
 
-static void answer(round *of, mp_stream *stream, mp_str unanswered)
+static void answer_round(round *of, mp_stream *stream, mp_str unanswered)
 {
     mp_scoped_buf out = {0};
     const asked *one = of->view == MP_VIEW_ONE ? answer_of_one(of) : &of->list[0];
@@ -267,11 +267,12 @@ static void answer(round *of, mp_stream *stream, mp_str unanswered)
     else if (of->view == MP_VIEW_ALL && is_done(one))
         mp_join_unanswered(&out, body_of(one), unanswered);
     if (status == 0)
-        refuse(stream, of->is_relayed ? "the process does not answer: see upgrade in /status"
-                                      : "this process does not reach its own socket: try again, and restart it if "
-                                        "the folder of the socket was removed");
+        refuse_request(stream, of->is_relayed
+                                   ? "the process does not answer: see upgrade in /status"
+                                   : "this process does not reach its own socket: try again, and restart it if "
+                                     "the folder of the socket was removed");
     else if (of->view == MP_VIEW_ONE && status == 404 && unanswered.len > 0)
-        refuse(stream, "not found in the processes that answer; others do not answer: see upgrade in /status");
+        refuse_request(stream, "not found in the processes that answer; others do not answer: see upgrade in /status");
     else
         mp_stream_answer(stream, status, type_of(of), is_joined || out.len > 0 ? mp_buf_str(&out) : body_of(one), NULL,
                          0);
@@ -293,7 +294,7 @@ static unsigned list_unanswered(const round *of, mp_buf *members)
     return count;
 }
 
-static void conclude(round *of)
+static void conclude_round(round *of)
 {
     mp_scoped_buf members = {0};
     unsigned unanswered = list_unanswered(of, &members);
@@ -308,7 +309,7 @@ static void conclude(round *of)
     if (stream != NULL) {
         mp_stream_ref(stream);
         mp_stream_on_gone(stream, NULL, NULL);
-        answer(of, stream, mp_buf_str(&members));
+        answer_round(of, stream, mp_buf_str(&members));
         mp_stream_unref(stream);
     } else {
         for (size_t i = 0; i < of->count; i++)
@@ -326,7 +327,7 @@ static void on_next(mp_timer *timer)
     for (size_t i = 1; i < of->count && !of->is_late; i++)
         waits = waits || is_asking(&of->list[i]);
     if (!waits)
-        conclude(of);
+        conclude_round(of);
 }
 
 /* Called when bytes of an answer have arrived. May run inside libcurl. */
@@ -340,7 +341,7 @@ static void on_limit(mp_timer *timer)
 {
     round *of = mp_container(timer, round, limit);
     if (of->is_late || !is_asking(&of->list[0])) {
-        conclude(of);
+        conclude_round(of);
         return;
     }
     of->is_late = true; /* this process waits for its own workers for as long as without other processes */
@@ -378,7 +379,7 @@ static void add_process(round *of, const mp_process_facts *facts, mp_str method,
     one->transfer = mp_others_ask(of->all->admin, facts->number, &how, question);
 }
 
-static void begin(round *of, uint64_t limit_ms)
+static void begin_round(round *of, uint64_t limit_ms)
 {
     mp_loop *loop = mp_admin_loop(of->all->admin);
     mp_timer_start(loop, &of->limit, limit_ms, on_limit);
@@ -430,15 +431,15 @@ static bool take_place(mp_others *all, mp_stream *stream, mp_admin_view view)
         return mp_admin_query_slots_take(mp_admin_query_slots_of(all->admin), stream);
     if (all->waiting >= MAX_WAITING) {
         mp_stat_add(&mp_stat_refused_others, 1);
-        refuse(stream, "64 requests wait for the processes of this gateway: ask again in a second");
+        refuse_request(stream, "64 requests wait for the processes of this gateway: ask again in a second");
         return false;
     }
     all->waiting++;
     return true;
 }
 
-static void ask(mp_others *all, mp_stream *stream, mp_admin_view view, const mp_others_question *question,
-                const mp_process_facts *facts, size_t count)
+static void ask_processes(mp_others *all, mp_stream *stream, mp_admin_view view, const mp_others_question *question,
+                          const mp_process_facts *facts, size_t count)
 {
     if (!take_place(all, stream, view))
         return;
@@ -449,7 +450,7 @@ static void ask(mp_others *all, mp_stream *stream, mp_admin_view view, const mp_
     of->is_relayed = facts[0].number != mp_processes_number(mp_others_processes(all));
     for (size_t i = 0; i < count; i++)
         add_process(of, &facts[i], method, question);
-    begin(of, limit_of(view));
+    begin_round(of, limit_of(view));
 }
 
 /* A request by a connection that was open before another process became the newest. */
@@ -459,13 +460,13 @@ static void pass_on(mp_others *all, mp_stream *stream, const mp_admin_caller *ca
     mp_scoped_buf target = {0};
     mp_process_facts newest = {.number = mp_processes_newest(mp_others_processes(all))};
     if (view == MP_VIEW_EVENTS || view == MP_VIEW_FOLLOWED) {
-        refuse(stream, "another process has taken over: try again, by another connection");
+        refuse_request(stream, "another process has taken over: try again, by another connection");
         return;
     }
     put_target(&target, request->path, request->query);
     const mp_others_question question = {mp_buf_str(&target), mp_str_of(caller->name),
                                          view == MP_VIEW_METRICS && accepts_open(stream), true};
-    ask(all, stream, view, &question, &newest, 1);
+    ask_processes(all, stream, view, &question, &newest, 1);
 }
 
 /* The status of the only process that is left. True. */
@@ -486,7 +487,7 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     const mp_request *request = mp_stream_request(stream);
     /* the newest process has the counts that this one left: numbers that include later counts would fall again */
     if (all->has_left && !asks_workers(view)) {
-        refuse(stream, "this process is about to end: ask the newest process of the gateway");
+        refuse_request(stream, "this process is about to end: ask the newest process of the gateway");
         return true;
     }
     if (view == MP_VIEW_OWN || caller->is_process || all->door == NULL)
@@ -521,7 +522,7 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     else if (!is_own && view == MP_VIEW_EVENTS)
         mp_others_open_events(admin, stream, caller, facts, count);
     else if (!is_own)
-        ask(all, stream, view, &question, facts + first, pid == 0 ? count : 1);
+        ask_processes(all, stream, view, &question, facts + first, pid == 0 ? count : 1);
     return !is_own;
 }
 
@@ -578,7 +579,7 @@ static void poll_others(mp_others *all, uint16_t only, mp_admin_view view, const
     for (size_t i = 1; i < count; i++)
         if (only == 0 || facts[i].number == only)
             add_process(of, &facts[i], MP_STR("GET"), &(mp_others_question){.target = mp_str_of(target)});
-    begin(of, LIMIT_MS);
+    begin_round(of, LIMIT_MS);
 }
 
 /* At the start of a process that an upgrade has begun, while the process before it still lives. */

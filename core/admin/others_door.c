@@ -111,7 +111,7 @@ static void open_door(mp_timer *timer)
 }
 
 /* Delivers a message on the admin thread. `loop` is NULL if that thread has ended. */
-static void deliver(void *content, mp_loop *MP_NULLABLE loop)
+static void deliver_answer(void *content, mp_loop *MP_NULLABLE loop)
 {
     door_message *given = content;
     mp_others *MP_NULLABLE all = loop == NULL ? NULL : mp_others_of(given->admin);
@@ -135,6 +135,6 @@ int mp_admin_open_door(mp_admin *admin, mp_err *err)
     snprintf(where, sizeof where, "unix:%s", path);
     if (mp_listen(where, 1, &(mp_socket_file){0600, NULL}, &message.fd, &message.at, err) != 0)
         return -1;
-    mp_loop_send(mp_admin_loop(admin), deliver, &message, sizeof message, MP_STR_NONE);
+    mp_loop_send(mp_admin_loop(admin), deliver_answer, &message, sizeof message, MP_STR_NONE);
     return 0;
 }

@@ -111,7 +111,7 @@ static bool move_events(source *from, mp_buf *out, size_t room, bool is_own)
 
 static void on_next(mp_timer *timer);
 
-static void pump(joined *of)
+static void pump_events(joined *of)
 {
     mp_scoped_buf out = {0};
     bool is_over = false, has_room = true;
@@ -129,7 +129,7 @@ static void pump(joined *of)
 }
 
 /* The own process refuses it: as it would be refused alone. */
-static void refuse(joined *of, int status, mp_str body)
+static void refuse_reader(joined *of, int status, mp_str body)
 {
     mp_stream *stream = mp_stream_ref(of->stream);
     mp_stream_on_gone(stream, NULL, NULL);
@@ -150,7 +150,7 @@ static void on_next(mp_timer *timer)
         int status = own == NULL ? 0 : mp_transfer_status(own);
         bool is_over = own == NULL || mp_transfer_is_over(own);
         if (status != 200 && is_over) {
-            refuse(of, status, own == NULL ? MP_STR_NONE : mp_transfer_body(own));
+            refuse_reader(of, status, own == NULL ? MP_STR_NONE : mp_transfer_body(own));
             return;
         }
         if (status != 200)
@@ -161,7 +161,7 @@ static void on_next(mp_timer *timer)
             return;
         }
     }
-    pump(of);
+    pump_events(of);
 }
 
 /* Called when bytes of a stream have arrived. May run inside libcurl. */

@@ -14,7 +14,7 @@ size_t mp_left_split(mp_str status, mp_str texts[2])
     return count;
 }
 
-static void add(mp_others_left *left, mp_str status, mp_str metrics)
+static void add_left(mp_others_left *left, mp_str status, mp_str metrics)
 {
     mp_str texts[3] = {mp_buf_str(&left->status)}, both[2] = {mp_buf_str(&left->metrics), metrics};
     mp_buf sum = {0}, text = {0};
@@ -69,7 +69,7 @@ void mp_left_settle(mp_others_left *left, const mp_processes *processes)
         const mp_left_record *of = &left->records[i];
         if (mp_processes_has(processes, of->number))
             continue;
-        add(left, mp_buf_str(&of->status), mp_buf_str(&of->metrics));
+        add_left(left, mp_buf_str(&of->status), mp_buf_str(&of->metrics));
         drop_record(left, i);
     }
 }
@@ -80,7 +80,7 @@ bool mp_left_take_end(mp_others_left *left, uint16_t number, mp_str body)
     if (of == NULL || of->has_ended)
         return false;
     mp_str rest = body, first = mp_str_cut(&rest, '\n'), second = mp_str_cut(&rest, '\n');
-    add(left, (mp_str){first.ptr, first.len + 1 + second.len}, rest);
+    add_left(left, (mp_str){first.ptr, first.len + 1 + second.len}, rest);
     of->has_ended = true;
     of->status.len = of->metrics.len = 0;
     return true;

@@ -74,7 +74,7 @@ static bool write_file(const char *path, const char *text)
 /* -- the gateway --------------------------------------------------------------------------------------------------- */
 
 /* A sealed memory file with the text: nothing can change it, not even its owner. -1: none. */
-static int hold(const char *text)
+static int hold_token(const char *text)
 {
     int fd = memfd_create(MEMORY_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL)
@@ -99,7 +99,7 @@ static char *MP_NULLABLE read_token(int fd)
 }
 
 /* Takes over the token of an earlier process, whose file exists. NULL if `handed` is no memory file of a token. */
-static mp_own_token *MP_NULLABLE adopt(uint16_t port, int handed, mp_secret_hash *hash)
+static mp_own_token *MP_NULLABLE adopt_token(uint16_t port, int handed, mp_secret_hash *hash)
 {
     char *text = read_token(handed);
     int fd = text == NULL ? -1 : fcntl(handed, F_DUPFD_CLOEXEC, 0);
@@ -130,7 +130,7 @@ int mp_own_token_fd(const mp_own_token *MP_NULLABLE token)
 
 mp_own_token *MP_NULLABLE mp_own_token_new(uint16_t port, int handed, mp_secret_hash *hash)
 {
-    mp_own_token *given = handed < 0 ? NULL : adopt(port, handed, hash);
+    mp_own_token *given = handed < 0 ? NULL : adopt_token(port, handed, hash);
     if (given != NULL)
         return given;
     unsigned char random[TOKEN_BYTES];
@@ -141,7 +141,7 @@ mp_own_token *MP_NULLABLE mp_own_token_new(uint16_t port, int handed, mp_secret_
     *hash = mp_secret_hash_of((mp_str){text, DIGITS});
     memcpy(text + DIGITS, "\n", 2);
     mp_own_token *token = mp_new(sizeof *token);
-    token->fd = hold(text);
+    token->fd = hold_token(text);
     int why = errno;
     char *path = path_of_token(port);
     if (path != NULL && write_file(path, text)) {

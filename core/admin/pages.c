@@ -14,7 +14,7 @@ static uint64_t hash_of(mp_str bytes)
 }
 
 /* Answers with `out`, or with 304 if the client has these bytes; frees it. */
-static void answer(mp_stream *stream, mp_buf *out)
+static void answer_page(mp_stream *stream, mp_buf *out)
 {
     char tag[24];
     snprintf(tag, sizeof tag, "\"%016" PRIx64 "\"", hash_of(mp_buf_str(out)));
@@ -90,7 +90,7 @@ void mp_api_scripts(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
     mp_buf_put(&out, MP_STR(",\"draining\":"));
     gateway->put_generations(gateway->self, &out);
     mp_buf_put(&out, MP_STR("}\n"));
-    answer(stream, &out);
+    answer_page(stream, &out);
 }
 
 void mp_api_reloads(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -101,7 +101,7 @@ void mp_api_reloads(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
     mp_buf_put(&out, MP_STR("{\"reloads\":"));
     gateway->put_reloads(gateway->self, &out);
     mp_buf_put(&out, MP_STR("}\n"));
-    answer(stream, &out);
+    answer_page(stream, &out);
 }
 
 void mp_api_put_jobs(mp_buf *out, bool is_joined)
@@ -116,7 +116,7 @@ void mp_api_jobs(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
     (void)admin, (void)caller, (void)rest;
     mp_buf out = {0};
     mp_api_put_jobs(&out, false);
-    answer(stream, &out);
+    answer_page(stream, &out);
 }
 
 void mp_api_certificates(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -127,7 +127,7 @@ void mp_api_certificates(mp_admin *admin, mp_stream *stream, const mp_admin_call
     mp_buf_put(&out, MP_STR("{\"certificates\":"));
     gateway->describe_certificates(gateway->self, true, &out);
     mp_buf_put(&out, MP_STR("}\n"));
-    answer(stream, &out);
+    answer_page(stream, &out);
 }
 
 void mp_api_config(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -136,5 +136,5 @@ void mp_api_config(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     mp_buf out = {0};
     mp_config_put_shown(&out, mp_admin_settings(admin)->config);
     mp_buf_putc(&out, '\n');
-    answer(stream, &out);
+    answer_page(stream, &out);
 }

@@ -56,7 +56,7 @@ typedef struct {
     mp_profile *MP_NULLABLE profile; /* counted reference; NULL: the end */
 } profile_message;
 
-static void deliver(void *content, mp_loop *MP_NULLABLE loop)
+static void deliver_order(void *content, mp_loop *MP_NULLABLE loop)
 {
     const profile_message *given = content;
     if (loop != NULL && given->profile == NULL)
@@ -67,10 +67,10 @@ static void deliver(void *content, mp_loop *MP_NULLABLE loop)
     mp_profile_unref(given->profile);
 }
 
-static void post(const mp_admin_gateway *gateway, int worker, mp_profile *MP_NULLABLE profile)
+static void post_order(const mp_admin_gateway *gateway, int worker, mp_profile *MP_NULLABLE profile)
 {
     const profile_message message = {gateway, worker, profile == NULL ? NULL : mp_profile_ref(profile)};
-    mp_loop_send(gateway->worker_loop(gateway->self, worker), deliver, &message, sizeof message, MP_STR_NONE);
+    mp_loop_send(gateway->worker_loop(gateway->self, worker), deliver_order, &message, sizeof message, MP_STR_NONE);
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static mp_profile_totals totals_of(const mp_admin_profile *p)
 }
 
 /* Frees everything of a profile that is over: another one may begin. */
-static void settle(mp_admin_profile *p)
+static void settle_profile(mp_admin_profile *p)
 {
     mp_profile_totals totals = totals_of(p);
     mp_timer_stop(p->home, &p->limit);
@@ -131,7 +131,7 @@ static void send_end(mp_admin_profile *p, mp_stream *stream)
     mp_stream_send(stream, mp_buf_str(&out));
     mp_stream_end(stream);
     mp_stream_unref(stream);
-    settle(p);
+    settle_profile(p);
 }
 
 /* -- sending ------------------------------------------------------------------------------------------------------- */
@@ -205,19 +205,19 @@ static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
 }
 
 /* Waits until the workers have ended their parts. */
-static void look(mp_timer *timer)
+static void look_at_workers(mp_timer *timer)
 {
     mp_admin_profile *p = mp_container(timer, mp_admin_profile, clock);
     p->without_answer = 0;
     for (int i = 0; i < p->part_count; i++)
         p->without_answer += !mp_profile_is_over(p->parts[i].profile);
     if (p->without_answer > 0 && mp_loop_now(p->home) < p->ended_ms + MP_QUESTION_MS) {
-        mp_timer_start(p->home, &p->clock, LOOK_MS, look);
+        mp_timer_start(p->home, &p->clock, LOOK_MS, look_at_workers);
         return;
     }
     mp_stat_add(&mp_stat_admin_unanswered, p->without_answer);
     if (p->stream == NULL) {
-        settle(p);
+        settle_profile(p);
         return;
     }
     p->state = SENDING;
@@ -233,8 +233,8 @@ static void end_gathering(mp_admin_profile *p, const char *why)
     p->ended_ms = mp_loop_now(p->home);
     mp_timer_stop(p->home, &p->limit);
     for (int i = 0; i < p->part_count; i++)
-        post(p->gateway, p->parts[i].number, NULL);
-    mp_timer_start(p->home, &p->clock, 0, look);
+        post_order(p->gateway, p->parts[i].number, NULL);
+    mp_timer_start(p->home, &p->clock, 0, look_at_workers);
 }
 
 /* The reader has left: ends the profile if it runs, or drops what is left to send. */
@@ -243,7 +243,7 @@ static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
     mp_admin_profile *p = ctx;
     drop_stream(p);
     if (p->state == SENDING)
-        settle(p);
+        settle_profile(p);
     else
         end_gathering(p, "the reader has left");
 }
@@ -328,7 +328,7 @@ static void add_parts(mp_admin_profile *p, const question *asked, size_t bytes)
             p->parts[p->part_count++] = (part){mp_profile_new(&asked->options, bytes), i};
 }
 
-static void begin(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller, const question *asked)
+static void begin_profile(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller, const question *asked)
 {
     char what[320];
     snprintf(what, sizeof what, "%s for %lld s%s%s", asked->options.memory ? "memory" : "time",
@@ -352,7 +352,7 @@ static void begin(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller 
            mp_log_str("of", mp_str_of(asked->options.memory ? "memory" : "time")),
            mp_log_int("seconds", asked->seconds));
     for (int i = 0; i < p->part_count; i++)
-        post(p->gateway, p->parts[i].number, p->parts[i].profile);
+        post_order(p->gateway, p->parts[i].number, p->parts[i].profile);
     mp_stream_on_gone(stream, on_gone, p);
     mp_timer_start(p->home, &p->limit, (uint64_t)asked->seconds * 1000, on_limit);
     mp_timer_start(p->home, &p->clock, PROGRESS_MS, tell_progress);
@@ -385,7 +385,7 @@ void mp_admin_profile_serve(mp_admin_profile *p, const mp_runtime_config *settin
     else if (p->state != IDLE)
         mp_admin_refuse(stream, 409, MP_STR("another profile runs: wait until it is over"));
     else
-        begin(p, stream, caller, &asked);
+        begin_profile(p, stream, caller, &asked);
 }
 
 void mp_admin_profile_serve_end(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller)
@@ -449,7 +449,7 @@ void mp_admin_profile_free(mp_admin_profile *MP_NULLABLE p)
         p->stops_loop = false;
         p->cause = "the gateway has stopped";
         drop_stream(p);
-        settle(p);
+        settle_profile(p);
     }
     free(p);
 }

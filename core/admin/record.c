@@ -10,7 +10,7 @@
 #define MAX_CALLS 1000000
 #define PAGE_BYTES ((size_t)256 << 10)
 
-static void audit(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
+static void audit_action(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
 {
     mp_audit_request(stream, &(mp_decision){.event = event, .caller = mp_str_of(caller->name), .why = why});
 }
@@ -72,7 +72,7 @@ void mp_api_record(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     if (!mp_record_begin(pattern, (uint64_t)asked.seconds * 1000, (uint64_t)asked.most)) {
         mp_admin_refuse(stream, 409, MP_STR("calls are being recorded already: POST /api/record/stop ends that"));
     } else {
-        audit(stream, "recording begun", caller, mp_str_of(pattern));
+        audit_action(stream, "recording begun", caller, mp_str_of(pattern));
         mp_log(MP_INFO, "recording begun", mp_log_str("caller", mp_str_of(caller->name)),
                mp_log_str("tools", mp_str_of(pattern)), mp_log_int("seconds", asked.seconds));
         mp_buf_printf(&out, "{\"recording\":true,\"after\":%llu}\n", (unsigned long long)page.last);
@@ -87,7 +87,7 @@ void mp_api_record_stop(mp_admin *admin, mp_stream *stream, const mp_admin_calle
     (void)admin, (void)rest;
     bool was_on = mp_record_end();
     if (was_on) {
-        audit(stream, "recording ended", caller, MP_STR_NONE);
+        audit_action(stream, "recording ended", caller, MP_STR_NONE);
         mp_log(MP_INFO, "recording ended", mp_log_str("caller", mp_str_of(caller->name)));
     }
     mp_str answer = was_on ? MP_STR("{\"ended\":true}\n") : MP_STR("{\"ended\":false}\n");
@@ -123,7 +123,7 @@ void mp_api_records(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
         is_first = is_first || mp_str_is(key, "last");
     }
     if (is_first)
-        audit(stream, "records read", caller, MP_STR_NONE);
+        audit_action(stream, "records read", caller, MP_STR_NONE);
     mp_scoped_buf lines = {0}, out = {0};
     mp_record_page page = mp_record_read(after, last, PAGE_BYTES, &lines);
     mp_buf_printf(&out, "{\"next\":%llu,\"lost\":%llu,\"more\":%s,\"on\":%s,\"asked\":%s}\n",

@@ -141,7 +141,7 @@ static void put_meta(mp_buf *out, const mp_era *era, bool has_progress)
     mp_buf_putc(out, '}');
 }
 
-static void say(run *of, mp_str json)
+static void send_to_worker(run *of, mp_str json)
 {
     mp_console *console = of->console;
     if (console != NULL)
@@ -162,7 +162,7 @@ static void send_request(run *of, mp_str params)
     mp_buf_put(&out, rest);
     mp_buf_putc(&out, '}');
     of->began_us = mp_monotonic_us();
-    say(of, mp_buf_str(&out));
+    send_to_worker(of, mp_buf_str(&out));
 }
 
 static void begin_call(run *of)
@@ -179,7 +179,7 @@ static void begin_call(run *of)
         "\"capabilities\":{\"elicitation\":{\"form\":{},\"url\":{}},\"sampling\":{},\"roots\":{}},"
         "\"clientInfo\":{\"name\":\"moonpool dashboard\",\"version\":\"" MOONPOOL_VERSION "\"}}}",
         of->asked.era->date);
-    say(of, mp_buf_str(&out));
+    send_to_worker(of, mp_buf_str(&out));
 }
 
 void mp_admin_put_question(mp_buf *out, const char *id, mp_str params)
@@ -199,7 +199,7 @@ static void ask_about_principal(run *of)
     mp_buf_put(&params, mp_buf_str(&of->asked.principal));
     mp_admin_put_question(&out, "principal", mp_buf_str(&params));
     open_console(of, true);
-    say(of, mp_buf_str(&out));
+    send_to_worker(of, mp_buf_str(&out));
 }
 
 /* -- messages of the worker ---------------------------------------------------------------------------------------- */
@@ -239,9 +239,9 @@ static void go_on(run *of, mp_str id, bool is_error, mp_str json)
     } else if (mp_json_string_is(id, MP_STR("principal"))) {
         begin_call(of);
     } else if (mp_json_string_is(id, MP_STR("open"))) {
-        say(of, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}"));
-        say(of, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":\"level\",\"method\":\"logging/"
-                       "setLevel\",\"params\":{\"level\":\"debug\"}}"));
+        send_to_worker(of, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}"));
+        send_to_worker(of, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":\"level\",\"method\":\"logging/"
+                                  "setLevel\",\"params\":{\"level\":\"debug\"}}"));
     }
 }
 
@@ -340,7 +340,7 @@ static run *new_run(mp_admin_runs *runs, mp_stream *stream, const mp_admin_calle
     return made;
 }
 
-static void audit(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
+static void audit_action(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
 {
     mp_audit_request(stream, &(mp_decision){.event = event, .caller = mp_str_of(caller->name), .why = why});
 }
@@ -366,7 +366,7 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
     }
     mp_scoped_buf out = {0};
     mp_call_body_put_name(&out, &made->asked);
-    audit(stream, "call run by operator", caller, mp_buf_str(&out));
+    audit_action(stream, "call run by operator", caller, mp_buf_str(&out));
     out.len = 0;
     snprintf(made->id, sizeof made->id, "%s", mp_mark_text_of(mp_mark_new()).text);
     mp_buf_printf(&out, "data: {\"event\":\"call opened\",\"run\":\"%s\",\"revision\":\"%s\"}\n\n", made->id,
@@ -400,7 +400,7 @@ static void send_response(run *of, mp_str id, const char *name, mp_str value)
     mp_buf_printf(&out, ",\"%s\":", name);
     mp_buf_put(&out, value);
     mp_buf_putc(&out, '}');
-    say(of, mp_buf_str(&out));
+    send_to_worker(of, mp_buf_str(&out));
 }
 
 /* Carries out the body of a request. Returns NULL, or the reason that it is invalid. */
@@ -439,7 +439,7 @@ void mp_api_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
         mp_admin_refuse(stream, 404, MP_STR("no such run: it has ended, or its stream names another one"));
         return;
     }
-    audit(stream, "call answered by operator", caller, rest);
+    audit_action(stream, "call answered by operator", caller, rest);
     const char *wrong = take_answer(of, mp_stream_request(stream)->body);
     if (wrong != NULL)
         mp_admin_refuse(stream, 400, mp_str_of(wrong));

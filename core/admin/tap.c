@@ -102,7 +102,7 @@ static void on_batch(mp_timer *timer);
 
 /* Moves events from the tap to the stream. Events that do not fit are moved when the client has read; later events are
  * taken by the timer. */
-static void pump(reader *of)
+static void pump_events(reader *of)
 {
     mp_scoped_buf out = {0};
     mp_admin_taps *taps = of->taps;
@@ -125,7 +125,7 @@ static void pump(reader *of)
 
 static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    pump(ctx);
+    pump_events(ctx);
 }
 
 /* Returns a reader that is awake and not in this batch yet. The list is searched from the start each time, since a
@@ -149,7 +149,7 @@ static void on_batch(mp_timer *timer)
         if (mp_tap_rest(of->tap))
             of->is_awake = false;
         else
-            pump(of);
+            pump_events(of);
     }
 }
 
@@ -158,12 +158,12 @@ static void on_news(mp_message *message, mp_loop *MP_NULLABLE loop)
     reader *of = mp_container(message, reader, news);
     atomic_store(&of->is_posted, false);
     if (loop != NULL)
-        pump(of);
+        pump_events(of);
     unref_reader(of);
 }
 
 /* Wakes the admin thread for a tap. On any thread, with the lock of the taps. */
-static void wake(void *ctx)
+static void wake_reader(void *ctx)
 {
     reader *of = ctx;
     if (atomic_exchange(&of->is_posted, true))
@@ -180,7 +180,7 @@ typedef struct {
 } question;
 
 /* Decodes a value of a query. False if it does not fit, or is not encoded as it must be. */
-static bool decode(mp_str value, char *to, size_t room)
+static bool decode_value(mp_str value, char *to, size_t room)
 {
     size_t len = 0;
     for (size_t i = 0; i < value.len; i++) {
@@ -224,7 +224,7 @@ static const char *MP_NULLABLE read_query(mp_str query, question *asked)
         if (i == sizeof known / sizeof *known)
             return "the query may have tool, principal, session, method, outcome, slower, sample, arguments and "
                    "seconds";
-        if (!decode(value, known[i].to, known[i].room))
+        if (!decode_value(value, known[i].to, known[i].room))
             return "a value of the query is too long, or not percent-encoded";
     }
     return NULL;
@@ -305,7 +305,7 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
     made->arguments = filter->arguments;
     made->news = (mp_message){.deliver = on_news};
     atomic_init(&made->refs, 1);
-    mp_tap *tap = mp_tap_open(filter, &(mp_tap_hooks){wake, made});
+    mp_tap *tap = mp_tap_open(filter, &(mp_tap_hooks){wake_reader, made});
     if (tap == NULL) {
         char why[80];
         free(made);

@@ -40,11 +40,11 @@ struct mp_admin {
     bool has_thread;
 };
 
-static void sample(mp_timer *timer)
+static void take_sample(mp_timer *timer)
 {
     mp_admin *admin = mp_container(timer, mp_admin, sampling);
     mp_readiness_sample(&admin->readiness, admin->settings);
-    mp_timer_start(admin->loop, timer, SAMPLE_MS, sample);
+    mp_timer_start(admin->loop, timer, SAMPLE_MS, take_sample);
 }
 
 static int listen_on(mp_admin *admin, const int *fds, int count, mp_tls_slot *MP_NULLABLE tls, mp_err *err)
@@ -93,36 +93,36 @@ int mp_admin_sockets(mp_admin *admin, int *fds, int most)
     return mp_server_sockets(admin->server, 0, fds, most);
 }
 
-static void *MP_NULLABLE run(void *ctx)
+static void *MP_NULLABLE run_thread(void *ctx)
 {
     mp_admin *admin = ctx;
     mp_crash_thread("admin", 0);
     mp_stat_thread();
     mp_admin_live_start(admin->live);
-    sample(&admin->sampling);
+    take_sample(&admin->sampling);
     mp_loop_run(admin->loop);
     return NULL;
 }
 
 int mp_admin_start(mp_admin *admin, mp_err *err)
 {
-    int code = pthread_create(&admin->thread, NULL, run, admin);
+    int code = pthread_create(&admin->thread, NULL, run_thread, admin);
     if (code != 0)
         return mp_err_set(err, "cannot start a thread for the admin listener: %s", strerror(code));
     admin->has_thread = true;
     return 0;
 }
 
-static void stop(mp_admin *admin)
+static void stop_thread(mp_admin *admin)
 {
     mp_admin_profile_await(admin->profile, admin->loop);
 }
 
 /* Ends the listener, once the workers have ended. On the admin thread. */
-static void end(void *ctx)
+static void end_thread(void *ctx)
 {
     mp_admin *admin = ctx;
-    admin->gateway.door->leave(admin, stop);
+    admin->gateway.door->leave(admin, stop_thread);
 }
 
 void mp_admin_free(mp_admin *MP_NULLABLE admin)
@@ -130,7 +130,7 @@ void mp_admin_free(mp_admin *MP_NULLABLE admin)
     if (admin == NULL)
         return;
     if (admin->has_thread) {
-        mp_loop_call(admin->loop, end, admin);
+        mp_loop_call(admin->loop, end_thread, admin);
         pthread_join(admin->thread, NULL);
     }
     mp_admin_api_free(admin->api, admin->loop);
@@ -186,13 +186,13 @@ static void stop_profile(void *ctx)
     mp_admin_profile_stop(admin->profile);
 }
 
-static void drain(void *ctx)
+static void drain_thread(void *ctx)
 {
     mp_admin *admin = ctx;
     mp_server_drain(admin->server, on_drained, admin);
 }
 
-static void leave(void *ctx)
+static void leave_listener(void *ctx)
 {
     mp_admin *admin = ctx;
     mp_admin_access_leave(admin->access);
@@ -206,7 +206,7 @@ void mp_admin_hold(mp_admin *admin, bool is_held)
 void mp_admin_leave(mp_admin *admin)
 {
     mp_server_leave(admin->server);
-    mp_loop_call(admin->loop, leave, admin);
+    mp_loop_call(admin->loop, leave_listener, admin);
 }
 
 int mp_admin_token_fd(mp_admin *admin)
@@ -245,7 +245,7 @@ void mp_admin_stop_profile(mp_admin *admin)
 
 void mp_admin_drain(mp_admin *admin)
 {
-    mp_loop_call(admin->loop, drain, admin);
+    mp_loop_call(admin->loop, drain_thread, admin);
 }
 
 void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)

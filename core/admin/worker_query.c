@@ -108,7 +108,7 @@ static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
     close_question(ctx, 0);
 }
 
-static void answer(question *of, mp_stream *stream, mp_str result, unsigned unanswered)
+static void answer_query(question *of, mp_stream *stream, mp_str result, unsigned unanswered)
 {
     mp_scoped_buf out = {0};
     mp_buf_put(&out, result);
@@ -118,11 +118,11 @@ static void answer(question *of, mp_stream *stream, mp_str result, unsigned unan
 }
 
 /* Answers with the first worker's answer, and with the number of workers that have not applied the change. */
-static void conclude(question *of, mp_stream *stream)
+static void conclude_query(question *of, mp_stream *stream)
 {
     of->result.len--; /* the '}' */
     mp_buf_printf(&of->result, ",\"workers_without_answer\":%u}", of->left + of->wrong);
-    answer(of, stream, mp_buf_str(&of->result), of->left);
+    answer_query(of, stream, mp_buf_str(&of->result), of->left);
 }
 
 /* Another worker is asked, once: the first one is not to do it any more. */
@@ -145,7 +145,7 @@ static void on_limit(mp_timer *timer)
     if (stream == NULL)
         return;
     if (of->result.len > 0) {
-        conclude(of, stream);
+        conclude_query(of, stream);
     } else if (!of->is_second && of->workers > 1) {
         ask_second(of);
         mp_timer_start(of->home, &of->limit, MP_QUESTION_MS, on_limit);
@@ -216,13 +216,13 @@ static void take_answer(void *ctx, MP_UNUSED uint64_t mark, mp_str json)
         of->left -= follows;
         of->wrong += follows && found.result.len == 0;
         if (of->left == 0)
-            conclude(of, stream);
+            conclude_query(of, stream);
     } else if (found.result.len == 0) {
         refuse_question(of, stream, &found);
     } else if (of->then.len > 0) {
         ask_all(of, found.result);
     } else {
-        answer(of, stream, found.result, 0);
+        answer_query(of, stream, found.result, 0);
     }
 }
 

@@ -37,7 +37,7 @@ mp_node *MP_NULLABLE mp_map_find(const mp_map *map, mp_str key)
     return NULL;
 }
 
-static void grow(mp_map *map)
+static void grow_map(mp_map *map)
 {
     size_t mask = map->mask * 2 + 1;
     mp_node **slots = mp_new((mask + 1) * sizeof *slots);
@@ -55,7 +55,7 @@ static void grow(mp_map *map)
 void mp_map_put(mp_map *map, mp_node *node)
 {
     if (map->count > map->mask)
-        grow(map);
+        grow_map(map);
     node->hash = hash_of(map, node->key);
     node->next = map->slots[node->hash & map->mask];
     map->slots[node->hash & map->mask] = node;

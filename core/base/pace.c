@@ -13,7 +13,7 @@ void mp_pace_init(mp_pace *pace)
     pthread_mutex_init(&pace->lock, NULL);
 }
 
-static void learn(mp_pace *pace, uint64_t places, uint64_t us)
+static void learn_rate(mp_pace *pace, uint64_t places, uint64_t us)
 {
     double rate = (double)places / (double)us, weight = (double)us / MEMORY_US;
     if (pace->per_us <= 0 || weight > 1)
@@ -25,7 +25,7 @@ void mp_pace_learn(mp_pace *pace, uint64_t places, uint64_t us)
 {
     MP_LOCKED(&pace->lock);
     if (us > 0)
-        learn(pace, places, us);
+        learn_rate(pace, places, us);
     pace->is_taught = true;
 }
 
@@ -39,14 +39,14 @@ static uint64_t freed_since(const mp_pace *pace)
 
 /* Counts in a window from now on, if clients are refused again after a time without refusals; ends the window if enough
  * places have become free in it to know the rate. */
-static void measure(mp_pace *pace, uint64_t now_us)
+static void measure_rate(mp_pace *pace, uint64_t now_us)
 {
     uint64_t freed = atomic_load_explicit(&pace->freed, memory_order_relaxed);
     uint64_t places = freed_since(pace), us = now_us - pace->since_us;
     bool is_new = pace->refused_us == 0 || now_us - pace->refused_us > LONG_WINDOW_US;
     bool is_over = (us >= WINDOW_US && places >= ENOUGH_PLACES) || (us >= LONG_WINDOW_US && places > 0);
     if (!is_new && is_over)
-        learn(pace, places, us);
+        learn_rate(pace, places, us);
     if (is_new || is_over) {
         pace->since_us = now_us;
         pace->freed_then = freed;
@@ -76,7 +76,7 @@ unsigned mp_pace_refuse(mp_pace *pace, uint64_t now_us, uint64_t ahead, uint64_t
     const uint64_t most_us = MP_PACE_MAX_S * UINT64_C(1000000);
     pthread_mutex_lock(&pace->lock);
     if (!pace->is_taught)
-        measure(pace, now_us);
+        measure_rate(pace, now_us);
     double per_us = rate_now(pace, now_us), ahead_us = 0, own_us = 0;
     if (per_us > 0) {
         ahead_us = (double)ahead / per_us;

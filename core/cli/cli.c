@@ -32,7 +32,7 @@ static int bad_option(int sign, char **argv, const struct option *options, const
 }
 
 /* Converts the command's options to getopt_long's two tables. */
-static void translate(const mp_cli_command *command, char *letters, struct option *options)
+static void translate_options(const mp_cli_command *command, char *letters, struct option *options)
 {
     int count = 0;
     *letters++ = ':';
@@ -60,12 +60,12 @@ static const mp_cli_option *MP_NULLABLE option_of(const mp_cli_command *command,
     return NULL;
 }
 
-static int take(const mp_cli_command *command, char **whole, int argc, char **argv)
+static int take_options(const mp_cli_command *command, char **whole, int argc, char **argv)
 {
     char letters[2 * MP_CLI_OPTIONS + 3];
     struct option options[MP_CLI_OPTIONS + 2];
     mp_cli_args args = {.command = command};
-    translate(command, letters, options);
+    translate_options(command, letters, options);
     for (int i = 1; i < argc && args.command_count == 0; i++)
         if (strcmp(argv[i], "--") == 0)
             args.command_count = argc - i - 1; /* getopt_long() moves the words before "--" behind it */
@@ -117,5 +117,5 @@ int mp_cli(int argc, char **argv)
         return MP_BAD_USAGE;
     int first = optind;
     optind = 0; /* getopt starts again after the name of the command */
-    return take(command, argv, argc - first, argv + first);
+    return take_options(command, argv, argc - first, argv + first);
 }

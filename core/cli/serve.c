@@ -41,7 +41,7 @@ bool mp_cli_is_elsewhere(const char *MP_NULLABLE file)
     return file == NULL && access("moonpool.yaml", F_OK) != 0 && errno == ENOENT;
 }
 
-static mp_config *MP_NULLABLE load(const char *MP_NULLABLE file, const char *command, mp_buf *report)
+static mp_config *MP_NULLABLE load_config(const char *MP_NULLABLE file, const char *command, mp_buf *report)
 {
     if (!mp_cli_is_elsewhere(file))
         return mp_config_load(file == NULL ? "moonpool.yaml" : file, report);
@@ -56,7 +56,7 @@ static mp_config *MP_NULLABLE load(const char *MP_NULLABLE file, const char *com
 mp_config *mp_cli_load(const char *file, const char *command)
 {
     mp_buf report = {0};
-    mp_config *config = load(file, command, &report);
+    mp_config *config = load_config(file, command, &report);
     mp_cli_complain(&report);
     return config;
 }
@@ -85,7 +85,7 @@ static int take_headers(mp_config *config, const char *MP_NULLABLE path, mp_buf 
 }
 
 /* Overrides the values of the file by those of the options. */
-static int override(mp_config *config, const mp_cli_args *args, mp_buf *report)
+static int override_config(mp_config *config, const mp_cli_args *args, mp_buf *report)
 {
     const char *listen[MP_CLI_GIVEN], *level = mp_cli_value(args, "log-level");
     size_t count = 0;
@@ -128,7 +128,7 @@ static mp_config *MP_NULLABLE load_again(void *ctx, mp_buf *report)
         return NULL;
     }
     mp_config *config = mp_config_load(from->file, report);
-    if (config != NULL && override(config, from->args, report) != 0) {
+    if (config != NULL && override_config(config, from->args, report) != 0) {
         mp_config_free(config);
         return NULL;
     }
@@ -137,10 +137,10 @@ static mp_config *MP_NULLABLE load_again(void *ctx, mp_buf *report)
 }
 
 /* Lets the options override a configuration that was kept. */
-static int adjust(void *ctx, mp_config *config, mp_buf *report)
+static int adjust_config(void *ctx, mp_config *config, mp_buf *report)
 {
     origin *from = ctx;
-    if (override(config, from->args, report) != 0)
+    if (override_config(config, from->args, report) != 0)
         return -1;
     from->was_empty = config->text[0] == '\0';
     return 0;
@@ -151,7 +151,7 @@ void mp_cli_end_with_parent(void)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-static int serve(const mp_cli_args *args, bool on_stdio)
+static int serve_until_end(const mp_cli_args *args, bool on_stdio)
 {
     mp_gateway_options options = {.argv = args->argv,
                                   .on_stdio = on_stdio,
@@ -160,7 +160,7 @@ static int serve(const mp_cli_args *args, bool on_stdio)
                                   .traces = mp_cli_value(args, "trace") != NULL,
                                   .ready_fd = -1,
                                   .read = load_again,
-                                  .adjust = adjust};
+                                  .adjust = adjust_config};
     options.is_replay = mp_cli_value(args, "replay") != NULL;
     if (options.is_replay)
         mp_cli_end_with_parent();
@@ -178,8 +178,8 @@ static int serve(const mp_cli_args *args, bool on_stdio)
         return MP_BAD_USAGE;
     mp_buf report = {0};
     bool may_be_kept = !mp_cli_is_elsewhere(from.file);
-    mp_config *config = load(from.file, command, &report);
-    int code = config == NULL ? MP_BAD_CONFIG : override(config, args, &report);
+    mp_config *config = load_config(from.file, command, &report);
+    int code = config == NULL ? MP_BAD_CONFIG : override_config(config, args, &report);
     if (from.file == NULL)
         from.file = "moonpool.yaml";
     bool is_there = stat(from.file, &info) == 0;
@@ -203,15 +203,15 @@ static int serve(const mp_cli_args *args, bool on_stdio)
 
 int mp_cli_run(const mp_cli_args *args)
 {
-    return serve(args, false);
+    return serve_until_end(args, false);
 }
 
 int mp_cli_stdio(const mp_cli_args *args)
 {
-    return serve(args, true);
+    return serve_until_end(args, true);
 }
 
-static int check(const mp_cli_args *args, const char *form)
+static int check_config(const mp_cli_args *args, const char *form)
 {
     const char *file = NULL;
     if (mp_cli_take_file(args, &file) != MP_ENDED_WELL)
@@ -227,7 +227,7 @@ int mp_cli_check(const mp_cli_args *args)
     bool connects = mp_cli_value(args, "connect") != NULL;
     if (connects && mp_cli_value(args, "json") != NULL)
         return mp_cli_misused("--connect and --json exclude each other", NULL, NULL, "check");
-    int code = check(args, mp_cli_value(args, "json") != NULL ? "json" : "whole");
+    int code = check_config(args, mp_cli_value(args, "json") != NULL ? "json" : "whole");
     return code == MP_ENDED_WELL && connects ? mp_cli_check_upstreams(args) : code;
 }
 
@@ -245,10 +245,10 @@ int mp_cli_list(const mp_cli_args *args)
         if (args->given[i].option->name[0] != 'n' && strcmp(args->given[i].option->name, "config") != 0)
             return mp_cli_misused("this option needs --as or --url:", args->given[i].option->name, NULL, "list");
     if (names == NULL)
-        return check(args, "list");
+        return check_config(args, "list");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(names, kinds[i]) == 0)
-            return check(args, names);
+            return check_config(args, names);
     return mp_cli_misused("--names must be tools, resources, prompts or jobs, not", names,
                           mp_suggest(mp_str_of(names), kinds, sizeof kinds / sizeof *kinds), "list");
 }

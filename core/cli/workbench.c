@@ -10,53 +10,53 @@ typedef struct {
     size_t count;
 } arguments;
 
-static void put(arguments *to, const char *MP_NULLABLE name, const char *MP_NULLABLE value)
+static void put_argument(arguments *to, const char *MP_NULLABLE name, const char *MP_NULLABLE value)
 {
     if (to->count < MAX_ARGUMENTS && value != NULL)
         to->list[to->count++] = (mp_workbench_argument){name, value};
 }
 
 /* Adds the options under their names, then the words. */
-static int take(const mp_cli_args *args, arguments *to)
+static int take_arguments(const mp_cli_args *args, arguments *to)
 {
     for (int i = 0; i < args->given_count; i++)
-        put(to, args->given[i].option->name, args->given[i].value == NULL ? "" : args->given[i].value);
+        put_argument(to, args->given[i].option->name, args->given[i].value == NULL ? "" : args->given[i].value);
     if ((size_t)args->word_count > MAX_ARGUMENTS - MP_CLI_GIVEN - 8)
         return mp_cli_misused("too many arguments, from", args->words[MP_CLI_GIVEN], NULL, args->command->name);
     for (int i = 0; i < args->word_count; i++)
-        put(to, NULL, args->words[i]);
+        put_argument(to, NULL, args->words[i]);
     return MP_ENDED_WELL;
 }
 
-/* Like take(), but the words after "--" are the command of a server. */
+/* Like take_arguments(), but the words after "--" are the command of a server. */
 static int take_server(const mp_cli_args *args, arguments *to)
 {
     mp_cli_args rest = *args;
     rest.word_count -= args->command_count;
-    if (take(&rest, to) != MP_ENDED_WELL)
+    if (take_arguments(&rest, to) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     if (to->count + (size_t)args->command_count > MAX_ARGUMENTS)
         return mp_cli_misused("the command after -- has too many words:", args->words[rest.word_count], NULL,
                               args->command->name);
     for (int i = rest.word_count; i < args->word_count; i++)
-        put(to, "server", args->words[i]);
+        put_argument(to, "server", args->words[i]);
     return MP_ENDED_WELL;
 }
 
 int mp_cli_new(const mp_cli_args *args)
 {
     arguments given = {0};
-    if (take(args, &given) != MP_ENDED_WELL)
+    if (take_arguments(args, &given) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     mp_config *config = NULL;
     if (mp_cli_value(args, "config") == NULL && access("moonpool.yaml", F_OK) != 0) {
-        put(&given, "fresh", "moonpool.yaml"); /* the folder of a new project */
-        put(&given, "scripts", "scripts");
+        put_argument(&given, "fresh", "moonpool.yaml"); /* the folder of a new project */
+        put_argument(&given, "scripts", "scripts");
     } else {
         config = mp_cli_load(mp_cli_value(args, "config"), "new -c");
         if (config == NULL)
             return MP_BAD_CONFIG;
-        put(&given, "scripts", config->scripts_path);
+        put_argument(&given, "scripts", config->scripts_path);
     }
     int code = mp_gateway_workbench("new", given.list, given.count);
     mp_config_free(config);
@@ -67,7 +67,7 @@ int mp_cli_new(const mp_cli_args *args)
 static int with_child(const mp_cli_args *args)
 {
     arguments given = {0};
-    if (take(args, &given) != MP_ENDED_WELL)
+    if (take_arguments(args, &given) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     return mp_gateway_workbench(args->command->name, given.list, given.count);
 }
@@ -90,10 +90,10 @@ static void take_reachable(const mp_cli_args *args, arguments *to, mp_config **c
     const char *address = named != NULL || *config == NULL ? named : (*config)->admin_listen;
     if (address == NULL || is_socket_unit(address))
         return;
-    put(to, "address", address);
+    put_argument(to, "address", address);
     *token =
         mp_admin_find_token(named == NULL ? *config : NULL, address); /* secrets of the file go to its own address */
-    put(to, "token", *token);
+    put_argument(to, "token", *token);
 }
 
 /* `explain`, and `list --as`. A header that is given several times is passed as several lines. */
@@ -105,15 +105,15 @@ int mp_cli_explain(const mp_cli_args *args)
     bool is_list = strcmp(args->command->name, "list") == 0;
     if (is_list && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
-    if (take(args, &given) != MP_ENDED_WELL)
+    if (take_arguments(args, &given) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     for (int i = 0; i < args->given_count; i++)
         if (strcmp(args->given[i].option->name, "header") == 0)
             mp_buf_printf(&headers, "%s\n", args->given[i].value);
     char *lines = mp_dup(mp_buf_str(&headers));
-    put(&given, "header", headers.len > 0 ? lines : NULL);
-    put(&given, "config", file);
-    put(&given, "form", is_list ? "list" : NULL);
+    put_argument(&given, "header", headers.len > 0 ? lines : NULL);
+    put_argument(&given, "config", file);
+    put_argument(&given, "form", is_list ? "list" : NULL);
     mp_config *config = NULL;
     char *token = NULL;
     if (!is_list)
@@ -143,7 +143,7 @@ int mp_cli_call(const mp_cli_args *args)
     arguments given = {0};
     /* `call -- NAME` has no command: -- only ends the options */
     bool has_command = args->command_count > 0 && args->command_count < args->word_count;
-    if ((has_command ? take_server(args, &given) : take(args, &given)) != MP_ENDED_WELL)
+    if ((has_command ? take_server(args, &given) : take_arguments(args, &given)) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     return mp_gateway_workbench(args->command->name, given.list, given.count);
 }
@@ -159,8 +159,8 @@ int mp_cli_check_upstreams(const mp_cli_args *args)
     arguments given = {0};
     const char *file = NULL;
     mp_cli_take_file(args, &file);
-    put(&given, "config", file);
-    put(&given, "strict", mp_cli_value(args, "strict"));
+    put_argument(&given, "config", file);
+    put_argument(&given, "strict", mp_cli_value(args, "strict"));
     return mp_gateway_workbench("check_upstreams", given.list, given.count);
 }
 
@@ -168,7 +168,7 @@ int mp_cli_check_upstreams(const mp_cli_args *args)
 int mp_cli_types(const mp_cli_args *args)
 {
     arguments given = {0};
-    if (take(args, &given) != MP_ENDED_WELL)
+    if (take_arguments(args, &given) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     const char *file = mp_cli_value(args, "config");
     if (file == NULL && access("moonpool.yaml", F_OK) != 0)
@@ -176,10 +176,10 @@ int mp_cli_types(const mp_cli_args *args)
     mp_config *config = mp_cli_load(file, "types -c");
     if (config == NULL)
         return MP_BAD_CONFIG;
-    put(&given, "config", file == NULL ? "moonpool.yaml" : file);
-    put(&given, "scripts", config->scripts_path);
+    put_argument(&given, "config", file == NULL ? "moonpool.yaml" : file);
+    put_argument(&given, "scripts", config->scripts_path);
     if (config->scripts_trust == MP_TRUST_FULL)
-        put(&given, "trust", "full");
+        put_argument(&given, "trust", "full");
     int code = mp_gateway_workbench("types", given.list, given.count);
     mp_config_free(config);
     return code;
@@ -198,12 +198,12 @@ int mp_cli_token(const mp_cli_args *args)
 int mp_cli_test(const mp_cli_args *args)
 {
     arguments given = {0};
-    if (take(args, &given) != MP_ENDED_WELL)
+    if (take_arguments(args, &given) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     mp_config *config = mp_cli_load(mp_cli_value(args, "config"), "test -c");
     if (config == NULL)
         return MP_BAD_CONFIG;
-    put(&given, "scripts", config->scripts_path);
+    put_argument(&given, "scripts", config->scripts_path);
     int code = mp_gateway_workbench(mp_cli_value(args, "play") == NULL ? "test" : "play", given.list, given.count);
     mp_config_free(config);
     return code;
@@ -240,9 +240,9 @@ static int take_admin(const mp_cli_args *args, const char *MP_NULLABLE file, arg
             return MP_BAD_USAGE;
         }
     }
-    put(to, "address", address);
+    put_argument(to, "address", address);
     *token = address == NULL ? NULL : mp_admin_find_token(*config, address);
-    put(to, "token", *token);
+    put_argument(to, "token", *token);
     return MP_ENDED_WELL;
 }
 
@@ -255,7 +255,7 @@ int mp_cli_replay(const mp_cli_args *args)
         mp_cli_end_with_parent(); /* without this, a child would outlive the gateway whose reload waits for it */
     if (args->word_count > 1)
         return mp_cli_misused("only one file can be replayed; unexpected:", args->words[1], NULL, "replay");
-    if (take(args, &given) != MP_ENDED_WELL)
+    if (take_arguments(args, &given) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     int code =
         args->word_count > 0 ? MP_ENDED_WELL : take_admin(args, mp_cli_value(args, "config"), &given, &config, &token);
@@ -272,7 +272,7 @@ static void put_words(arguments *given, const mp_cli_args *args, mp_buf *words)
     for (int i = 0; i < args->word_count; i++)
         mp_buf_printf(words, "%s%s", i == 0 ? "" : "\n", args->words[i]);
     mp_buf_putc(words, '\0');
-    put(given, "words", words->ptr);
+    put_argument(given, "words", words->ptr);
 }
 
 /* `reload`, `status`, `log`, `drain`, `switch`, `dashboard`, `upstreams`, `tap`, `profile` and `record`. */
@@ -293,9 +293,9 @@ int mp_cli_admin(const mp_cli_args *args)
         if (mp_cli_value(args, "admin") != NULL || mp_cli_value(args, "json") != NULL)
             return mp_cli_misused("--connect asks no running gateway: it excludes --admin and --json", NULL, NULL,
                                   command);
-        put(&given, "config", file);
-        put(&given, "strict", "");
-        put(&given, "upstream", args->word_count > 0 ? args->words[0] : NULL);
+        put_argument(&given, "config", file);
+        put_argument(&given, "strict", "");
+        put_argument(&given, "upstream", args->word_count > 0 ? args->words[0] : NULL);
         return mp_gateway_workbench("check_upstreams", given.list, given.count);
     }
     char *token = NULL;
@@ -305,20 +305,20 @@ int mp_cli_admin(const mp_cli_args *args)
     mp_scoped_buf words = {0};
     if (has_words)
         put_words(&given, args, &words);
-    put(&given, "command", command);
-    put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
-    put(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
-    put(&given, "healthy", mp_cli_value(args, "healthy") == NULL ? NULL : "yes");
-    put(&given, "open", mp_cli_value(args, "open") == NULL ? NULL : "yes");
+    put_argument(&given, "command", command);
+    put_argument(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
+    put_argument(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
+    put_argument(&given, "healthy", mp_cli_value(args, "healthy") == NULL ? NULL : "yes");
+    put_argument(&given, "open", mp_cli_value(args, "open") == NULL ? NULL : "yes");
     bool is_record = strcmp(command, "record") == 0 || mp_cli_value(args, "record") != NULL;
     bool has_filters = is_record || strcmp(command, "tap") == 0 || strcmp(command, "profile") == 0;
     for (int i = 0; has_filters && i < args->given_count; i++)
         if (args->given[i].value != NULL && strcmp(args->given[i].option->name, "admin") != 0 &&
             strcmp(args->given[i].option->name, "config") != 0)
-            put(&given, args->given[i].option->name, args->given[i].value);
-    put(&given, "memory", mp_cli_value(args, "memory") == NULL ? NULL : "yes");
-    put(&given, "level", mp_cli_value(args, "level"));
-    put(&given, "for", mp_cli_value(args, "for"));
+            put_argument(&given, args->given[i].option->name, args->given[i].value);
+    put_argument(&given, "memory", mp_cli_value(args, "memory") == NULL ? NULL : "yes");
+    put_argument(&given, "level", mp_cli_value(args, "level"));
+    put_argument(&given, "for", mp_cli_value(args, "for"));
     code = mp_gateway_workbench(is_record ? "record" : "admin", given.list, given.count);
     free(token);
     mp_config_free(config);

@@ -337,7 +337,7 @@ static char *MP_NULLABLE copy_items(const mp_config *to, const mp_config *from, 
     return copies;
 }
 
-static void carry(mp_config *to, const mp_config *from, const mp_config_key *key)
+static void carry_value(mp_config *to, const mp_config *from, const mp_config_key *key)
 {
     char *items = copy_items(to, from, key);
     mp_config_unset(to, key);
@@ -358,6 +358,6 @@ void mp_config_carry(mp_config *to, const mp_config *from)
         put_listed(&other, to, key);
         if (!mp_str_eq(mp_buf_str(&one), mp_buf_str(&other)))
             mp_config_keep_pending(to, key);
-        carry(to, from, key);
+        carry_value(to, from, key);
     }
 }

@@ -239,7 +239,7 @@ static void read_list(reader *r, const mp_config_key *key, const mp_yaml_node *n
     mp_config_read_list(r, key, node, list);
 }
 
-static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node);
+static void take_value(reader *r, const mp_config_key *key, const mp_yaml_node *node);
 
 /* Reads the keys of one map. The depth of recursion is limited by the table. */
 static void take_map(reader *r, const mp_config_key *MP_NULLABLE section, const mp_yaml_node *map)
@@ -259,7 +259,7 @@ static void take_map(reader *r, const mp_config_key *MP_NULLABLE section, const 
             continue;
         }
         *seen = node;
-        take(r, key, node);
+        take_value(r, key, node);
     }
 }
 
@@ -284,7 +284,7 @@ void mp_config_read_section(reader *r, const mp_config_key *section, const mp_ya
     }
 }
 
-static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+static void take_value(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
     const mp_config_key *list = mp_config_key_list(key);
     if (list != NULL && mp_str_is(mp_str_of(list->bare), key->path))
@@ -328,7 +328,7 @@ static int64_t processors(void)
     return count < 1 ? 1 : count > 64 ? 64 : count;
 }
 
-static void finish(mp_config *config)
+static void finish_config(mp_config *config)
 {
     if (config->workers == 0)
         config->workers = processors();
@@ -344,7 +344,7 @@ static char *folder_of(const char *path)
     return mp_dup((mp_str){path, slash == path ? 1 : (size_t)(slash - path)});
 }
 
-static mp_config *MP_NULLABLE parse(mp_str text, const char *name, bool keeps_variables, mp_buf *report)
+static mp_config *MP_NULLABLE parse_config(mp_str text, const char *name, bool keeps_variables, mp_buf *report)
 {
     reader r = {.config = mp_new(sizeof *r.config), .folder = folder_of(name), .keeps_variables = keeps_variables};
     for (size_t i = 0; i < mp_config_key_count; i++)
@@ -372,7 +372,7 @@ static mp_config *MP_NULLABLE parse(mp_str text, const char *name, bool keeps_va
         r.config->folder = mp_dup(mp_str_of(r.folder));
         r.config->name = mp_dup(mp_str_of(name));
         r.config->text = mp_dup(text);
-        finish(r.config);
+        finish_config(r.config);
         mp_config_keep_shown(&r);
     }
     bool is_good = r.yaml.errors == 0;
@@ -386,12 +386,12 @@ static mp_config *MP_NULLABLE parse(mp_str text, const char *name, bool keeps_va
 
 mp_config *MP_NULLABLE mp_config_parse(mp_str text, const char *name, mp_buf *report)
 {
-    return parse(text, name, false, report);
+    return parse_config(text, name, false, report);
 }
 
 mp_config *MP_NULLABLE mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report)
 {
-    return parse(text, name, true, report);
+    return parse_config(text, name, true, report);
 }
 
 int mp_config_read_file(const char *path, mp_buf *text)

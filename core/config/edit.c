@@ -11,7 +11,7 @@
 
 #define INDENT 2 /* spaces before the first entry of a new section */
 
-static int refuse(mp_buf *report, const char *name, const char *what, const char *hint)
+static int refuse_edit(mp_buf *report, const char *name, const char *what, const char *hint)
 {
     mp_put_visible(report, mp_str_of(name));
     mp_buf_printf(report, ": %s\n  hint: %s\n", what, hint);
@@ -109,7 +109,7 @@ static int find_place(mp_str text, const char *name, const mp_yaml_node *MP_NULL
     if (root == NULL || is_null(root))
         return 0;
     if (char_at(text, root->at) == '{')
-        return refuse(report, name, "the file is written in braces, which cannot be added to", in_braces);
+        return refuse_edit(report, name, "the file is written in braces, which cannot be added to", in_braces);
     const mp_yaml_node *section = child_of(root, "upstreams");
     if (section == NULL)
         return 0;
@@ -118,7 +118,7 @@ static int find_place(mp_str text, const char *name, const mp_yaml_node *MP_NULL
     if (section->kind == MP_YAML_MAP && char_at(text, section->at) == '{') {
         found->cut = section->first == NULL ? empty_braces(text, section) : MP_STR_NONE;
         if (found->cut.len == 0)
-            return refuse(report, name, "'upstreams' is written in braces, which cannot be added to", in_braces);
+            return refuse_edit(report, name, "'upstreams' is written in braces, which cannot be added to", in_braces);
     } else if (section->kind == MP_YAML_MAP) {
         found->indent = section->first->key_at.column - 1;
     } else {
@@ -190,8 +190,8 @@ int mp_config_add_upstreams(mp_str text, const char *name, mp_str entries, const
         put_text(out, text, entries, &at);
         after = mp_config_parse_unexpanded(mp_str_from(mp_buf_str(out), start), name, report);
         if (after == NULL || !is_added(before, after, names))
-            result = refuse(report, name, "the entry does not fit the layout of this file",
-                            "add it by hand: --dry-run prints it");
+            result = refuse_edit(report, name, "the entry does not fit the layout of this file",
+                                 "add it by hand: --dry-run prints it");
     }
     if (result != 0)
         out->len = start;
@@ -202,7 +202,7 @@ int mp_config_add_upstreams(mp_str text, const char *name, mp_str entries, const
 
 /* -- the file ------------------------------------------------------------------------------------------------------ */
 
-static int fail(mp_buf *report, const char *path, const char *what)
+static int fail_edit(mp_buf *report, const char *path, const char *what)
 {
     int why = errno;
     mp_put_visible(report, mp_str_of(path));
@@ -228,7 +228,7 @@ int mp_config_replace_file(const char *link, mp_str text, mp_buf *report)
         fchown(fd, info.st_uid, info.st_gid) != 0)
         errno = 0; /* only root may keep the owner of another user's file */
     is_written = is_written && rename(other.ptr, path) == 0;
-    int result = is_written ? 0 : fail(report, path, "cannot write the file");
+    int result = is_written ? 0 : fail_edit(report, path, "cannot write the file");
     if (fd >= 0) {
         if (!is_written)
             unlink(other.ptr);
@@ -244,7 +244,7 @@ int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char
     if (result != 0 && errno == ENOENT)
         result = 0;
     else if (result != 0)
-        fail(report, path, "cannot read the configuration");
+        fail_edit(report, path, "cannot read the configuration");
     if (result == 0)
         result = mp_config_add_upstreams(mp_buf_str(&text), path, entries, names, &out, report);
     if (result == 0)

@@ -85,7 +85,7 @@ static bool take_line(mp_buf *out, mp_str line)
     return true;
 }
 
-static int refuse(mp_buf *report, const char *path, size_t line, const char *what, const char *hint)
+static int refuse_lock(mp_buf *report, const char *path, size_t line, const char *what, const char *hint)
 {
     mp_put_visible(report, mp_str_of(path));
     if (line > 0)
@@ -101,8 +101,8 @@ static int read_lines(mp_buf *out, const char *path, mp_str rest, mp_buf *report
         if (line.len == 0 || line.ptr[0] == '#')
             continue;
         if (!take_line(out, line))
-            return refuse(report, path, number, "this is not the line of an approved definition",
-                          "`moonpool lock` writes the file; after a merge, remove the marks of the conflict");
+            return refuse_lock(report, path, number, "this is not the line of an approved definition",
+                               "`moonpool lock` writes the file; after a merge, remove the marks of the conflict");
     }
     return 0;
 }

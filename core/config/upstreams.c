@@ -93,10 +93,10 @@ static const mp_yaml_node *seen(const reader *r, const char *name)
     return r->seen[mp_config_key_at(path) - mp_config_keys];
 }
 
-static void report(reader *r, const mp_yaml_node *node, const char *hint, const char *format, ...)
+static void report_at(reader *r, const mp_yaml_node *node, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-static void report(reader *r, const mp_yaml_node *node, const char *hint, const char *format, ...)
+static void report_at(reader *r, const mp_yaml_node *node, const char *hint, const char *format, ...)
 {
     mp_err err;
     char text[256];
@@ -126,8 +126,8 @@ static void check_kind(reader *r, const mp_upstream_entry *upstream)
     bool is_url = upstream->core.kind == MP_UPSTREAM_URL;
     for (size_t i = 0; i < sizeof of_url / sizeof *of_url && !is_url; i++)
         if (seen(r, of_url[i].key) != NULL)
-            report(r, seen(r, of_url[i].key), of_url[i].hint, "'%s' needs 'url': '%s' is a program", of_url[i].key,
-                   upstream->core.name);
+            report_at(r, seen(r, of_url[i].key), of_url[i].hint, "'%s' needs 'url': '%s' is a program", of_url[i].key,
+                      upstream->core.name);
     static const misplaced of_command[] = {
         {"process.env", "headers and auth are for servers with a url"},
         {"process.cwd", "the gateway starts no program for a server with a url"},
@@ -136,11 +136,11 @@ static void check_kind(reader *r, const mp_upstream_entry *upstream)
     };
     for (size_t i = 0; i < sizeof of_command / sizeof *of_command && is_url; i++)
         if (seen(r, of_command[i].key) != NULL)
-            report(r, seen(r, of_command[i].key), of_command[i].hint, "'%s' needs 'command': '%s' is no program",
-                   strchr(of_command[i].key, '.') + 1, upstream->core.name);
+            report_at(r, seen(r, of_command[i].key), of_command[i].hint, "'%s' needs 'command': '%s' is no program",
+                      strchr(of_command[i].key, '.') + 1, upstream->core.name);
     if (!is_url && upstream->core.revision == MP_REVISION_SSE && seen(r, "revision") != NULL)
-        report(r, seen(r, "revision"), "write auto, or remove the key",
-               "'sse' is a transport over HTTP: '%s' is a program", upstream->core.name);
+        report_at(r, seen(r, "revision"), "write auto, or remove the key",
+                  "'sse' is a transport over HTTP: '%s' is a program", upstream->core.name);
 }
 
 static void check_tls(reader *r, const mp_upstream_entry *upstream)
@@ -149,11 +149,11 @@ static void check_tls(reader *r, const mp_upstream_entry *upstream)
     if (tls == NULL)
         return;
     if ((upstream->core.tls_certificate == NULL) != (upstream->core.tls_key == NULL))
-        report(r, tls, "one file may contain both", "'%s' needs '%s'",
-               upstream->core.tls_key == NULL ? "certificate" : "key",
-               upstream->core.tls_key == NULL ? "key" : "certificate");
+        report_at(r, tls, "one file may contain both", "'%s' needs '%s'",
+                  upstream->core.tls_key == NULL ? "certificate" : "key",
+                  upstream->core.tls_key == NULL ? "key" : "certificate");
     if (upstream->core.url != NULL && !mp_str_starts(mp_str_of(upstream->core.url), MP_STR("https:")))
-        report(r, tls, "write https://, or remove 'tls'", "'tls' needs a url that begins with https://");
+        report_at(r, tls, "write https://, or remove 'tls'", "'tls' needs a url that begins with https://");
 }
 
 /* True if an argument contains a secret: by its form, by its variable, or by the option before it. */
@@ -188,10 +188,10 @@ static void check_command(reader *r, const mp_upstream_entry *upstream)
         return;
     const char *program = upstream->core.argv[0];
     if (*program == '\0')
-        report(r, command, "as in [npx, -y, some-server]", "'command' begins with an empty text");
+        report_at(r, command, "as in [npx, -y, some-server]", "'command' begins with an empty text");
     else if (command->kind == MP_YAML_SCALAR && strchr(program, ' ') != NULL)
-        report(r, command, "no shell reads it: write each argument by itself, as in [npx, -y, some-server]",
-               "'command' must be a list");
+        report_at(r, command, "no shell reads it: write each argument by itself, as in [npx, -y, some-server]",
+                  "'command' must be a list");
     else
         warn_of_secrets(r, upstream, command);
 }
@@ -202,8 +202,8 @@ static void check_rename(reader *r, const mp_upstream_entry *upstream)
     for (const mp_pair *one = upstream->rename; one != NULL && one->name != NULL; one++)
         for (const mp_pair *other = upstream->rename; other < one; other++)
             if (strcmp(one->value, other->value) == 0)
-                report(r, seen(r, "rename"), "give each of them a different new name",
-                       "'%s' and '%s' are renamed to '%s'", other->name, one->name, one->value);
+                report_at(r, seen(r, "rename"), "give each of them a different new name",
+                          "'%s' and '%s' are renamed to '%s'", other->name, one->name, one->value);
 }
 
 /* A wrapped URI begins with the name, which is a part of its scheme then (RFC 3986, 3.1). */
@@ -211,8 +211,9 @@ static void check_uris(reader *r, const mp_upstream_entry *upstream)
 {
     const char *name = upstream->core.name;
     if (upstream->uris == MP_UPSTREAM_URIS_WRAP && (*name < 'a' || *name > 'z' || strchr(name, '_') != NULL))
-        report(r, seen(r, "uris"), "a scheme begins with a letter and has no '_': call the upstream my-files, for one",
-               "URIs cannot be wrapped with the name '%s'", name);
+        report_at(r, seen(r, "uris"),
+                  "a scheme begins with a letter and has no '_': call the upstream my-files, for one",
+                  "URIs cannot be wrapped with the name '%s'", name);
 }
 
 /* Headers are compared without case, and their names are sent in lower case. */
@@ -229,14 +230,14 @@ static void lower_headers(reader *r, mp_upstream_entry *upstream)
         lower(one->name);
         for (const mp_pair *other = upstream->headers; other < one; other++)
             if (strcmp(one->name, other->name) == 0)
-                report(r, seen(r, "headers"), "names of headers have no case", "the header '%s' is set twice",
-                       one->name);
+                report_at(r, seen(r, "headers"), "names of headers have no case", "the header '%s' is set twice",
+                          one->name);
     }
     for (char **name = upstream->pass; name != NULL && *name != NULL; name++) {
         lower(*name);
         for (const mp_pair *set = upstream->headers; set != NULL && set->name != NULL; set++)
             if (strcmp(*name, set->name) == 0)
-                report(r, seen(r, "pass"), "remove it from one of them", "'%s' is also in 'headers'", *name);
+                report_at(r, seen(r, "pass"), "remove it from one of them", "'%s' is also in 'headers'", *name);
     }
 }
 
@@ -265,17 +266,17 @@ static void check_token(reader *r, const mp_upstream_token *token, const char *n
     const mp_yaml_node *node = seen(r, name);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (needed[i] != NULL)
-            report(r, node, "the client id and secret of this gateway at the authorization server", "'%s' needs '%s'",
-                   strchr(name, '.') + 1, needed[i]);
+            report_at(r, node, "the client id and secret of this gateway at the authorization server",
+                      "'%s' needs '%s'", strchr(name, '.') + 1, needed[i]);
     snprintf(path, sizeof path, "%s.token_url", name);
     if (token->issuer == NULL && token->token_url == NULL)
-        report(r, node, "as in issuer: https://id.example.com", "'%s' needs 'issuer' or 'token_url'",
-               strchr(name, '.') + 1);
+        report_at(r, node, "as in issuer: https://id.example.com", "'%s' needs 'issuer' or 'token_url'",
+                  strchr(name, '.') + 1);
     else if (token->issuer != NULL && token->token_url != NULL)
-        report(r, seen(r, path), "the issuer's metadata names its token endpoint",
-               "'%s' has both 'issuer' and "
-               "'token_url'",
-               strchr(name, '.') + 1);
+        report_at(r, seen(r, path), "the issuer's metadata names its token endpoint",
+                  "'%s' has both 'issuer' and "
+                  "'token_url'",
+                  strchr(name, '.') + 1);
 }
 
 /* Checks `auth.exchange`: a person's token needs an audience, and two persons must not share a session of the upstream.
@@ -283,11 +284,12 @@ static void check_token(reader *r, const mp_upstream_token *token, const char *n
 static void check_exchange(reader *r, const mp_upstream_entry *upstream)
 {
     if (upstream->exchange.audience == NULL && upstream->exchange.resource == NULL)
-        report(r, seen(r, "auth.exchange"), "usually the url of the upstream, as in audience: https://crm.example.com",
-               "'exchange' needs 'audience' or 'resource'");
+        report_at(r, seen(r, "auth.exchange"),
+                  "usually the url of the upstream, as in audience: https://crm.example.com",
+                  "'exchange' needs 'audience' or 'resource'");
     if (upstream->per == MP_UPSTREAM_PER_GATEWAY)
-        report(r, seen(r, "per"), "remove 'per', or use auth.client_credentials, which is one token for all",
-               "'per: gateway' lets callers share a session, and 'auth.exchange' sends a token of each caller");
+        report_at(r, seen(r, "per"), "remove 'per', or use auth.client_credentials, which is one token for all",
+                  "'per: gateway' lets callers share a session, and 'auth.exchange' sends a token of each caller");
 }
 
 /* Appends what makes a difference for the tokens; ends with a NUL, as all texts. */
@@ -310,8 +312,8 @@ static void finish_auth(reader *r, mp_upstream_entry *upstream)
         else if (seen(r, ways[i]) != NULL)
             second = seen(r, ways[i]);
     if (first != NULL && second != NULL)
-        report(r, second, "one token is sent: remove the others", "'auth' has '%.*s' and '%.*s'",
-               MP_STR_ARG(first->key), MP_STR_ARG(second->key));
+        report_at(r, second, "one token is sent: remove the others", "'auth' has '%.*s' and '%.*s'",
+                  MP_STR_ARG(first->key), MP_STR_ARG(second->key));
     bool is_exchange = seen(r, ways[2]) != NULL;
     const mp_upstream_token *token = is_exchange ? &upstream->exchange : &upstream->client_credentials;
     if (seen(r, ways[1]) == NULL && !is_exchange)
@@ -325,14 +327,15 @@ static void finish_auth(reader *r, mp_upstream_entry *upstream)
 }
 
 /* Checks the keys of one entry together, and sets values that follow from other keys. */
-static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *node)
+static void finish_upstream(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *node)
 {
     bool has_url = seen(r, "url") != NULL, has_command = seen(r, "command") != NULL;
     if (has_url && has_command)
-        report(r, node, "write two entries for two servers", "'%s' has both 'url' and 'command'", upstream->core.name);
+        report_at(r, node, "write two entries for two servers", "'%s' has both 'url' and 'command'",
+                  upstream->core.name);
     else if (!has_url && !has_command)
-        report(r, node, "as in 'url: https://mcp.example.com/mcp', or 'command: [npx, -y, some-server]'",
-               "'%s' needs 'url' or 'command'", upstream->core.name);
+        report_at(r, node, "as in 'url: https://mcp.example.com/mcp', or 'command: [npx, -y, some-server]'",
+                  "'%s' needs 'url' or 'command'", upstream->core.name);
     upstream->core.kind = has_command ? MP_UPSTREAM_COMMAND : MP_UPSTREAM_URL;
     if (has_url != has_command)
         check_kind(r, upstream);
@@ -349,7 +352,8 @@ static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *n
     else if (upstream->core.timeout_ms > upstream->core.timeout_total_ms && seen(r, "timeout") == NULL)
         upstream->core.timeout_ms = upstream->core.timeout_total_ms;
     else if (upstream->core.timeout_ms > upstream->core.timeout_total_ms)
-        report(r, seen(r, "timeout"), "timeout_total is for the whole request", "'timeout' is above 'timeout_total'");
+        report_at(r, seen(r, "timeout"), "timeout_total is for the whole request",
+                  "'timeout' is above 'timeout_total'");
     if (upstream->prefix == NULL) {
         mp_scoped_buf prefix = {0};
         mp_buf_printf(&prefix, "%s_", upstream->core.name);
@@ -375,7 +379,7 @@ static void read_entry(reader *r, const mp_config_key *map, const mp_yaml_node *
     r->item = upstream;
     mp_config_read_section(r, section, node);
     if (r->yaml.errors == errors)
-        finish(r, upstream, node);
+        finish_upstream(r, upstream, node);
     r->item = NULL;
 }
 

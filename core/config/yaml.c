@@ -24,7 +24,7 @@ static mp_yaml_mark mark_of(yaml_mark_t mark)
     return (mp_yaml_mark){mark.line + 1, mark.column + 1};
 }
 
-static int refuse(mp_yaml *yaml, yaml_mark_t at, const char *text, const char *hint)
+static int refuse_text(mp_yaml *yaml, yaml_mark_t at, const char *text, const char *hint)
 {
     mp_err err;
     mp_err_set(&err, "%s", text);
@@ -67,7 +67,7 @@ static int take_scalar(builder *b, const yaml_event_t *event)
 {
     mp_str text = {(const char *)event->data.scalar.value, event->data.scalar.length};
     if (memchr(text.ptr, '\0', text.len) != NULL)
-        return refuse(b->yaml, event->start_mark, "a NUL byte in a value", "");
+        return refuse_text(b->yaml, event->start_mark, "a NUL byte in a value", "");
     mp_yaml_node *node = place_value(b, event->start_mark);
     if (node == NULL) {
         level *in = &b->open[b->depth - 1];
@@ -86,11 +86,11 @@ static int take_scalar(builder *b, const yaml_event_t *event)
 static int take_opening(builder *b, const yaml_event_t *event, mp_yaml_kind kind)
 {
     if (b->depth == DEPTH_CAP)
-        return refuse(b->yaml, event->start_mark, "nested deeper than 16 levels", "");
+        return refuse_text(b->yaml, event->start_mark, "nested deeper than 16 levels", "");
     mp_yaml_node *node = place_value(b, event->start_mark);
     if (node == NULL)
-        return refuse(b->yaml, event->start_mark, kind == MP_YAML_MAP ? "a mapping as a key" : "a list as a key",
-                      "keys must be plain text; put quotes around ${...} inside { }");
+        return refuse_text(b->yaml, event->start_mark, kind == MP_YAML_MAP ? "a mapping as a key" : "a list as a key",
+                           "keys must be plain text; put quotes around ${...} inside { }");
     node->kind = kind;
     b->open[b->depth++] = (level){node, &node->first, NULL};
     return 0;
@@ -99,31 +99,31 @@ static int take_opening(builder *b, const yaml_event_t *event, mp_yaml_kind kind
 static const char decorated[] = "anchors, aliases and tags (&, *, !) are not supported";
 static const char quote_it[] = "put quotes around the value to make it text: \"...\"";
 
-static int take(builder *b, const yaml_event_t *event)
+static int take_event(builder *b, const yaml_event_t *event)
 {
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
         if (b->had_document)
-            return refuse(b->yaml, event->start_mark, "a second YAML document",
-                          "a file contains one configuration; remove '---'");
+            return refuse_text(b->yaml, event->start_mark, "a second YAML document",
+                               "a file contains one configuration; remove '---'");
         b->had_document = true;
         return 0;
     case YAML_ALIAS_EVENT:
-        return refuse(b->yaml, event->start_mark, decorated, quote_it);
+        return refuse_text(b->yaml, event->start_mark, decorated, quote_it);
     case YAML_SCALAR_EVENT:
         if (++b->nodes > NODE_CAP)
-            return refuse(b->yaml, event->start_mark, "more than 20,000 values", "");
+            return refuse_text(b->yaml, event->start_mark, "more than 20,000 values", "");
         if (event->data.scalar.anchor != NULL || event->data.scalar.tag != NULL)
-            return refuse(b->yaml, event->start_mark, decorated, quote_it);
+            return refuse_text(b->yaml, event->start_mark, decorated, quote_it);
         return take_scalar(b, event);
     case YAML_SEQUENCE_START_EVENT:
     case YAML_MAPPING_START_EVENT: {
         bool is_map = event->type == YAML_MAPPING_START_EVENT;
         if (++b->nodes > NODE_CAP)
-            return refuse(b->yaml, event->start_mark, "more than 20,000 values", "");
+            return refuse_text(b->yaml, event->start_mark, "more than 20,000 values", "");
         if (is_map ? event->data.mapping_start.anchor != NULL || event->data.mapping_start.tag != NULL
                    : event->data.sequence_start.anchor != NULL || event->data.sequence_start.tag != NULL)
-            return refuse(b->yaml, event->start_mark, decorated, quote_it);
+            return refuse_text(b->yaml, event->start_mark, decorated, quote_it);
         return take_opening(b, event, is_map ? MP_YAML_MAP : MP_YAML_LIST);
     }
     case YAML_SEQUENCE_END_EVENT:
@@ -195,7 +195,7 @@ int mp_yaml_parse(mp_yaml *yaml, mp_str text, const char *name, mp_buf *report)
             break;
         }
         ended = event.type == YAML_STREAM_END_EVENT;
-        result = take(&b, &event);
+        result = take_event(&b, &event);
         yaml_event_delete(&event);
     }
     yaml_parser_delete(&parser);

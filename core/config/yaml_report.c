@@ -74,7 +74,7 @@ static mp_str skip_characters(mp_str line, size_t characters)
 }
 
 /* The line with '*' for each character that is hidden. */
-static mp_str mask(mp_str line, const char *hidden, mp_buf *room)
+static mp_str mask_secrets(mp_str line, const char *hidden, mp_buf *room)
 {
     for (size_t i = 0; i < line.len; i++)
         if (!hidden[i] || !is_continuation(line.ptr[i]))
@@ -117,7 +117,7 @@ void mp_yaml_error(mp_yaml *yaml, mp_yaml_mark at, const mp_err *err)
     mp_yaml_put_message(yaml->report, mp_str_of(err->text), line, hidden);
     mp_buf_putc(yaml->report, '\n');
     if (at.line > 0)
-        put_excerpt(yaml->report, mask(line, hidden, &masked), at.column);
+        put_excerpt(yaml->report, mask_secrets(line, hidden, &masked), at.column);
     if (err->hint[0] != '\0') {
         mp_buf_put(yaml->report, MP_STR("  hint: "));
         mp_yaml_put_message(yaml->report, mp_str_of(err->hint), line, hidden);

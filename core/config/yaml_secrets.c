@@ -66,7 +66,7 @@ static size_t end_of_quoted(const scan *s, size_t i)
     return s->text.len;
 }
 
-static void hide(scan *s, size_t from, size_t to)
+static void hide_span(scan *s, size_t from, size_t to)
 {
     for (size_t i = from; i < to && i < s->text.len; i++)
         s->hidden[i] = !is_break(s->text.ptr[i]);
@@ -106,12 +106,12 @@ static size_t hide_scalar(scan *s, size_t i)
     size_t end = i;
     if (is_quote(at(s, i))) {
         end = end_of_quoted(s, i);
-        hide(s, i + 1, end);
+        hide_span(s, i + 1, end);
         return end + 1;
     }
     while (!is_end(s, at(s, end)) && !(end > i && at(s, end) == '#' && at(s, end - 1) == ' '))
         end++;
-    hide(s, i, end);
+    hide_span(s, i, end);
     return end;
 }
 
@@ -204,7 +204,7 @@ static size_t hide_next(scan *s, size_t i)
     while (end < s->text.len && !is_quote(s->text.ptr[end]) && s->text.ptr[end] != ',' && s->text.ptr[end] != ']' &&
            !is_break(s->text.ptr[end]))
         end++;
-    hide(s, i, end);
+    hide_span(s, i, end);
     return end;
 }
 
@@ -261,14 +261,14 @@ static void scan_texts(scan *s)
         for (; end < all.len && !is_break(all.ptr[end]) && all.ptr[end] != ' ' && !is_quote(all.ptr[end]); end++)
             if (all.ptr[end] == '@')
                 last = end;
-        hide(s, from, last);
+        hide_span(s, from, last);
         found = all.ptr + end;
     }
     for (size_t i = 0, end; i < all.len; i = end + 1) {
         for (end = i; end < all.len && (is_word(all.ptr[end]) || all.ptr[end] == '='); end++)
             ;
         if (end - i >= LEAST_KEY && mp_config_is_secret((mp_str){all.ptr + i, end - i}))
-            hide(s, i, end);
+            hide_span(s, i, end);
     }
 }
 

@@ -58,8 +58,8 @@ struct mp_database {
 
 /* -- authorizing SQL --------------------------------------------------------------------------------------------- */
 
-static int authorize(void *ctx, int action, const char *one, const char *two, MP_UNUSED const char *schema,
-                     MP_UNUSED const char *from)
+static int authorize_action(void *ctx, int action, const char *one, const char *two, MP_UNUSED const char *schema,
+                            MP_UNUSED const char *from)
 {
     mp_database *database = ctx;
     const char *denied = database->is_ours ? NULL : mp_sql_refusal(action, one, two);
@@ -79,7 +79,7 @@ static int on_progress(void *ctx)
     return !is_wanted(ctx);
 }
 
-static void nap(void)
+static void nap_briefly(void)
 {
     nanosleep(&(struct timespec){0, RETRY_MS * 1000000L}, NULL);
 }
@@ -89,7 +89,7 @@ static int on_busy(void *ctx, int tries)
     mp_database *database = ctx;
     if (!is_wanted(database) || (uint64_t)tries * RETRY_MS >= (uint64_t)BUSY_MS)
         return 0;
-    nap();
+    nap_briefly();
     return 1;
 }
 
@@ -163,16 +163,16 @@ static int prepare_connection(mp_database *database)
              (rc = run_own(database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")) != SQLITE_OK &&
              (rc & 0xff) == SQLITE_BUSY && waited < (uint64_t)BUSY_MS && is_wanted(database);
              waited += RETRY_MS)
-            nap();
+            nap_briefly();
     if (rc == SQLITE_OK)
         rc = run_own(database, "PRAGMA foreign_keys = ON");
-    sqlite3_set_authorizer(db, authorize, database);
+    sqlite3_set_authorizer(db, authorize_action, database);
     if (rc == SQLITE_OK && database->setup != NULL)
         rc = sqlite3_exec(db, database->setup, NULL, NULL, NULL);
     return rc;
 }
 
-static void publish(mp_database *database, sqlite3 *MP_NULLABLE db)
+static void publish_connection(mp_database *database, sqlite3 *MP_NULLABLE db)
 {
     MP_LOCKED(&database->lock);
     database->interruptible = db;
@@ -183,7 +183,7 @@ static void close_connection(mp_database *database)
     if (database->db == NULL)
         return;
     mp_stat_add(&mp_stat_databases, -1);
-    publish(database, NULL);
+    publish_connection(database, NULL);
     mp_sql_cache_clear(&database->cache);
     run_own(
         database,
@@ -269,7 +269,7 @@ static bool open_connection(mp_database *database, mp_statement *statement)
         return false;
     }
     mp_stat_add(&mp_stat_databases, 1);
-    publish(database, database->db);
+    publish_connection(database, database->db);
     if (rc == SQLITE_OK)
         rc = prepare_connection(database);
     if (rc == SQLITE_OK && database->root != NULL && !database->is_read_only)
@@ -285,13 +285,13 @@ static bool open_connection(mp_database *database, mp_statement *statement)
 
 /* -- the thread -------------------------------------------------------------------------------------------------- */
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_result(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_statement *statement = mp_container(message, mp_statement, message);
     statement->done(statement, loop);
 }
 
-static void run(mp_database *database, mp_statement *statement)
+static void run_statement(mp_database *database, mp_statement *statement)
 {
     static const char *const own[] = {
         [MP_SQL_BEGIN] = "BEGIN IMMEDIATE", [MP_SQL_COMMIT] = "COMMIT", [MP_SQL_ROLLBACK] = "ROLLBACK"};
@@ -316,7 +316,7 @@ static void run(mp_database *database, mp_statement *statement)
     database->denied = NULL;
 }
 
-static void *MP_NULLABLE serve(void *arg)
+static void *MP_NULLABLE serve_database(void *arg)
 {
     mp_database *database = arg;
     mp_crash_thread("database", 0);
@@ -334,7 +334,7 @@ static void *MP_NULLABLE serve(void *arg)
         mp_statement *statement = mp_container(link, mp_statement, link);
         database->running = statement;
         if (is_wanted(database))
-            run(database, statement);
+            run_statement(database, statement);
         else
             mp_sql_fail(statement, "the statement was cancelled");
         database->running = NULL;
@@ -347,12 +347,12 @@ static void *MP_NULLABLE serve(void *arg)
     return NULL;
 }
 
-static bool start(mp_database *database)
+static bool start_thread(mp_database *database)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    database->has_thread = pthread_create(&database->thread, NULL, serve, database) == 0;
+    database->has_thread = pthread_create(&database->thread, NULL, serve_database, database) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return database->has_thread;
 }
@@ -374,10 +374,10 @@ mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLAB
 
 int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statement)
 {
-    if (!database->has_thread && !start(database))
+    if (!database->has_thread && !start_thread(database))
         return -1;
     statement->loop = loop;
-    statement->message.deliver = deliver;
+    statement->message.deliver = deliver_result;
     pthread_mutex_lock(&database->lock);
     bool has_room = database->count < MAX_WAITING || statement->kind == MP_SQL_ROLLBACK;
     if (has_room) {

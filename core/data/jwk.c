@@ -36,7 +36,7 @@ void mp_jwk_clear(mp_jwk *key)
 }
 
 /* Sets the kind of a key that OpenSSL has read. Refuses weak and unsupported keys. */
-static const char *MP_NULLABLE settle(mp_jwk *key)
+static const char *MP_NULLABLE settle_size(mp_jwk *key)
 {
     static const char other[] = "the key's type is not supported: use RSA, EC P-256, P-384, P-521 or Ed25519";
     char group[32];
@@ -91,7 +91,8 @@ const char *MP_NULLABLE mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str expo
     OSSL_PARAM_BLD_free(build);
     BN_free(n);
     BN_free(e);
-    return key->pkey == NULL ? without_openssl_error("the numbers 'n' and 'e' do not form an RSA key") : settle(key);
+    return key->pkey == NULL ? without_openssl_error("the numbers 'n' and 'e' do not form an RSA key")
+                             : settle_size(key);
 }
 
 const char *MP_NULLABLE mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
@@ -114,7 +115,7 @@ const char *MP_NULLABLE mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_st
         OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, point, 1 + 2 * found->bytes) == 1)
         key->pkey = from_params("EC", build);
     OSSL_PARAM_BLD_free(build);
-    return key->pkey == NULL ? without_openssl_error("the EC key's point is not on its curve") : settle(key);
+    return key->pkey == NULL ? without_openssl_error("the EC key's point is not on its curve") : settle_size(key);
 }
 
 const char *MP_NULLABLE mp_jwk_from_ed25519(mp_jwk *key, mp_str x)
@@ -123,7 +124,7 @@ const char *MP_NULLABLE mp_jwk_from_ed25519(mp_jwk *key, mp_str x)
     if (x.len != 32)
         return "an Ed25519 key has 32 bytes";
     key->pkey = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, (const unsigned char *)x.ptr, x.len);
-    return key->pkey == NULL ? without_openssl_error("the key's bytes are not an Ed25519 key") : settle(key);
+    return key->pkey == NULL ? without_openssl_error("the key's bytes are not an Ed25519 key") : settle_size(key);
 }
 
 /* Refuses keys with a password: a server has no user to ask for it. */
@@ -161,7 +162,7 @@ const char *MP_NULLABLE mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_privat
     }
     BIO_free(bio);
     if (key->pkey != NULL)
-        return settle(key);
+        return settle_size(key);
     mp_jwk_clear(key);
     if (!found)
         return without_openssl_error("the text is not PEM: it has no line such as -----BEGIN PUBLIC KEY-----");
@@ -186,7 +187,7 @@ const char *MP_NULLABLE mp_jwk_generate(mp_jwk *key, mp_str algorithm)
         key->pkey = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)MIN_RSA_BITS);
     if (key->pkey == NULL)
         return without_openssl_error("no such algorithm");
-    const char *why = settle(key);
+    const char *why = settle_size(key);
     if (why == NULL && !mp_jwk_suits(key, algorithm)) {
         mp_jwk_clear(key);
         why = "no such algorithm";

@@ -24,7 +24,7 @@ static const algorithm algorithms[] = {{"RS256", "RSA", "SHA256", PKCS1, 0},    
                                        {"Ed25519", "Ed25519", NULL, ED25519, 0}};
 
 /* The row of an algorithm. NULL if the key cannot be used with it. */
-static const algorithm *MP_NULLABLE find(const mp_jwk *key, mp_str name)
+static const algorithm *MP_NULLABLE find_algorithm(const mp_jwk *key, mp_str name)
 {
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
         if (mp_str_is(name, algorithms[i].name))
@@ -34,10 +34,10 @@ static const algorithm *MP_NULLABLE find(const mp_jwk *key, mp_str name)
 
 bool mp_jwk_suits(const mp_jwk *key, mp_str name)
 {
-    return find(key, name) != NULL;
+    return find_algorithm(key, name) != NULL;
 }
 
-static bool begin(EVP_MD_CTX *MP_NULLABLE ctx, const mp_jwk *key, const algorithm *a, bool signs)
+static bool begin_digest(EVP_MD_CTX *MP_NULLABLE ctx, const mp_jwk *key, const algorithm *a, bool signs)
 {
     EVP_PKEY_CTX *inner = NULL;
     if (ctx == NULL || (signs ? EVP_DigestSignInit_ex(ctx, &inner, a->digest, NULL, NULL, key->pkey, NULL)
@@ -77,7 +77,7 @@ static size_t length(const mp_jwk *key, const algorithm *a)
 
 bool mp_jwk_verify(const mp_jwk *key, mp_str name, mp_str data, mp_str signature)
 {
-    const algorithm *a = find(key, name);
+    const algorithm *a = find_algorithm(key, name);
     if (a == NULL || signature.len != length(key, a))
         return false;
     mp_stat_add(&mp_stat_verifications, 1);
@@ -94,8 +94,8 @@ bool mp_jwk_verify(const mp_jwk *key, mp_str name, mp_str data, mp_str signature
         len = (size_t)size;
     }
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    bool fine =
-        begin(ctx, key, a, false) && EVP_DigestVerify(ctx, form, len, (const unsigned char *)data.ptr, data.len) == 1;
+    bool fine = begin_digest(ctx, key, a, false) &&
+                EVP_DigestVerify(ctx, form, len, (const unsigned char *)data.ptr, data.len) == 1;
     EVP_MD_CTX_free(ctx);
     OPENSSL_free(der);
     ERR_clear_error(); /* TLS on this thread would report an old failure in OpenSSL's error queue */
@@ -117,7 +117,7 @@ static bool put_raw(mp_buf *out, const unsigned char *der, size_t len, size_t si
 
 const char *MP_NULLABLE mp_jwk_sign(const mp_jwk *key, mp_str name, mp_str data, mp_buf *out)
 {
-    const algorithm *a = find(key, name);
+    const algorithm *a = find_algorithm(key, name);
     if (a == NULL)
         return "the key does not fit this algorithm";
     if (!key->is_private)
@@ -125,8 +125,8 @@ const char *MP_NULLABLE mp_jwk_sign(const mp_jwk *key, mp_str name, mp_str data,
     unsigned char bytes[2048];
     size_t len = sizeof bytes;
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    bool fine =
-        begin(ctx, key, a, true) && EVP_DigestSign(ctx, bytes, &len, (const unsigned char *)data.ptr, data.len) == 1;
+    bool fine = begin_digest(ctx, key, a, true) &&
+                EVP_DigestSign(ctx, bytes, &len, (const unsigned char *)data.ptr, data.len) == 1;
     EVP_MD_CTX_free(ctx);
     if (fine && a->scheme == ECDSA)
         fine = put_raw(out, bytes, len, a->coordinate);
@@ -138,7 +138,7 @@ const char *MP_NULLABLE mp_jwk_sign(const mp_jwk *key, mp_str name, mp_str data,
 
 /* -- the form of a token --------------------------------------------------------------------------------------- */
 
-static const char *MP_NULLABLE take(mp_str *to, mp_str part, unsigned char **room)
+static const char *MP_NULLABLE take_part(mp_str *to, mp_str part, unsigned char **room)
 {
     ptrdiff_t len = mp_base64url_decode(*room, part);
     if (part.len == 0 || len < 0)
@@ -162,8 +162,8 @@ const char *MP_NULLABLE mp_token_split(mp_token *to, mp_str token, unsigned char
     if (rest.len > 0 && memchr(rest.ptr, '.', rest.len) != NULL)
         return "the token has more than three parts";
     to->input = (mp_str){token.ptr, parts[0].len + 1 + parts[1].len};
-    const char *why = take(&to->header, parts[0], &room);
+    const char *why = take_part(&to->header, parts[0], &room);
     if (why == NULL)
-        why = take(&to->payload, parts[1], &room);
-    return why == NULL ? take(&to->signature, parts[2], &room) : why;
+        why = take_part(&to->payload, parts[1], &room);
+    return why == NULL ? take_part(&to->signature, parts[2], &room) : why;
 }

@@ -150,7 +150,7 @@ static bool is_kept(int folder, const char *file, const char *head)
 }
 
 /* The caller holds the lock of the folder, so a temporary file that exists was left by a process that was killed. */
-static int replace(int folder, const char *file, mp_str text)
+static int replace_file(int folder, const char *file, mp_str text)
 {
     char beside[NAME_DIGITS + 8];
     snprintf(beside, sizeof beside, "%s.new", file);
@@ -217,7 +217,7 @@ int mp_last_good_write(int folder, const mp_generation_parts *parts, mp_err *err
     else if (flock(folder, LOCK_EX) != 0) /* another process of this user may write */
         failed = mp_err_set(err, "cannot lock the folder: %s", strerror(errno));
     else if (!is_kept(folder, file, text.ptr)) {
-        if (replace(folder, file, mp_buf_str(&text)) != 0)
+        if (replace_file(folder, file, mp_buf_str(&text)) != 0)
             failed = mp_err_set(err, "%s: %s", file, strerror(errno));
         else
             forget_orphans(folder);

@@ -145,20 +145,20 @@ static void give_back(mp_pass *pass, semaphore *g, state after, mp_link *called)
 
 /* -- functions that do not take the lock ------------------------------------------------------------------------- */
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop);
+static void deliver_pass(mp_message *message, mp_loop *MP_NULLABLE loop);
 
 /* Called without the lock: if the loop has ended, the message is delivered at once, on this thread. */
-static void call(mp_link *called)
+static void call_granted(mp_link *called)
 {
     mp_link *link;
     while ((link = mp_link_take(called)) != NULL) {
         mp_pass *pass = mp_container(link, mp_pass, link);
-        pass->message.deliver = deliver;
+        pass->message.deliver = deliver_pass;
         mp_loop_post(pass->loop, &pass->message);
     }
 }
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_pass(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_pass *pass = mp_container(message, mp_pass, message);
     mp_link called = {0};
@@ -173,7 +173,7 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
         free(pass);
     else if (loop != NULL)
         pass->granted(pass->ctx);
-    call(&called);
+    call_granted(&called);
 }
 
 mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, bool is_shared,
@@ -199,7 +199,7 @@ mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, 
     if (is_refused && g->through == 0 && g->waiting == 0)
         admit_waiting(semaphores, g, &called); /* frees it */
     pthread_mutex_unlock(&semaphores->lock);
-    call(&called);
+    call_granted(&called);
     if (!is_refused)
         return pass;
     mp_stat_add(&mp_stat_refused_waiting, 1);
@@ -219,7 +219,7 @@ void mp_pass_leave(mp_pass *pass)
     pthread_mutex_unlock(&semaphores->lock);
     if (was != CALLED) /* `deliver` of the message frees the pass */
         free(pass);
-    call(&called);
+    call_granted(&called);
 }
 
 /* -- several processes
@@ -249,7 +249,7 @@ static void await_news(mp_semaphores *semaphores)
     pthread_cond_timedwait(&semaphores->news, &semaphores->lock, &time);
 }
 
-static void *MP_NULLABLE share(void *arg)
+static void *MP_NULLABLE share_pool(void *arg)
 {
     mp_semaphores *semaphores = arg;
     mp_crash_thread("places", 0);
@@ -262,7 +262,7 @@ static void *MP_NULLABLE share(void *arg)
         mp_map_each(&semaphores->by_name, look_at, semaphores);
         if (!mp_link_is_alone(&semaphores->called)) {
             pthread_mutex_unlock(&semaphores->lock);
-            call(&semaphores->called);
+            call_granted(&semaphores->called);
             pthread_mutex_lock(&semaphores->lock);
         }
         if (!semaphores->is_ending)
@@ -281,7 +281,7 @@ int mp_semaphores_share(mp_semaphores *semaphores, mp_store *store, uint16_t num
     semaphores->store = store;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&semaphores->thread, NULL, share, semaphores);
+    int code = pthread_create(&semaphores->thread, NULL, share_pool, semaphores);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0)
         semaphores->store = NULL;

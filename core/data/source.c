@@ -201,7 +201,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const mp_source_file *)a)->path, ((const mp_source_file *)b)->path);
 }
 
-static void sort(tree *source)
+static void sort_files(tree *source)
 {
     if (source->count > 0)
         qsort(source->files, source->count, sizeof *source->files, by_path);
@@ -211,7 +211,7 @@ static int read_tree(tree *source, mp_err *err)
 {
     if (read_folder(source, MP_STR_NONE, NULL, err) != 0)
         return -1;
-    sort(source);
+    sort_files(source);
     return 0;
 }
 
@@ -234,7 +234,7 @@ static mp_str without_slash(const char *dir)
 }
 
 /* Joins `dir` and `below` with a '/'. The caller frees the path. */
-static char *join(mp_str dir, const char *below)
+static char *join_paths(mp_str dir, const char *below)
 {
     mp_scoped_buf path = {0};
     mp_buf_printf(&path, "%.*s%s%s", MP_STR_ARG(dir), mp_str_eq(dir, MP_STR("/")) ? "" : "/", below);
@@ -253,8 +253,8 @@ mp_source *mp_source_new(const char *dir, const char *MP_NULLABLE rocks)
                             "luarocks install --lua-version 5.4 --tree DIR NAME makes";
     source->scripts.dir = mp_dup(without_slash(dir));
     if (rocks != NULL) {
-        source->rocks.dir = join(without_slash(rocks), ROCKS);
-        source->c_modules = join(without_slash(rocks), C_MODULES);
+        source->rocks.dir = join_paths(without_slash(rocks), ROCKS);
+        source->c_modules = join_paths(without_slash(rocks), C_MODULES);
     } else {
         source->rocks.dir = mp_dup(MP_STR_NONE);
     }
@@ -278,8 +278,8 @@ int mp_source_add(mp_source *source, bool is_rock, mp_str path, mp_str text, mp_
 
 void mp_source_sort(mp_source *source)
 {
-    sort(&source->scripts);
-    sort(&source->rocks);
+    sort_files(&source->scripts);
+    sort_files(&source->rocks);
 }
 
 /* True if `paths`, each followed by a NUL, has the path. */
@@ -321,7 +321,7 @@ mp_str mp_source_left_out(const mp_source *source)
 
 char *mp_source_rocks_below(const char *rocks)
 {
-    return join(without_slash(rocks), ROCKS);
+    return join_paths(without_slash(rocks), ROCKS);
 }
 
 mp_source *mp_source_ref(mp_source *source)

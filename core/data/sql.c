@@ -111,7 +111,7 @@ static value read_param(const char **at)
     return v;
 }
 
-static int bind(sqlite3_stmt *prepared, int index, const value *v)
+static int bind_value(sqlite3_stmt *prepared, int index, const value *v)
 {
     switch (v->tag) {
     case 'i':
@@ -150,7 +150,7 @@ static int bind_all(sqlite3_stmt *prepared, mp_statement *statement)
         int index = statement->has_names ? index_of(prepared, v.name) : i;
         if (index == 0)
             return mp_sql_fail(statement, "the SQL has no parameter '%.*s'", (int)v.name.len, v.name.ptr);
-        if (bind(prepared, index, &v) != SQLITE_OK)
+        if (bind_value(prepared, index, &v) != SQLITE_OK)
             return mp_sql_fail(statement, "a value is larger than %zu bytes, the limit of one value: split it",
                                MP_SQL_BYTES);
     }

@@ -61,7 +61,7 @@ static void instr(sqlite3_context *context, int count, sqlite3_value **values)
                                                               : characters((span){text.ptr, (size_t)(at - text.ptr)})));
 }
 
-static const char *find(const char *from, const char *end, span part)
+static const char *find_part(const char *from, const char *end, span part)
 {
     return part.len == 1 ? memchr(from, *part.ptr, (size_t)(end - from))
                          : memmem(from, (size_t)(end - from), part.ptr, part.len);
@@ -71,13 +71,13 @@ static size_t occurrences(span text, span part)
 {
     size_t count = 0;
     const char *at, *end = text.ptr + text.len;
-    for (const char *from = text.ptr; (at = find(from, end, part)) != NULL; from = at + part.len)
+    for (const char *from = text.ptr; (at = find_part(from, end, part)) != NULL; from = at + part.len)
         count++;
     return count;
 }
 
 /* replace(text, part, by): the text itself if `part` is empty or begins with NUL, whatever `by` is, as in SQLite. */
-static void replace(sqlite3_context *context, MP_UNUSED int count, sqlite3_value **values)
+static void replace_parts(sqlite3_context *context, MP_UNUSED int count, sqlite3_value **values)
 {
     if (is_null(2, values))
         return;
@@ -111,7 +111,7 @@ static void replace(sqlite3_context *context, MP_UNUSED int count, sqlite3_value
         return;
     }
     const char *at, *from = text.ptr, *end = text.ptr + text.len;
-    for (; (at = find(from, end, part)) != NULL; from = at + part.len) {
+    for (; (at = find_part(from, end, part)) != NULL; from = at + part.len) {
         memcpy(to, from, (size_t)(at - from));
         to += at - from;
         memcpy(to, by.ptr, by.len);
@@ -145,7 +145,7 @@ static size_t edge(span text, span set, bool at_end)
 enum { LEFT = 1, RIGHT = 2 };
 
 /* trim(text [, characters]); the user data selects the ends to trim. */
-static void trim(sqlite3_context *context, int count, sqlite3_value **values)
+static void trim_text(sqlite3_context *context, int count, sqlite3_value **values)
 {
     if (is_null(count, values))
         return;
@@ -174,9 +174,14 @@ int mp_sql_functions(sqlite3 *db)
         int arguments;
         intptr_t data;
         void (*run)(sqlite3_context *, int, sqlite3_value **);
-    } all[] = {{"instr", 2, 0, instr},          {"replace", 3, 0, replace}, {"trim", 1, LEFT | RIGHT, trim},
-               {"trim", 2, LEFT | RIGHT, trim}, {"ltrim", 1, LEFT, trim},   {"ltrim", 2, LEFT, trim},
-               {"rtrim", 1, RIGHT, trim},       {"rtrim", 2, RIGHT, trim}};
+    } all[] = {{"instr", 2, 0, instr},
+               {"replace", 3, 0, replace_parts},
+               {"trim", 1, LEFT | RIGHT, trim_text},
+               {"trim", 2, LEFT | RIGHT, trim_text},
+               {"ltrim", 1, LEFT, trim_text},
+               {"ltrim", 2, LEFT, trim_text},
+               {"rtrim", 1, RIGHT, trim_text},
+               {"rtrim", 2, RIGHT, trim_text}};
     int rc = SQLITE_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && rc == SQLITE_OK; i++)
         rc = sqlite3_create_function_v2(db, all[i].name, all[i].arguments,

@@ -11,7 +11,7 @@ MP_ACCOUNT(sqlite_heap_bytes, "sqlite_heap_bytes", "", "",
 static _Thread_local mp_sql_account *MP_NULLABLE mine;
 
 /* Counts `size` bytes more for this thread. False if one of the limits has no room for them. */
-static bool take(int64_t size)
+static bool take_bytes(int64_t size)
 {
     mp_sql_account *own = mine;
     if (own == NULL)
@@ -27,7 +27,7 @@ static bool take(int64_t size)
 }
 
 /* Counts memory that SQLite allocates or frees without a check of the limit. */
-static void count(int64_t size)
+static void count_bytes(int64_t size)
 {
     if (mine == NULL || size == 0)
         return;
@@ -40,28 +40,28 @@ static int size_of(void *MP_NULLABLE block)
     return block == NULL ? 0 : (int)malloc_usable_size(block);
 }
 
-static void *MP_NULLABLE allocate(int size)
+static void *MP_NULLABLE allocate_block(int size)
 {
-    if (!take(size))
+    if (!take_bytes(size))
         return NULL;
     void *block = malloc((size_t)size);
-    count(size_of(block) - size); /* malloc has returned a block of another size, or none */
+    count_bytes(size_of(block) - size); /* malloc has returned a block of another size, or none */
     return block;
 }
 
-static void release(void *block)
+static void release_block(void *block)
 {
-    count(-size_of(block));
+    count_bytes(-size_of(block));
     free(block);
 }
 
-static void *MP_NULLABLE resize(void *MP_NULLABLE block, int size)
+static void *MP_NULLABLE resize_block(void *MP_NULLABLE block, int size)
 {
     int before = size_of(block), more = size > before ? size - before : 0;
-    if (more > 0 && !take(more))
+    if (more > 0 && !take_bytes(more))
         return NULL;
     void *moved = realloc(block, (size_t)size);
-    count((moved == NULL ? before : size_of(moved)) - before - more);
+    count_bytes((moved == NULL ? before : size_of(moved)) - before - more);
     return moved;
 }
 
@@ -70,16 +70,17 @@ static int round_up(int size)
     return (size + 7) & ~7;
 }
 
-static int start(MP_UNUSED void *ctx)
+static int start_memory(MP_UNUSED void *ctx)
 {
     return SQLITE_OK;
 }
 
 static void stop(MP_UNUSED void *ctx) {}
 
-static void configure(void)
+static void configure_memory(void)
 {
-    static const sqlite3_mem_methods methods = {allocate, release, resize, size_of, round_up, start, stop, NULL};
+    static const sqlite3_mem_methods methods = {allocate_block, release_block, resize_block, size_of,
+                                                round_up,       start_memory,  stop,         NULL};
     if (sqlite3_config(SQLITE_CONFIG_MALLOC, &methods) != SQLITE_OK)
         abort(); /* SQLite refuses it after its first use: the limits would have no effect */
 }
@@ -87,7 +88,7 @@ static void configure(void)
 void mp_sql_memory_start(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, configure);
+    pthread_once(&once, configure_memory);
 }
 
 void mp_sql_account_use(mp_sql_account *MP_NULLABLE account)

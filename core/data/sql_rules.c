@@ -183,7 +183,7 @@ const char *MP_NULLABLE mp_sql_refusal(int action, const char *one, const char *
 }
 
 /* The implementation of a denied function: fails with an error. */
-static void refuse(sqlite3_context *context, MP_UNUSED int count, MP_UNUSED sqlite3_value **values)
+static void refuse_function(sqlite3_context *context, MP_UNUSED int count, MP_UNUSED sqlite3_value **values)
 {
     sqlite3_result_error(context, "this SQL function is not available to scripts", -1);
 }
@@ -202,7 +202,7 @@ int mp_sql_restrict(sqlite3 *db)
         rc = sqlite3_drop_modules(db, (const char **)allowed_modules);
     for (const char *const *name = denied_functions; *name != NULL; name++)
         for (int count = -1; count <= MAX_ARGUMENTS && rc == SQLITE_OK; count++)
-            rc = sqlite3_create_function_v2(db, *name, count, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL, refuse, NULL, NULL,
-                                            NULL);
+            rc = sqlite3_create_function_v2(db, *name, count, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL, refuse_function,
+                                            NULL, NULL, NULL);
     return rc == SQLITE_OK ? mp_sql_functions(db) : rc;
 }

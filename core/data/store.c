@@ -70,7 +70,7 @@ bool mp_store_is_own(mp_store *store)
 
 /* -- order ----------------------------------------------------------------------------------------------------- */
 
-static int compare(mp_str a, mp_str b)
+static int compare_keys(mp_str a, mp_str b)
 {
     size_t least = a.len < b.len ? a.len : b.len;
     int order = least == 0 ? 0 : memcmp(a.ptr, b.ptr, least);
@@ -82,7 +82,7 @@ static entry *find_place(mp_store *store, mp_str key, entry **places[LEVELS])
 {
     entry **row = store->heads;
     for (int level = LEVELS - 1; level >= 0; level--) {
-        while (row[level] != NULL && compare(row[level]->key, key) < 0)
+        while (row[level] != NULL && compare_keys(row[level]->key, key) < 0)
             row = row[level]->next;
         places[level] = &row[level];
     }
@@ -102,24 +102,24 @@ static int random_height(mp_store *store)
 
 /* -- time ------------------------------------------------------------------------------------------------------ */
 
-static void place(mp_store *store, entry *e, size_t index)
+static void place_entry(mp_store *store, entry *e, size_t index)
 {
     store->heap[index] = e;
     e->slot = index + 1;
 }
 
-static void settle(mp_store *store, entry *e, size_t index)
+static void settle_entry(mp_store *store, entry *e, size_t index)
 {
     for (size_t parent; index > 0 && store->heap[parent = (index - 1) / 2]->until > e->until; index = parent)
-        place(store, store->heap[parent], index);
+        place_entry(store, store->heap[parent], index);
     for (size_t child; (child = index * 2 + 1) < store->heap_count; index = child) {
         if (child + 1 < store->heap_count && store->heap[child + 1]->until < store->heap[child]->until)
             child++;
         if (e->until <= store->heap[child]->until)
             break;
-        place(store, store->heap[child], index);
+        place_entry(store, store->heap[child], index);
     }
-    place(store, e, index);
+    place_entry(store, e, index);
 }
 
 static void stop_clock(mp_store *store, entry *e)
@@ -129,7 +129,7 @@ static void stop_clock(mp_store *store, entry *e)
     size_t index = e->slot - 1;
     entry *last = store->heap[--store->heap_count];
     if (last != e)
-        settle(store, last, index);
+        settle_entry(store, last, index);
     e->slot = 0;
 }
 
@@ -143,10 +143,10 @@ static void start_clock(mp_store *store, entry *e, uint64_t until)
         store->heap_cap = store->heap_cap == 0 ? 64 : store->heap_cap * 2;
         store->heap = mp_resize(store->heap, store->heap_cap * sizeof *store->heap);
     }
-    settle(store, e, store->heap_count++);
+    settle_entry(store, e, store->heap_count++);
 }
 
-static void count(mp_store *store, int64_t entries, int64_t bytes)
+static void count_bytes(mp_store *store, int64_t entries, int64_t bytes)
 {
     store->entries += entries;
     store->bytes += (size_t)bytes;
@@ -162,7 +162,7 @@ void mp_store_forget(mp_store *store, entry *e)
     for (int level = 0; level < e->height; level++)
         *places[level] = e->next[level];
     stop_clock(store, e);
-    count(store, -1, -(int64_t)(e->key.len + e->len));
+    count_bytes(store, -1, -(int64_t)(e->key.len + e->len));
     entry_free(e);
 }
 
@@ -176,7 +176,7 @@ static bool forget_one(mp_store *store, uint64_t now)
 }
 
 /* Takes the lock. False: another process owns the store, and the lock is not held. */
-static bool enter(mp_store *store)
+static bool enter_store(mp_store *store)
 {
     pthread_mutex_lock(&store->lock);
     if (atomic_load_explicit(&store->is_own, memory_order_relaxed))
@@ -185,7 +185,7 @@ static bool enter(mp_store *store)
     return false;
 }
 
-static void leave(mp_store *store)
+static void leave_store(mp_store *store)
 {
     atomic_store_explicit(&store->first, store->heap_count == 0 ? UINT64_MAX : store->heap[0]->until,
                           memory_order_relaxed);
@@ -197,21 +197,21 @@ void mp_store_sweep(mp_store *store)
     uint64_t first = atomic_load_explicit(&store->first, memory_order_relaxed), now;
     if (first == UINT64_MAX || first > (now = mp_store_now()))
         return;
-    if (!enter(store))
+    if (!enter_store(store))
         return;
     for (int i = 0; i < MAX_SWEPT && forget_one(store, now); i++)
         continue;
-    leave(store);
+    leave_store(store);
 }
 
 /* -- entries ---------------------------------------------------------------------------------------------------- */
 
 /* The entry of `key`, or NULL. An expired entry is freed. */
-static entry *MP_NULLABLE find(mp_store *store, mp_str key, uint64_t now)
+static entry *MP_NULLABLE find_entry(mp_store *store, mp_str key, uint64_t now)
 {
     entry **places[LEVELS];
     entry *e = find_place(store, key, places);
-    if (e == NULL || compare(e->key, key) != 0)
+    if (e == NULL || compare_keys(e->key, key) != 0)
         return NULL;
     if (e->until > now)
         return e;
@@ -231,7 +231,7 @@ static bool has_room(mp_store *store, int64_t entries, size_t old_bytes, size_t 
     return false;
 }
 
-static entry *add(mp_store *store, mp_str key)
+static entry *add_entry(mp_store *store, mp_str key)
 {
     int height = random_height(store);
     size_t links = (size_t)height * sizeof(entry *);
@@ -249,25 +249,25 @@ static entry *add(mp_store *store, mp_str key)
         e->next[level] = *places[level];
         *places[level] = e;
     }
-    count(store, 1, (int64_t)key.len);
+    count_bytes(store, 1, (int64_t)key.len);
     return e;
 }
 
 static void set_text(mp_store *store, entry *e, mp_str text)
 {
-    count(store, 0, (int64_t)text.len - (int64_t)e->len);
+    count_bytes(store, 0, (int64_t)text.len - (int64_t)e->len);
     free(e->text);
     e->text = mp_dup(text);
     e->len = text.len;
 }
 
 /* Sets the value of `*at`, the entry of the key. NULL: makes the entry. */
-static mp_store_result put(mp_store *store, entry *MP_NULLABLE *at, mp_str key, mp_str text, uint64_t now)
+static mp_store_result put_entry(mp_store *store, entry *MP_NULLABLE *at, mp_str key, mp_str text, uint64_t now)
 {
     entry *old = *at;
     if (!has_room(store, old == NULL ? 1 : 0, old == NULL ? 0 : key.len + old->len, key.len + text.len, now))
         return MP_STORE_FULL;
-    entry *e = *at = old != NULL ? old : add(store, key);
+    entry *e = *at = old != NULL ? old : add_entry(store, key);
     set_text(store, e, text);
     return MP_STORE_DONE;
 }
@@ -277,7 +277,7 @@ entry *MP_NULLABLE mp_store_find_after(mp_store *store, mp_str key, bool is_afte
 {
     entry **places[LEVELS];
     entry *e = find_place(store, key, places);
-    return e != NULL && is_after && compare(e->key, key) == 0 ? e->next[0] : e;
+    return e != NULL && is_after && compare_keys(e->key, key) == 0 ? e->next[0] : e;
 }
 
 /* Sets an entry as it was in another process, whatever the limits are. */
@@ -285,8 +285,8 @@ void mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until)
 {
     entry **places[LEVELS];
     entry *e = find_place(store, key, places);
-    if (e == NULL || compare(e->key, key) != 0)
-        e = add(store, key);
+    if (e == NULL || compare_keys(e->key, key) != 0)
+        e = add_entry(store, key);
     set_text(store, e, text);
     start_clock(store, e, until);
 }
@@ -295,13 +295,13 @@ mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t
 {
     uint64_t now = mp_store_now();
     pthread_mutex_lock(&store->lock);
-    entry *e = find(store, key, now);
-    mp_store_result result = put(store, &e, key, text, now);
+    entry *e = find_entry(store, key, now);
+    mp_store_result result = put_entry(store, &e, key, text, now);
     if (result == MP_STORE_DONE) {
         start_clock(store, e, mp_store_until(now, life_ms));
         e->is_saved = true;
     }
-    leave(store);
+    leave_store(store);
     return result;
 }
 
@@ -317,7 +317,7 @@ static mp_store_result put_number(mp_store *store, entry **at, mp_str key, int64
 {
     char text[24];
     int len = snprintf(text, sizeof text, "%" PRId64, n);
-    return put(store, at, key, (mp_str){text, (size_t)len}, now);
+    return put_entry(store, at, key, (mp_str){text, (size_t)len}, now);
 }
 
 /* -- operations: the functions in_x run under the lock
@@ -326,8 +326,8 @@ static mp_store_result put_number(mp_store *store, entry **at, mp_str key, int64
 static mp_store_result in_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
 {
     uint64_t now = mp_store_now();
-    entry *e = find(store, key, now);
-    mp_store_result result = e != NULL && only_new ? MP_STORE_THERE : put(store, &e, key, text, now);
+    entry *e = find_entry(store, key, now);
+    mp_store_result result = e != NULL && only_new ? MP_STORE_THERE : put_entry(store, &e, key, text, now);
     if (result == MP_STORE_DONE) {
         start_clock(store, e, mp_store_until(now, life_ms));
         mp_store_note_change(store, e);
@@ -338,10 +338,10 @@ static mp_store_result in_set(mp_store *store, mp_str key, mp_str text, uint64_t
 static mp_store_result in_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
 {
     uint64_t now = mp_store_now();
-    entry *e = find(store, key, now);
+    entry *e = find_entry(store, key, now);
     mp_store_result result = MP_STORE_THERE;
-    if (e != NULL && compare((mp_str){e->text, e->len}, old) == 0)
-        result = put(store, &e, key, text, now);
+    if (e != NULL && compare_keys((mp_str){e->text, e->len}, old) == 0)
+        result = put_entry(store, &e, key, text, now);
     if (result == MP_STORE_DONE)
         mp_store_note_change(store, e);
     return result;
@@ -349,7 +349,7 @@ static mp_store_result in_replace(mp_store *store, mp_str key, mp_str old, mp_st
 
 static mp_store_result in_get(mp_store *store, mp_str key, mp_buf *out)
 {
-    const entry *e = find(store, key, mp_store_now());
+    const entry *e = find_entry(store, key, mp_store_now());
     if (e == NULL)
         return MP_STORE_NONE;
     mp_buf_put(out, (mp_str){e->text, e->len});
@@ -358,7 +358,7 @@ static mp_store_result in_get(mp_store *store, mp_str key, mp_buf *out)
 
 static mp_store_result in_delete(mp_store *store, mp_str key)
 {
-    entry *e = find(store, key, mp_store_now());
+    entry *e = find_entry(store, key, mp_store_now());
     if (e != NULL)
         mp_store_forget(store, e);
     return MP_STORE_DONE;
@@ -385,7 +385,7 @@ static mp_store_result in_keys(mp_store *store, mp_str prefix, mp_str after, uin
 static mp_store_result in_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
 {
     uint64_t now = mp_store_now();
-    entry *e = find(store, key, now);
+    entry *e = find_entry(store, key, now);
     bool is_new = e == NULL;
     int64_t was = 0;
     if (!is_new && !number_of(e, &was))
@@ -405,7 +405,7 @@ static mp_store_result in_take(mp_store *store, mp_str key, uint64_t interval_us
     clock_gettime(CLOCK_REALTIME, &clock);
     uint64_t wall = (uint64_t)clock.tv_sec * 1000000 + (uint64_t)clock.tv_nsec / 1000, now = mp_store_now();
     uint64_t whole = interval_us * burst; /* time in which an empty bucket becomes full */
-    entry *e = find(store, key, now);
+    entry *e = find_entry(store, key, now);
     int64_t text = 0;
     uint64_t full_at = e != NULL && number_of(e, &text) && text > 0 ? (uint64_t)text : 0;
     if (full_at < wall)
@@ -442,7 +442,7 @@ static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_
     mp_buf_put(&key, who);
     mp_store_result result = MP_STORE_THERE;
     if (n <= own || n <= most - sum) {
-        entry *e = find(store, mp_buf_str(&key), now);
+        entry *e = find_entry(store, mp_buf_str(&key), now);
         result = put_number(store, &e, mp_buf_str(&key), n, now);
         if (result == MP_STORE_DONE)
             start_clock(store, e, mp_store_until(now, MP_STORE_PLACE_MS));
@@ -457,90 +457,90 @@ static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_
 
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return store->ask(
             store, &(mp_store_order){.kind = MP_STORE_SET, .key = key, .text = text, .number = life_ms, .n = only_new},
             NULL, NULL);
     mp_store_result result = in_set(store, key, text, life_ms, only_new);
-    leave(store);
+    leave_store(store);
     return result;
 }
 
 mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return store->ask(store, &(mp_store_order){.kind = MP_STORE_REPLACE, .key = key, .text = text, .old = old},
                           NULL, NULL);
     mp_store_result result = in_replace(store, key, old, text);
-    leave(store);
+    leave_store(store);
     return result;
 }
 
 mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return store->ask(store, &(mp_store_order){.kind = MP_STORE_GET, .key = key}, out, NULL);
     mp_store_result result = in_get(store, key, out);
-    leave(store);
+    leave_store(store);
     return result;
 }
 
 mp_store_result mp_store_delete(mp_store *store, mp_str key)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return store->ask(store, &(mp_store_order){.kind = MP_STORE_DELETE, .key = key}, NULL, NULL);
     mp_store_result result = in_delete(store, key);
-    leave(store);
+    leave_store(store);
     return result;
 }
 
 mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return store->ask(
             store,
             &(mp_store_order){
                 .kind = MP_STORE_KEYS, .key = prefix, .old = after, .number = most, .n = after.ptr != NULL},
             out, count);
     mp_store_result result = in_keys(store, prefix, after, most, out, count);
-    leave(store);
+    leave_store(store);
     return result;
 }
 
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return store->ask(store, &(mp_store_order){.kind = MP_STORE_INCR, .key = key, .number = life_ms, .n = n}, NULL,
                           sum);
     mp_store_result result = in_incr(store, key, n, life_ms, sum);
-    leave(store);
+    leave_store(store);
     return result;
 }
 
 mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return store->ask(
             store, &(mp_store_order){.kind = MP_STORE_TAKE, .key = key, .number = interval_us, .n = (int64_t)burst},
             NULL, (int64_t *)wait_us);
     mp_store_result result = in_take(store, key, interval_us, burst, wait_us);
-    leave(store);
+    leave_store(store);
     return result;
 }
 
 mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return store->ask(
             store,
             &(mp_store_order){.kind = MP_STORE_PLACE, .key = name, .text = who, .number = (uint64_t)most, .n = n}, NULL,
             NULL);
     mp_store_result result = in_place(store, name, who, n, most);
-    leave(store);
+    leave_store(store);
     return result;
 }
 
-static mp_store_result obey(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n)
+static mp_store_result obey_order(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n)
 {
     switch (order->kind) {
     case MP_STORE_SET:
@@ -565,9 +565,9 @@ static mp_store_result obey(mp_store *store, const mp_store_order *order, mp_buf
 
 mp_store_result mp_store_obey(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n)
 {
-    if (!enter(store))
+    if (!enter_store(store))
         return MP_STORE_AWAY;
-    mp_store_result result = obey(store, order, out, n);
-    leave(store);
+    mp_store_result result = obey_order(store, order, out, n);
+    leave_store(store);
     return result;
 }

@@ -18,7 +18,7 @@
 
 /* -- errors -------------------------------------------------------------------------------------------------------- */
 
-static int refuse(const mp_store_database *d, mp_err *err, const char *why, const char *hint)
+static int refuse_database(const mp_store_database *d, mp_err *err, const char *why, const char *hint)
 {
     mp_err_set(err, "store.file: %s: %s", d->path, why);
     return mp_err_hint(err, "%s", hint);
@@ -26,18 +26,19 @@ static int refuse(const mp_store_database *d, mp_err *err, const char *why, cons
 
 int mp_store_database_refuse_broken(const mp_store_database *d, mp_err *err, const char *why)
 {
-    return refuse(d, err, why, "move the file and its -wal away to begin with an empty store, or restore a backup");
+    return refuse_database(d, err, why,
+                           "move the file and its -wal away to begin with an empty store, or restore a backup");
 }
 
 int mp_store_database_refuse_full(const mp_store_database *d, mp_err *err)
 {
-    return refuse(d, err, "the file holds more than store.entries and store.bytes allow", "raise them");
+    return refuse_database(d, err, "the file holds more than store.entries and store.bytes allow", "raise them");
 }
 
 static int refuse_busy(const mp_store_database *d, mp_err *err)
 {
-    return refuse(d, err, "another process uses the file",
-                  "each gateway needs its own store.file; stop the other gateway, or change store.file");
+    return refuse_database(d, err, "another process uses the file",
+                           "each gateway needs its own store.file; stop the other gateway, or change store.file");
 }
 
 int mp_store_database_refuse(const mp_store_database *d, mp_err *err)
@@ -48,9 +49,10 @@ int mp_store_database_refuse(const mp_store_database *d, mp_err *err)
     if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
         return mp_store_database_refuse_broken(d, err, sqlite3_errmsg(d->db));
     if (code == SQLITE_FULL || code == SQLITE_IOERR)
-        return refuse(d, err, sqlite3_errmsg(d->db), "check whether the disk is full");
-    return refuse(d, err, sqlite3_errmsg(d->db),
-                  "this user needs permission to write the file and its folder, where SQLite creates a -wal file");
+        return refuse_database(d, err, sqlite3_errmsg(d->db), "check whether the disk is full");
+    return refuse_database(
+        d, err, sqlite3_errmsg(d->db),
+        "this user needs permission to write the file and its folder, where SQLite creates a -wal file");
 }
 
 int mp_store_database_run(const mp_store_database *d, const char *sql)
@@ -59,7 +61,7 @@ int mp_store_database_run(const mp_store_database *d, const char *sql)
 }
 
 /* The first value of the first row. -1 if there is no row. */
-static int64_t ask(const mp_store_database *d, const char *sql)
+static int64_t ask_number(const mp_store_database *d, const char *sql)
 {
     sqlite3_stmt *statement = NULL;
     int64_t value = -1;
@@ -78,7 +80,7 @@ static int lock_file(const mp_store_database *d, mp_err *err)
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCKED_AT, .l_len = LOCKED_BYTES};
     for (int waited = 0; fcntl(d->fd, F_SETLK, &whole) != 0; waited += RETRY_MS) {
         if (errno != EAGAIN && errno != EACCES)
-            return refuse(d, err, strerror(errno), "the file system must support locks (fcntl)");
+            return refuse_database(d, err, strerror(errno), "the file system must support locks (fcntl)");
         if (waited >= BUSY_MS)
             return refuse_busy(d, err);
         nanosleep(&(struct timespec){0, RETRY_MS * 1000000L}, NULL);
@@ -90,7 +92,7 @@ static int lock_file(const mp_store_database *d, mp_err *err)
 static int find_paths(mp_store_database *d, char real[PATH_MAX], mp_err *err)
 {
     if (realpath(d->path, real) == NULL)
-        return refuse(d, err, strerror(errno), "the file must stay at its path while the gateway runs");
+        return refuse_database(d, err, strerror(errno), "the file must stay at its path while the gateway runs");
     snprintf(d->wal, sizeof d->wal, "%s-wal", real);
     return 0;
 }
@@ -110,7 +112,7 @@ static int refuse_access(const mp_store_database *d, mp_err *err, int error)
         snprintf(why, sizeof why, "%s: %s has uid %u, gid %u and mode %04o, and this process uid %u and gid %u",
                  strerror(error), is_file ? "the file" : "its folder", (unsigned)found.st_uid, (unsigned)found.st_gid,
                  (unsigned)found.st_mode & 07777, (unsigned)geteuid(), (unsigned)getegid());
-    return refuse(d, err, why, "this user needs permission to write the file and its folder");
+    return refuse_database(d, err, why, "this user needs permission to write the file and its folder");
 }
 
 /* Opens the file, or creates it with mode 0600. SQLite gives the -wal file the same mode. A link to no file is
@@ -123,12 +125,12 @@ static int make_file(mp_store_database *d, bool is_new, char real[PATH_MAX], mp_
     if (d->fd < 0 && (errno == EACCES || errno == EPERM))
         return refuse_access(d, err, errno);
     if (d->fd < 0)
-        return refuse(d, err, strerror(errno),
-                      errno == ENOENT  ? "create its folder first"
-                      : errno == EROFS ? "name a file on a file system that can be written"
-                                       : "this user needs permission to write the file");
+        return refuse_database(d, err, strerror(errno),
+                               errno == ENOENT  ? "create its folder first"
+                               : errno == EROFS ? "name a file on a file system that can be written"
+                                                : "this user needs permission to write the file");
     if (is_new && (fstat(d->fd, &found) != 0 || found.st_size > 0))
-        return refuse(d, err, "another file is at this path", "move it away, or restart to serve it");
+        return refuse_database(d, err, "another file is at this path", "move it away, or restart to serve it");
     return find_paths(d, real, err);
 }
 
@@ -160,7 +162,7 @@ static int set_wal_aside(const mp_store_database *d, mp_err *err)
                mp_log_str("hint", MP_STR("it belongs to another file, or to another state of this one, as after a "
                                          "restore: the file is served without it")));
     else
-        refuse(d, err, "the -wal file beside it belongs to another file", "move the -wal file away");
+        refuse_database(d, err, "the -wal file beside it belongs to another file", "move the -wal file away");
     return is_moved ? 0 : -1;
 }
 
@@ -175,17 +177,18 @@ static const char mark_layout[] =
 
 /* Locks the file for this process, and creates the tables in an empty file. A database of another program is refused
  * and not changed. */
-static int claim(mp_store_database *d, mp_err *err)
+static int claim_file(mp_store_database *d, mp_err *err)
 {
     if (mp_store_database_run(d, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA trusted_schema = OFF; BEGIN IMMEDIATE") != 0)
         return mp_store_database_refuse(d, err);
-    int64_t id = ask(d, "PRAGMA application_id"), tables = ask(d, "SELECT count(*) FROM sqlite_master");
+    int64_t id = ask_number(d, "PRAGMA application_id"), tables = ask_number(d, "SELECT count(*) FROM sqlite_master");
     if (tables < 0)
         return mp_store_database_refuse(d, err);
     if (tables > 0 && id != OURS)
-        return refuse(d, err, "the file is a database of another program", "give the store a file of its own");
-    if (tables > 0 && ask(d, "PRAGMA user_version") != VERSION)
-        return refuse(d, err, "the file was made by a newer moonpool", "use the newer moonpool, or another file");
+        return refuse_database(d, err, "the file is a database of another program", "give the store a file of its own");
+    if (tables > 0 && ask_number(d, "PRAGMA user_version") != VERSION)
+        return refuse_database(d, err, "the file was made by a newer moonpool",
+                               "use the newer moonpool, or another file");
     if ((tables == 0 && mp_store_database_run(d, layout) != 0) || mp_store_database_run(d, mark_layout) != 0 ||
         mp_store_database_run(d, "COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                                  "PRAGMA wal_autocheckpoint = 0") != 0)
@@ -193,7 +196,7 @@ static int claim(mp_store_database *d, mp_err *err)
     return 0;
 }
 
-static int prepare(mp_store_database *d, mp_err *err)
+static int prepare_statements(mp_store_database *d, mp_err *err)
 {
     static const char put[] = "INSERT OR REPLACE INTO entries (key, text, until) VALUES (?, ?, ?)";
     static const char drop[] = "DELETE FROM entries WHERE key = ?";
@@ -213,12 +216,12 @@ static int read_mark(mp_store_database *d, mp_err *err)
     if (is_read && sqlite3_column_bytes(row, 0) == sizeof d->mark)
         memcpy(&d->mark, sqlite3_column_blob(row, 0), sizeof d->mark);
     sqlite3_finalize(row);
-    int64_t page = ask(d, "SELECT rootpage FROM sqlite_master WHERE name = '" MP_STORE_MARK_TABLE "'");
-    int64_t size = ask(d, "PRAGMA page_size");
+    int64_t page = ask_number(d, "SELECT rootpage FROM sqlite_master WHERE name = '" MP_STORE_MARK_TABLE "'");
+    int64_t size = ask_number(d, "PRAGMA page_size");
     if (!is_read || page < 0 || size < 0)
         return mp_store_database_refuse(d, err);
     if (fstat(d->fd, &file) != 0 || stat(d->wal, &log) != 0 || mp_file_identify(AT_FDCWD, d->wal, &d->wal_id) != 0)
-        return refuse(d, err, strerror(errno), "the file must stay at its path while the gateway runs");
+        return refuse_database(d, err, strerror(errno), "the file must stay at its path while the gateway runs");
     d->device = file.st_dev;
     d->inode = file.st_ino;
     d->mark_page = (uint32_t)page;
@@ -238,7 +241,7 @@ int mp_store_database_open(mp_store_database *d, bool is_new, mp_err *err)
     if (sqlite3_open_v2(real, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
         return mp_store_database_refuse(d, err);
     sqlite3_busy_timeout(d->db, BUSY_MS);
-    if (claim(d, err) != 0 || prepare(d, err) != 0 || read_mark(d, err) != 0)
+    if (claim_file(d, err) != 0 || prepare_statements(d, err) != 0 || read_mark(d, err) != 0)
         return -1;
     mp_store_database_checkpoint(d);
     return 0;
@@ -312,7 +315,7 @@ void mp_store_database_checkpoint(mp_store_database *d)
     if (!d->is_marked || write_mark(d, &mark) != 0)
         return;
     sync_wal(d);
-    if (is_intact(d) && ask(d, "PRAGMA wal_checkpoint(TRUNCATE)") == 0)
+    if (is_intact(d) && ask_number(d, "PRAGMA wal_checkpoint(TRUNCATE)") == 0)
         d->is_marked = false;
 }
 

@@ -50,7 +50,7 @@ struct mp_store_file {
 
 /* -- opening ----------------------------------------------------------------------------------------------------- */
 
-static int run(const mp_store_file *file, const char *sql)
+static int run_sql(const mp_store_file *file, const char *sql)
 {
     return mp_store_database_run(&file->database, sql);
 }
@@ -81,7 +81,7 @@ static int load_one(const mp_store_file *file, sqlite3_stmt *row, uint64_t now)
     return mp_store_load(file->store, key, text, life) == MP_STORE_DONE ? 0 : -1;
 }
 
-static int load(const mp_store_file *file, mp_err *err)
+static int load_entries(const mp_store_file *file, mp_err *err)
 {
     sqlite3_stmt *rows = NULL;
     uint64_t now = mp_clock_ms(CLOCK_REALTIME);
@@ -180,11 +180,11 @@ static bool is_ready(mp_store_file *file)
 }
 
 /* Removes the entries that had expired when the file was read. */
-static int sweep(mp_store_file *file)
+static int sweep_expired(mp_store_file *file)
 {
     char old[80];
     snprintf(old, sizeof old, "DELETE FROM entries WHERE until <= %lld", (long long)mp_clock_ms(CLOCK_REALTIME));
-    if (!file->is_swept && run(file, old) != 0)
+    if (!file->is_swept && run_sql(file, old) != 0)
         return -1;
     file->is_swept = true;
     return 0;
@@ -194,12 +194,12 @@ static bool write_batch(mp_store_file *file)
 {
     if (!is_ready(file))
         return false;
-    if (mp_store_database_begin(&file->database) == 0 && sweep(file) == 0 && write_all(file) == 0 &&
-        run(file, "COMMIT") == 0)
+    if (mp_store_database_begin(&file->database) == 0 && sweep_expired(file) == 0 && write_all(file) == 0 &&
+        run_sql(file, "COMMIT") == 0)
         return true;
     note_failure(file, sqlite3_errmsg(file->database.db), serves_on);
     if (!sqlite3_get_autocommit(file->database.db))
-        run(file, "ROLLBACK");
+        run_sql(file, "ROLLBACK");
     return false;
 }
 
@@ -214,7 +214,7 @@ static bool write_at_last(mp_store_file *file)
 }
 
 /* Returns false if writing failed and the store is being closed. */
-static bool save(mp_store_file *file)
+static bool save_changes(mp_store_file *file)
 {
     int64_t taken;
     do
@@ -328,7 +328,7 @@ static bool goes_on(mp_store_file *file, mp_store_news *news)
     return mp_store_is_own(file->store) && (*news != MP_STORE_CLOSING || file->adopts || was_made_anew(file));
 }
 
-static void *MP_NULLABLE keep(void *arg)
+static void *MP_NULLABLE keep_saving(void *arg)
 {
     mp_store_file *file = arg;
     mp_store_news news;
@@ -339,7 +339,7 @@ static void *MP_NULLABLE keep(void *arg)
     }
     while (goes_on(file, &news)) {
         if (news == MP_STORE_CHANGED) {
-            if (!save(file)) {
+            if (!save_changes(file)) {
                 say_lost(file);
                 break;
             }
@@ -358,12 +358,12 @@ static void *MP_NULLABLE keep(void *arg)
 }
 
 /* The thread blocks all signals: the main thread handles them. */
-static int start(mp_store_file *file, mp_err *err)
+static int start_thread(mp_store_file *file, mp_err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&file->thread, NULL, keep, file);
+    int code = pthread_create(&file->thread, NULL, keep_saving, file);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     file->has_thread = code == 0;
     return code == 0 ? 0 : mp_err_set(err, "cannot start a thread for store.file: %s", strerror(code));
@@ -371,9 +371,10 @@ static int start(mp_store_file *file, mp_err *err)
 
 static int open_file(mp_store_file *file, mp_err *err)
 {
-    if (mp_store_database_open(&file->database, false, err) != 0 || look_over(file, err) != 0 || load(file, err) != 0)
+    if (mp_store_database_open(&file->database, false, err) != 0 || look_over(file, err) != 0 ||
+        load_entries(file, err) != 0)
         return -1;
-    return start(file, err);
+    return start_thread(file, err);
 }
 
 static mp_store_file *make_file(mp_store *store, const char *path)
@@ -401,7 +402,7 @@ void mp_store_keep_later(mp_store *store, const char *MP_NULLABLE path)
 void mp_store_file_adopt(mp_store_file *file)
 {
     mp_err err;
-    if (start(file, &err) != 0)
+    if (start_thread(file, &err) != 0)
         mp_log(MP_ERROR, "store not saved", mp_log_str("file", mp_str_of(file->database.path)),
                mp_log_str("why", mp_str_of(err.text)), mp_log_str("hint", mp_str_of(serves_on)));
 }

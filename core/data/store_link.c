@@ -50,7 +50,7 @@ void mp_store_link_free(mp_store_link *MP_NULLABLE link)
     free(link);
 }
 
-static void turn(mp_store_link *link, mp_str path)
+static void turn_link(mp_store_link *link, mp_str path)
 {
     hang_up(link);
     link->is_late = false;
@@ -61,7 +61,7 @@ static void turn(mp_store_link *link, mp_str path)
 void mp_store_link_turn(mp_store_link *link, const char *path)
 {
     MP_LOCKED(&link->lock);
-    turn(link, mp_str_of(path));
+    turn_link(link, mp_str_of(path));
 }
 
 void mp_store_link_path(mp_store_link *link, char path[MP_STORE_PATH])
@@ -132,7 +132,7 @@ static outcome read_answer(mp_store_link *link, uint64_t until, mp_store_frame *
     *is_moved = true;
     char path[MP_STORE_PATH];
     snprintf(path, sizeof path, "%.*s", (int)frame->text_len, link->in.ptr + sizeof *frame);
-    turn(link, mp_str_of(path));
+    turn_link(link, mp_str_of(path));
     return OTHER;
 }
 
@@ -144,7 +144,7 @@ static void drop_answer(mp_store_link *link)
 }
 
 /* Makes a connection over which an order can be sent. */
-static outcome prepare(mp_store_link *link, uint64_t until)
+static outcome prepare_link(mp_store_link *link, uint64_t until)
 {
     mp_store_frame frame;
     bool is_moved;
@@ -190,7 +190,7 @@ static outcome send_order(mp_store_link *link, const mp_store_order *order, uint
 static outcome try_order(mp_store_link *link, const mp_store_order *order, uint64_t until, mp_store_frame *frame)
 {
     bool is_moved;
-    outcome result = prepare(link, until);
+    outcome result = prepare_link(link, until);
     if (result == ANSWERED)
         result = send_order(link, order, until);
     if (result != ANSWERED)
@@ -271,9 +271,9 @@ bool mp_store_link_try(mp_store_link *link, const char *path)
     char before[MP_STORE_PATH];
     MP_LOCKED(&link->lock);
     memcpy(before, link->path, sizeof before);
-    turn(link, mp_str_of(path));
-    bool is_there = strcmp(link->path, path) == 0 && prepare(link, mp_monotonic_us() + FOLLOW_US) == ANSWERED;
+    turn_link(link, mp_str_of(path));
+    bool is_there = strcmp(link->path, path) == 0 && prepare_link(link, mp_monotonic_us() + FOLLOW_US) == ANSWERED;
     if (!is_there)
-        turn(link, mp_str_of(before));
+        turn_link(link, mp_str_of(before));
     return is_there;
 }

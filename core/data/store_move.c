@@ -93,7 +93,7 @@ static void copy_changed(mp_store_move *move, size_t most)
 /* -- the other process
  * ----------------------------------------------------------------------------------------------- */
 
-static int fail(mp_err *err, const char *why)
+static int fail_move(mp_err *err, const char *why)
 {
     mp_err_set(err, "store: not handed over: %s", why);
     return mp_err_hint(err, "this process serves it on");
@@ -128,18 +128,18 @@ static int move_piece(mp_store_move *move, mp_err *err)
     int result = send_piece(move, until, &sent);
     if (result == 1)
         result = await_answer(move, until);
-    return result == 1 ? 0 : fail(err, result == 0 ? slow : gone);
+    return result == 1 ? 0 : fail_move(err, result == 0 ? slow : gone);
 }
 
-static int begin(mp_store_move *move, mp_err *err)
+static int begin_move(mp_store_move *move, mp_err *err)
 {
     size_t sent = 0;
     mp_store *store = move->store;
     move->fd = mp_wire_connect(move->path);
     if (move->fd < 0)
-        return fail(err, strerror(errno));
+        return fail_move(err, strerror(errno));
     if (move->is_ending)
-        return fail(err, "this process is about to end");
+        return fail_move(err, "this process is about to end");
     pthread_mutex_lock(&store->lock);
     uint64_t most = store->most_bytes > store->bytes ? store->most_bytes : store->bytes;
     pthread_mutex_unlock(&store->lock);
@@ -147,13 +147,13 @@ static int begin(mp_store_move *move, mp_err *err)
     int result = mp_wire_send(move->fd, &frame, (mp_str[3]){MP_STR_NONE, MP_STR_NONE, MP_STR_NONE}, 0, &sent);
     if (result == 1)
         result = await_answer(move, mp_monotonic_us() + STEP_US);
-    return result == 1 ? 0 : fail(err, result == 0 ? slow : "the other process does not take it");
+    return result == 1 ? 0 : fail_move(err, result == 0 ? slow : "the other process does not take it");
 }
 
 /* -- the last piece
  * -------------------------------------------------------------------------------------------------- */
 
-static bool commit(mp_store_move *move)
+static bool commit_move(mp_store_move *move)
 {
     size_t sent = 0;
     const mp_store_frame frame = {.kind = MP_WIRE_COMMIT};
@@ -169,7 +169,7 @@ static last_result finish_late(mp_store_move *move, bool is_sent, size_t sent, m
     int result = is_sent ? 1 : send_piece(move, until, &sent);
     if (result == 1)
         result = await_answer(move, until);
-    return result == 1 ? AGAIN : (fail(err, result == 0 ? slow : gone), FAILED);
+    return result == 1 ? AGAIN : (fail_move(err, result == 0 ? slow : gone), FAILED);
 }
 
 /* Tries to send the remaining changes while operations wait. AGAIN: operations continue, since the changes were too
@@ -188,7 +188,7 @@ static last_result try_last(mp_store_move *move, size_t most, mp_store_rest *res
         is_sent = send_piece(move, until, &sent);
         result = is_sent == 1 ? await_answer(move, until) : is_sent;
     }
-    bool is_over = is_last && result == 1 && commit(move);
+    bool is_over = is_last && result == 1 && commit_move(move);
     if (is_over) {
         mp_store_link_turn(store->link, move->path);
         atomic_store(&store->is_own, false);
@@ -199,7 +199,7 @@ static last_result try_last(mp_store_move *move, size_t most, mp_store_rest *res
     if (is_over)
         return MOVED;
     if (is_full || (is_last && result == 1) || result < 0)
-        return fail(err, is_full ? "it changes faster than it can be copied" : gone), FAILED;
+        return fail_move(err, is_full ? "it changes faster than it can be copied" : gone), FAILED;
     return is_last ? finish_late(move, is_sent == 1, sent, err) : move_piece(move, err) == 0 ? AGAIN : FAILED;
 }
 
@@ -213,7 +213,7 @@ static int move_all(mp_store_move *move, mp_store_rest *rest, mp_err *err)
     last_result result = failed == 0 ? AGAIN : FAILED;
     for (int i = 0; result == AGAIN; i++) {
         if (mp_monotonic_us() > until)
-            return fail(err, "the other process is too slow");
+            return fail_move(err, "the other process is too slow");
         result = try_last(move, i < LARGE_AFTER ? MP_STORE_PIECE : LARGE_PIECE, rest, err);
     }
     return result == MOVED ? 0 : -1;
@@ -253,13 +253,13 @@ static void leave_store(mp_store *store, mp_store_rest *rest)
     mp_store_discard(rest);
 }
 
-static void *MP_NULLABLE run(void *arg)
+static void *MP_NULLABLE run_move(void *arg)
 {
     mp_err err;
     mp_store_move *move = arg;
     mp_store_rest rest;
     mp_crash_thread("store move", 0);
-    int failed = begin(move, &err);
+    int failed = begin_move(move, &err);
     if (failed == 0) {
         start_journal(move);
         failed = move_all(move, &rest, &err);
@@ -297,14 +297,14 @@ void mp_store_move_end(mp_store *store)
 }
 
 /* The thread blocks all signals: the main thread handles them. */
-static int start(mp_store_move *move, mp_err *err)
+static int start_thread(mp_store_move *move, mp_err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&move->thread, NULL, run, move);
+    int code = pthread_create(&move->thread, NULL, run_move, move);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code == 0 ? 0 : fail(err, strerror(code));
+    return code == 0 ? 0 : fail_move(err, strerror(code));
 }
 
 void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ctx, const mp_err *MP_NULLABLE err),
@@ -318,7 +318,7 @@ void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ct
     move->ctx = ctx;
     move->fd = -1;
     snprintf(move->path, sizeof move->path, "%s", path);
-    if (start(move, &err) == 0) {
+    if (start_thread(move, &err) == 0) {
         store->move = move;
         return;
     }

@@ -294,7 +294,7 @@ static void take_wake(mp_store_server *server)
 }
 
 /* The last client first: what drop_client moves was served already. */
-static void *MP_NULLABLE serve(void *arg)
+static void *MP_NULLABLE serve_links(void *arg)
 {
     mp_store_server *server = arg;
     struct pollfd fds[MAX_CLIENTS + 2];
@@ -353,12 +353,12 @@ static int listen_at(mp_store_server *server, const char *path, mp_err *err)
 }
 
 /* The thread blocks all signals: the main thread handles them. */
-static int start(mp_store_server *server, mp_err *err)
+static int start_thread(mp_store_server *server, mp_err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = server->wake < 0 ? errno : pthread_create(&server->thread, NULL, serve, server);
+    int code = server->wake < 0 ? errno : pthread_create(&server->thread, NULL, serve_links, server);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     server->has_thread = code == 0;
     if (code != 0)
@@ -373,7 +373,7 @@ int mp_store_serve(mp_store *store, const char *path, mp_err *err)
     server->fd = -1;
     server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     snprintf(server->path, sizeof server->path, "%s", path);
-    if (listen_at(server, path, err) != 0 || start(server, err) != 0) {
+    if (listen_at(server, path, err) != 0 || start_thread(server, err) != 0) {
         mp_store_server_free(server);
         return -1;
     }

@@ -47,7 +47,7 @@ int mp_wire_connect(const char *path)
 }
 
 /* Waits until the socket is ready. False: the time is over. */
-static bool await(int fd, short events, uint64_t until_us)
+static bool await_socket(int fd, short events, uint64_t until_us)
 {
     struct pollfd it = {.fd = fd, .events = events};
     for (;;) {
@@ -86,7 +86,7 @@ int mp_wire_send(int fd, const mp_store_frame *frame, const mp_str parts[3], uin
         ssize_t put = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (put >= 0)
             *sent += (size_t)put;
-        else if (errno == EAGAIN && !await(fd, POLLOUT, until_us))
+        else if (errno == EAGAIN && !await_socket(fd, POLLOUT, until_us))
             return 0;
         else if (errno != EAGAIN && errno != EINTR)
             return -1;
@@ -135,7 +135,7 @@ int mp_wire_read(int fd, mp_buf *in, uint64_t until_us)
             in->len += (size_t)got;
         else if (got == 0 || (errno != EAGAIN && errno != EINTR))
             return -1;
-        else if (!await(fd, POLLIN, until_us))
+        else if (!await_socket(fd, POLLIN, until_us))
             return 0;
     }
     return 1;

@@ -50,7 +50,7 @@ struct mp_certificates {
 
 /* -- reading ------------------------------------------------------------------------------------------------------- */
 
-static void sign(const entry *e, signature now[3])
+static void sign_files(const entry *e, signature now[3])
 {
     memset(now, 0, 3 * sizeof *now);
     for (int i = 0; i < 3; i++) {
@@ -80,16 +80,16 @@ static void put_findings(const mp_config *config, const mp_config_tls *tls, cons
     }
 }
 
-static mp_tls *MP_NULLABLE load(entry *e, mp_tls_findings *findings)
+static mp_tls *MP_NULLABLE load_entry(entry *e, mp_tls_findings *findings)
 {
-    sign(e, e->tried); /* taken before reading: a file that is saved during the read counts as another change */
+    sign_files(e, e->tried); /* taken before reading: a file that is saved during the read counts as another change */
     mp_tls_files files = {e->paths[MP_TLS_CERTIFICATE], e->paths[MP_TLS_KEY], e->paths[MP_TLS_CLIENT_CA],
                           e->client_optional};
     return mp_tls_load(&files, findings);
 }
 
-static int add(mp_certificates *all, const mp_config *config, const mp_config_tls *tls, const char *address,
-               mp_buf *report)
+static int add_entry(mp_certificates *all, const mp_config *config, const mp_config_tls *tls, const char *address,
+                     mp_buf *report)
 {
     entry *e = &all->entries[all->count++];
     mp_tls_findings findings;
@@ -98,7 +98,7 @@ static int add(mp_certificates *all, const mp_config *config, const mp_config_tl
     e->paths[MP_TLS_KEY] = mp_dup(mp_str_of(tls->key));
     e->paths[MP_TLS_CLIENT_CA] = mp_dup_text(tls->client_ca);
     e->client_optional = tls->client == MP_CLIENT_OPTIONAL;
-    mp_tls *first = load(e, &findings);
+    mp_tls *first = load_entry(e, &findings);
     put_findings(config, tls, &findings, report);
     if (first == NULL)
         return -1;
@@ -120,13 +120,13 @@ mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool l
         const mp_config_tls *tls = listens ? mp_config_tls_of(config, i) : NULL;
         all->index[i] = tls == NULL ? SIZE_MAX : all->count;
         if (tls != NULL)
-            failed |= add(all, config, tls, config->listen[i], report);
+            failed |= add_entry(all, config, tls, config->listen[i], report);
     }
     const mp_config_tls *admin_tls = mp_config_admin_tls(config);
     const char *admin = config->admin_listen;
     if (listens && admin != NULL && admin_tls != NULL) {
         all->has_admin = true;
-        failed |= add(all, config, admin_tls, admin, report);
+        failed |= add_entry(all, config, admin_tls, admin, report);
     }
     if (failed == 0)
         return all;
@@ -313,7 +313,7 @@ static void put_day(char room[32], int64_t at)
     strftime(room, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
 }
 
-static void keep(mp_certificates *all, entry *e, bool is_ok, int64_t expires)
+static void keep_result(mp_certificates *all, entry *e, bool is_ok, int64_t expires)
 {
     MP_LOCKED(&all->lock);
     e->is_ok = is_ok;
@@ -321,15 +321,15 @@ static void keep(mp_certificates *all, entry *e, bool is_ok, int64_t expires)
         e->expires = expires;
 }
 
-static void try(mp_certificates *all, entry *e, bool logs_failure, bool is_change)
+static void try_entry(mp_certificates *all, entry *e, bool logs_failure, bool is_change)
 {
     mp_tls_findings findings;
     char day[32];
     uint64_t now = mp_monotonic_ms();
-    mp_tls *tls = load(e, &findings);
+    mp_tls *tls = load_entry(e, &findings);
     e->made_at = now;
     if (tls == NULL) {
-        keep(all, e, false, 0);
+        keep_result(all, e, false, 0);
         e->failed_at = logs_failure ? 0 : now;
         if (!logs_failure)
             return;
@@ -339,7 +339,7 @@ static void try(mp_certificates *all, entry *e, bool logs_failure, bool is_chang
         return;
     }
     e->failed_at = 0;
-    keep(all, e, true, mp_tls_expires(tls));
+    keep_result(all, e, true, mp_tls_expires(tls));
     put_day(day, mp_tls_expires(tls));
     log_findings(e, &findings);
     mp_tls_slot_set(e->slot, tls);
@@ -350,18 +350,18 @@ static void try(mp_certificates *all, entry *e, bool logs_failure, bool is_chang
 
 /* `is_asked`: an admin or a signal requested the check, so a failure is logged at once; otherwise the files are read
  * once more first. */
-static void look(mp_certificates *all, bool is_asked)
+static void look_at_files(mp_certificates *all, bool is_asked)
 {
     uint64_t now = mp_monotonic_ms();
     watch_all(all); /* before the read, so that later changes are reported or seen */
     for (size_t i = 0; i < all->count; i++) {
         entry *e = &all->entries[i];
         signature files[3];
-        sign(e, files);
+        sign_files(e, files);
         bool is_change = memcmp(files, e->tried, sizeof files) != 0;
         bool is_late = e->failed_at != 0 && now >= e->failed_at + GRACE_MS;
         if (is_change || is_late || now >= e->made_at + AGE_MS || (is_asked && !e->is_ok))
-            try(all, e, is_asked || is_late, is_change || is_late);
+            try_entry(all, e, is_asked || is_late, is_change || is_late);
     }
     all->look_at = now + LOOK_MS;
 }
@@ -389,7 +389,7 @@ void mp_certificates_run(mp_certificates *all)
     if (!is_asked && now < due_at(all))
         return;
     all->first_at = 0;
-    look(all, is_asked);
+    look_at_files(all, is_asked);
 }
 
 void mp_certificates_describe(mp_certificates *all, mp_buf *out)

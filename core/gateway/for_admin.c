@@ -9,7 +9,7 @@ static void put_stuck(void *self, mp_buf *out)
     mp_watchdog_put_stuck(shared->watchdog, out);
 }
 
-static void drain(void *self)
+static void drain_gateway(void *self)
 {
     mp_shared *shared = self;
     mp_watchdog_drain(shared->watchdog);
@@ -106,7 +106,7 @@ mp_admin_gateway mp_gateway_for_admin(mp_shared *shared)
                               .worker_count = shared->worker_count,
                               .serve = mp_admin_serve,
                               .door = &mp_admin_own_door,
-                              .drain = drain,
+                              .drain = drain_gateway,
                               .say_lost = say_lost,
                               .put_stuck = put_stuck,
                               .describe_stuck = describe_stuck,

@@ -211,7 +211,7 @@ static void on_hangup(gateway *h)
 }
 
 /* Runs the main loop until every worker has ended. */
-static void serve(gateway *h)
+static void serve_gateway(gateway *h)
 {
     mp_watchdog *watchdog = h->shared.watchdog;
     bool is_stopping = false;
@@ -399,7 +399,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
                 mp_upgrade_serve(h->shared.upgrade, &h->listeners);
             else
                 give_up(h, err);
-            serve(h);
+            serve_gateway(h);
             finish_traces(&h->shared);
         } else if (!atomic_load(&h->shared.draining)) {
             code = EXIT_FAILED;

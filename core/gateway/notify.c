@@ -82,7 +82,7 @@ static bool try_to_send(const message *sent)
 }
 
 /* Frees the message to which `at` points. */
-static void drop(message **at)
+static void drop_message(message **at)
 {
     message *one = *at;
     *at = one->next;
@@ -100,7 +100,7 @@ static void drop_of_kind(kind says)
 {
     for (message **at = &waiting; *at != NULL;)
         if ((*at)->says == says)
-            drop(at);
+            drop_message(at);
         else
             at = &(*at)->next;
 }
@@ -109,14 +109,14 @@ static void drop_of_kind(kind says)
 static bool send_waiting(void)
 {
     for (const message *first; (first = waiting) != NULL && try_to_send(first);)
-        drop(&waiting);
+        drop_message(&waiting);
     return waiting == NULL;
 }
 
 void mp_notify_end(void)
 {
     while (waiting != NULL)
-        drop(&waiting);
+        drop_message(&waiting);
 }
 
 /* Takes ownership of the descriptors. */

@@ -92,7 +92,7 @@ static void name_worker(char *room, size_t size, int i)
 /* Suspends the listeners of worker `of` and hands its waiting connections to a worker that makes progress. If there
  * is none, tries again in later rounds for at most a second; then those connections are reset, unless they wait at a
  * socket that is shared. Each round of a stuck worker calls it, since connections go on arriving at shared sockets. */
-static void suspend(mp_watchdog *watchdog, int of)
+static void suspend_worker(mp_watchdog *watchdog, int of)
 {
     bool may_wait = false;
     for (int k = 1; k < watchdog->count; k++) {
@@ -143,7 +143,7 @@ static bool look_at(watched *one, uint64_t turns, uint64_t elapsed, mp_where *wh
     return one->still_ms >= STUCK_MS;
 }
 
-static void forget(watched *one)
+static void forget_worker(watched *one)
 {
     one->still_ms = 0;
     one->is_asked = false;
@@ -170,10 +170,10 @@ static void look_at_worker(mp_watchdog *watchdog, int i, uint64_t elapsed)
         mp_stat_add(&mp_stat_workers_stuck, -1);
     }
     if (is_stuck)
-        suspend(watchdog, i);
+        suspend_worker(watchdog, i);
     watchdog->has_stuck = watchdog->has_stuck || is_stuck;
     if (has_ended || one->turns != before)
-        forget(one);
+        forget_worker(one);
     else
         mp_worker_wake(worker); /* a worker that only waits then turns at once */
 }
@@ -187,7 +187,7 @@ static void look_at_main(mp_watchdog *watchdog, uint64_t elapsed)
         one->turns = before = turns;
         if (one->is_stuck)
             end_stuck(one, "main");
-        forget(one);
+        forget_worker(one);
         return;
     }
     bool is_stuck = look_at(one, turns, elapsed, &watchdog->main_where);
@@ -198,12 +198,12 @@ static void look_at_main(mp_watchdog *watchdog, uint64_t elapsed)
     else if (one->is_stuck && one->turns != before)
         end_stuck(one, "main");
     if (one->turns != before)
-        forget(one);
+        forget_worker(one);
 }
 
 /* -- the end of the process ---------------------------------------------------------------------------------------- */
 
-static void nap(long ms)
+static void nap_briefly(long ms)
 {
     struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
     nanosleep(&most, NULL);
@@ -231,7 +231,7 @@ static void end_by_force(mp_watchdog *watchdog)
 {
     for (uint64_t until = mp_monotonic_ms() + STORE_MS;
          mp_stat_read(&mp_stat_store_unsaved) > 0 && mp_monotonic_ms() < until;)
-        nap(5);
+        nap_briefly(5);
     mp_log_hurry((MP_FORCE_MS - STORE_MS) / 2); /* for the log and for the audit log */
     int code = atomic_load(&watchdog->spared_code);
     if (code < 0 || mp_stat_read(&mp_stat_store_unsaved) > 0) {
@@ -385,7 +385,7 @@ static void give_back(mp_watchdog *watchdog, uint64_t lost)
         continue;
 }
 
-static void *MP_NULLABLE run(void *ctx)
+static void *MP_NULLABLE run_watchdog(void *ctx)
 {
     mp_watchdog *watchdog = ctx;
     sigset_t set;
@@ -432,7 +432,7 @@ mp_watchdog *MP_NULLABLE mp_watchdog_start(mp_shared *shared, const mp_config *c
     pthread_mutex_init(&watchdog->lock, NULL);
     mp_watchdog_configure(watchdog, config);
     watchdog->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int code = watchdog->fd < 0 ? errno : pthread_create(&watchdog->thread, NULL, run, watchdog);
+    int code = watchdog->fd < 0 ? errno : pthread_create(&watchdog->thread, NULL, run_watchdog, watchdog);
     if (code == 0) {
         mp_where_watch(&watchdog->main_where);
         return watchdog;

@@ -86,7 +86,7 @@ mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, i
 }
 
 /* The listeners need a handler before the rpc exists, which is made on the worker's thread. */
-static void serve(void *ctx, mp_stream *stream)
+static void serve_stream(void *ctx, mp_stream *stream)
 {
     mp_worker *worker = ctx;
     mp_rpc_serve(worker->rpc, stream);
@@ -98,7 +98,7 @@ int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_
 {
     mp_endpoint own = *endpoint;
     own.proxies = worker->settings->proxies[endpoint->proxies_index];
-    own.on_request = serve;
+    own.on_request = serve_stream;
     own.ctx = worker;
     return mp_server_listen(worker->server, fd, &own, err);
 }
@@ -228,7 +228,7 @@ static bool has_work(void *ctx)
     return found;
 }
 
-static bool turn(void *ctx)
+static bool turn_worker(void *ctx)
 {
     mp_worker *worker = ctx;
     if (worker->departures.is_returning)
@@ -272,7 +272,7 @@ static bool await_release(mp_worker *worker)
     return worker->state == SERVING;
 }
 
-static bool load(mp_worker *worker)
+static bool load_vm(mp_worker *worker)
 {
     if (worker->vm != NULL)
         return true;
@@ -283,19 +283,19 @@ static bool load(mp_worker *worker)
     return true;
 }
 
-static void *MP_NULLABLE run(void *ctx)
+static void *MP_NULLABLE run_worker(void *ctx)
 {
     mp_worker *worker = ctx;
     mp_shared *shared = worker->shared;
     mp_crash_thread("worker", worker->number + 1);
     mp_stat_thread();
     mp_where_watch(&worker->where);
-    report_state(worker, load(worker) ? LOADED : FAILED);
+    report_state(worker, load_vm(worker) ? LOADED : FAILED);
     if (await_release(worker)) {
         worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
         mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client, worker->upstreams);
         worker->departures = (mp_departures){.loop = worker->loop, .server = worker->server, .rpc = worker->rpc};
-        mp_loop_on_turn(worker->loop, turn, has_work, worker);
+        mp_loop_on_turn(worker->loop, turn_worker, has_work, worker);
         if (worker->pipe != NULL)
             mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);
         mp_loop_run(worker->loop);
@@ -311,7 +311,7 @@ static void *MP_NULLABLE run(void *ctx)
 
 int mp_worker_start(mp_worker *worker, mp_err *err)
 {
-    int code = pthread_create(&worker->thread, NULL, run, worker);
+    int code = pthread_create(&worker->thread, NULL, run_worker, worker);
     if (code != 0)
         return mp_err_set(err, "cannot start a worker thread: %s", strerror(code));
     worker->has_thread = true;
@@ -359,7 +359,7 @@ static void on_old_deadline(mp_timer *timer)
 
 /* Moves the VM to the draining generations. If there are more than MAX_GENERATIONS, the oldest one's calls are
  * cancelled. */
-static void retire(mp_worker *worker, mp_vm *vm)
+static void retire_vm(mp_worker *worker, mp_vm *vm)
 {
     const mp_config *config = worker->settings->config;
     generation *last = mp_new(sizeof *last);
@@ -398,13 +398,13 @@ static void take_over(mp_worker *worker, mp_vm *vm, mp_runtime_config *settings)
 {
     mp_loop_measure(worker->loop, MP_MEASURE_RELOAD);
     use_settings(worker, settings);
-    retire(worker, worker->vm);
+    retire_vm(worker, worker->vm);
     worker->vm = vm;
     mp_lib_attach(vm, worker->loop, worker->rpc, worker->client, worker->upstreams);
     mp_rpc_hand_to(worker->rpc, vm);
 }
 
-static void settle(delivery *news)
+static void settle_delivery(delivery *news)
 {
     news->swap->taken(news->swap);
     free(news);
@@ -420,7 +420,7 @@ static void take(mp_message *message, mp_loop *MP_NULLABLE loop)
     } else {
         worker->shared->free_vm(worker->shared->reload, news->vm);
     }
-    settle(news);
+    settle_delivery(news);
 }
 
 void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap)
@@ -430,7 +430,7 @@ void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap)
     delivery *before = atomic_exchange(&worker->next, news);
     if (before != NULL) {
         worker->shared->free_vm(worker->shared->reload, before->vm);
-        settle(before);
+        settle_delivery(before);
         return;
     }
     worker->take.deliver = take;

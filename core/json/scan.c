@@ -36,14 +36,14 @@ typedef struct {
     seen_key few[KEYS_INLINE];
 } scan;
 
-static const char *MP_NULLABLE fail(scan *s, const char *at, const char *what)
+static const char *MP_NULLABLE fail_at(scan *s, const char *at, const char *what)
 {
     s->what = at < s->end ? what : "text ends too early";
     s->where = at;
     return NULL;
 }
 
-static inline const char *space(const char *at, const char *end)
+static inline const char *skip_space(const char *at, const char *end)
 {
     while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
         at++;
@@ -56,56 +56,56 @@ static inline bool is_digit(const char *at, const char *end)
 }
 
 /* `at` is behind the backslash. Returns the byte behind the escape. */
-static const char *MP_NULLABLE escape(scan *s, const char *at)
+static const char *MP_NULLABLE skip_escape(scan *s, const char *at)
 {
     if (at < s->end && *at != 'u')
-        return *at != '\0' && strchr("\"\\/bfnrt", *at) != NULL ? at + 1 : fail(s, at, "unknown escape");
+        return *at != '\0' && strchr("\"\\/bfnrt", *at) != NULL ? at + 1 : fail_at(s, at, "unknown escape");
     if (s->end - at < 5)
-        return fail(s, s->end, "");
+        return fail_at(s, s->end, "");
     int32_t unit = hex4(at + 1);
     if (unit < 0)
-        return fail(s, at, "unknown escape");
+        return fail_at(s, at, "unknown escape");
     if ((unit & 0xf800) != 0xd800)
         return at + 5;
     if (unit >= 0xdc00 || s->end - at < 11 || at[5] != '\\' || at[6] != 'u' || (hex4(at + 7) & ~0x3ff) != 0xdc00)
-        return fail(s, at, "lone surrogate");
+        return fail_at(s, at, "lone surrogate");
     return at + 11;
 }
 
 /* Each function below takes the start of a syntax element and returns the byte behind it, or NULL if the text is
  * invalid. */
-static const char *MP_NULLABLE string(scan *s, const char *at)
+static const char *MP_NULLABLE skip_string(scan *s, const char *at)
 {
     const char *end = s->end;
     for (at++;;) {
         at = plain_run(at, end);
         if (at == end)
-            return fail(s, at, "");
+            return fail_at(s, at, "");
         if (*at == '"')
             return at + 1;
         if (*at == '\\') {
-            if ((at = escape(s, at + 1)) == NULL)
+            if ((at = skip_escape(s, at + 1)) == NULL)
                 return NULL;
             continue;
         }
         if ((unsigned char)*at < ' ')
-            return fail(s, at, "control character in a string");
+            return fail_at(s, at, "control character in a string");
         do {
             unsigned length = mp_utf8_length(at, end);
             if (length == 0)
-                return fail(s, at, "not UTF-8");
+                return fail_at(s, at, "not UTF-8");
             at += length;
         } while (at < end && (unsigned char)*at >= 0x80);
     }
 }
 
-static const char *MP_NULLABLE number(scan *s, const char *at)
+static const char *MP_NULLABLE skip_number(scan *s, const char *at)
 {
     const char *end = s->end;
     if (*at == '-')
         at++;
     if (!is_digit(at, end))
-        return fail(s, at, "malformed number");
+        return fail_at(s, at, "malformed number");
     if (*at == '0')
         at++;
     else
@@ -113,7 +113,7 @@ static const char *MP_NULLABLE number(scan *s, const char *at)
             at++;
     if (at < end && *at == '.') {
         if (!is_digit(++at, end))
-            return fail(s, at, "malformed number");
+            return fail_at(s, at, "malformed number");
         while (is_digit(at, end))
             at++;
     }
@@ -122,19 +122,19 @@ static const char *MP_NULLABLE number(scan *s, const char *at)
         if (at < end && (*at == '+' || *at == '-'))
             at++;
         if (!is_digit(at, end))
-            return fail(s, at, "malformed number");
+            return fail_at(s, at, "malformed number");
         while (is_digit(at, end))
             at++;
     }
     return at;
 }
 
-static const char *MP_NULLABLE word(scan *s, const char *at, mp_str word)
+static const char *MP_NULLABLE skip_word(scan *s, const char *at, mp_str word)
 {
     size_t left = (size_t)(s->end - at);
     if (left >= word.len && memcmp(at, word.ptr, word.len) == 0)
         return at + word.len;
-    return fail(s, at, "unexpected character");
+    return fail_at(s, at, "unexpected character");
 }
 
 static void drop_keys(scan *s, size_t first)
@@ -144,7 +144,7 @@ static void drop_keys(scan *s, size_t first)
             free((void *)(uintptr_t)s->keys[s->count].text.ptr);
 }
 
-static void hide(scan *s, const char *at, const char *what)
+static void hide_value(scan *s, const char *at, const char *what)
 {
     s->levels[s->level].hidden = true;
     if (s->repeated == NULL) {
@@ -161,7 +161,7 @@ static void note_key(scan *s, mp_str span)
     bool owned = memchr(text.ptr, '\\', text.len) != NULL;
     object->hidden = false;
     if (s->count - object->first == MAX_KEYS) {
-        hide(s, span.ptr, "more than 256 keys");
+        hide_value(s, span.ptr, "more than 256 keys");
         return;
     }
     if (owned) {
@@ -170,7 +170,7 @@ static void note_key(scan *s, mp_str span)
     }
     for (size_t i = object->first; i < s->count; i++)
         if (mp_str_eq(s->keys[i].text, text)) {
-            hide(s, span.ptr, "repeated key");
+            hide_value(s, span.ptr, "repeated key");
             if (owned)
                 free((void *)(uintptr_t)text.ptr);
             return;
@@ -185,17 +185,17 @@ static void note_key(scan *s, mp_str span)
     s->keys[s->count++] = (seen_key){text, owned};
 }
 
-static const char *MP_NULLABLE key(scan *s, const char *at)
+static const char *MP_NULLABLE read_key(scan *s, const char *at)
 {
-    const char *from = at = space(at, s->end);
+    const char *from = at = skip_space(at, s->end);
     if (at == s->end || *at != '"')
-        return fail(s, at, "expected a key");
-    if ((at = string(s, at)) == NULL)
+        return fail_at(s, at, "expected a key");
+    if ((at = skip_string(s, at)) == NULL)
         return NULL;
     if (s->depth == s->level)
         note_key(s, (mp_str){from, (size_t)(at - from)});
-    at = space(at, s->end);
-    return at < s->end && *at == ':' ? at + 1 : fail(s, at, "expected ':'");
+    at = skip_space(at, s->end);
+    return at < s->end && *at == ':' ? at + 1 : fail_at(s, at, "expected ':'");
 }
 
 /* Returns the first byte behind the opening bracket and white space: the first member, the first element or the
@@ -203,7 +203,7 @@ static const char *MP_NULLABLE key(scan *s, const char *at)
 static const char *MP_NULLABLE open_at(scan *s, const char *at)
 {
     if (s->depth == MP_JSON_DEPTH)
-        return fail(s, at, "nested deeper than 128 levels");
+        return fail_at(s, at, "nested deeper than 128 levels");
     if (*at == '{' && s->depth == s->level && s->visitor != NULL) {
         const looked *outer = &s->levels[s->level];
         bool enter = s->level == 0 || (!outer->hidden && s->visitor->enter != NULL &&
@@ -213,7 +213,7 @@ static const char *MP_NULLABLE open_at(scan *s, const char *at)
     }
     s->tables++;
     s->closer[++s->depth] = *at == '{' ? '}' : ']';
-    return space(at + 1, s->end);
+    return skip_space(at + 1, s->end);
 }
 
 static void close_last(scan *s)
@@ -227,7 +227,7 @@ static void close_last(scan *s)
 
 /* A value ends at `at`. If it is a member of an entered object, passes it to the visitor. False if the visitor stops
  * the scan. */
-static inline bool show(scan *s, const char *at)
+static inline bool show_value(scan *s, const char *at)
 {
     if (s->level == 0 || s->depth != s->level)
         return true;
@@ -260,29 +260,29 @@ static mp_json_type type_at(const char *at)
     }
 }
 
-static const char *MP_NULLABLE scalar(scan *s, const char *at, mp_json_type type)
+static const char *MP_NULLABLE read_scalar(scan *s, const char *at, mp_json_type type)
 {
     switch (type) {
     case MP_JSON_STRING:
-        return string(s, at);
+        return skip_string(s, at);
     case MP_JSON_TRUE:
-        return word(s, at, MP_STR("true"));
+        return skip_word(s, at, MP_STR("true"));
     case MP_JSON_FALSE:
-        return word(s, at, MP_STR("false"));
+        return skip_word(s, at, MP_STR("false"));
     case MP_JSON_NULL:
-        return word(s, at, MP_STR("null"));
+        return skip_word(s, at, MP_STR("null"));
     default:
-        return *at == '-' || is_digit(at, s->end) ? number(s, at) : fail(s, at, "unexpected character");
+        return *at == '-' || is_digit(at, s->end) ? skip_number(s, at) : fail_at(s, at, "unexpected character");
     }
 }
 
 /* Returns the byte behind the outermost value, or NULL if the text is invalid or the visitor stopped the scan. */
-static const char *MP_NULLABLE value(scan *s, const char *at, mp_json_type *outermost)
+static const char *MP_NULLABLE read_value(scan *s, const char *at, mp_json_type *outermost)
 {
     for (;;) {
-        at = space(at, s->end);
+        at = skip_space(at, s->end);
         if (at == s->end)
-            return fail(s, at, "");
+            return fail_at(s, at, "");
         mp_json_type type = type_at(at);
         if (s->values++ == s->most_values) {
             s->is_many = true;
@@ -298,13 +298,13 @@ static const char *MP_NULLABLE value(scan *s, const char *at, mp_json_type *oute
             if ((at = open_at(s, at)) == NULL)
                 return NULL;
             if (at == s->end || *at != s->closer[s->depth]) {
-                if (type == MP_JSON_OBJECT && (at = key(s, at)) == NULL)
+                if (type == MP_JSON_OBJECT && (at = read_key(s, at)) == NULL)
                     return NULL;
                 continue;
             }
             at++;
             close_last(s);
-        } else if ((at = scalar(s, at, type)) == NULL) {
+        } else if ((at = read_scalar(s, at, type)) == NULL) {
             return NULL;
         }
 
@@ -312,17 +312,17 @@ static const char *MP_NULLABLE value(scan *s, const char *at, mp_json_type *oute
         for (;;) {
             if (s->depth == 0)
                 return at;
-            if (!show(s, at))
+            if (!show_value(s, at))
                 return NULL;
-            at = space(at, s->end);
+            at = skip_space(at, s->end);
             if (at < s->end && *at == ',') {
                 at++;
-                if (s->closer[s->depth] == '}' && (at = key(s, at)) == NULL)
+                if (s->closer[s->depth] == '}' && (at = read_key(s, at)) == NULL)
                     return NULL;
                 break;
             }
             if (at == s->end || *at != s->closer[s->depth])
-                return fail(s, at, "expected ',' or a closing bracket");
+                return fail_at(s, at, "expected ',' or a closing bracket");
             at++;
             close_last(s);
         }
@@ -349,9 +349,9 @@ mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *MP_NULLABLE visi
     s.keys = s.few;
     s.levels[0].hidden = false;
 
-    const char *at = value(&s, s.start, &outermost);
-    if (at != NULL && (at = space(at, s.end)) != s.end)
-        fail(&s, at, "text after the value");
+    const char *at = read_value(&s, s.start, &outermost);
+    if (at != NULL && (at = skip_space(at, s.end)) != s.end)
+        fail_at(&s, at, "text after the value");
     drop_keys(&s, 0);
     if (s.keys != s.few)
         free(s.keys);

@@ -205,7 +205,7 @@ static void add_meta(splice *s)
         mp_buf_putc(s->out, '}');
 }
 
-static mp_json_result fail(mp_json_fault *MP_NULLABLE fault, mp_json_result result, const char *what)
+static mp_json_result fail_with(mp_json_fault *MP_NULLABLE fault, mp_json_result result, const char *what)
 {
     if (fault != NULL)
         *fault = (mp_json_fault){what, 0};
@@ -220,7 +220,7 @@ static mp_json_result splice_object(splice *s, mp_str object, mp_json_fault *fau
     if (result != MP_JSON_OK)
         return result;
     if (type != MP_JSON_OBJECT)
-        return fail(fault, MP_JSON_BROKEN, "not an object");
+        return fail_with(fault, MP_JSON_BROKEN, "not an object");
     const char *brace = object.ptr + object.len - 1;
     while (*brace != '}')
         brace--;
@@ -230,15 +230,15 @@ static mp_json_result splice_object(splice *s, mp_str object, mp_json_fault *fau
         s->from = brace;
     copy_to(s, brace + 1);
     if (s->is_broken)
-        return fail(fault, MP_JSON_BROKEN, "\"_meta\" is not an object");
-    return s->is_clashing ? fail(fault, MP_JSON_REPEATED, "repeated key") : MP_JSON_OK;
+        return fail_with(fault, MP_JSON_BROKEN, "\"_meta\" is not an object");
+    return s->is_clashing ? fail_with(fault, MP_JSON_REPEATED, "repeated key") : MP_JSON_OK;
 }
 
 mp_json_result mp_json_splice(mp_buf *out, mp_str object, const mp_json_edit *edits, size_t count,
                               mp_json_fault *MP_NULLABLE fault)
 {
     if (count > MP_JSON_EDITS)
-        return fail(fault, MP_JSON_MANY, "too many edits");
+        return fail_with(fault, MP_JSON_MANY, "too many edits");
     size_t start = out->len, space = 0;
     while (space < object.len && memchr(" \t\r\n", object.ptr[space], 4) != NULL)
         space++;

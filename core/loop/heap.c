@@ -19,7 +19,7 @@ static void free_slot(mp_heap *heap, mp_timer *timer, uint32_t index)
     put_at(heap, timer, index);
 }
 
-static void sink(mp_heap *heap, mp_timer *timer, uint32_t index)
+static void sink_timer(mp_heap *heap, mp_timer *timer, uint32_t index)
 {
     for (;;) {
         uint32_t child = index * 2 + 1;
@@ -35,19 +35,19 @@ static void sink(mp_heap *heap, mp_timer *timer, uint32_t index)
     put_at(heap, timer, index);
 }
 
-static void sift(mp_heap *heap, mp_timer *timer, uint32_t index)
+static void sift_timer(mp_heap *heap, mp_timer *timer, uint32_t index)
 {
     if (index > 0 && timer->at < heap->slots[(index - 1) / 2]->at)
         free_slot(heap, timer, index);
     else
-        sink(heap, timer, index);
+        sink_timer(heap, timer, index);
 }
 
 void mp_heap_put(mp_heap *heap, mp_timer *timer, uint64_t at)
 {
     timer->at = at;
     if (timer->slot != 0) {
-        sift(heap, timer, timer->slot - 1);
+        sift_timer(heap, timer, timer->slot - 1);
         return;
     }
     if (heap->count == heap->cap) {
@@ -65,7 +65,7 @@ void mp_heap_drop(mp_heap *heap, mp_timer *timer)
     timer->slot = 0;
     mp_timer *last = heap->slots[--heap->count];
     if (last != timer)
-        sift(heap, last, index);
+        sift_timer(heap, last, index);
 }
 
 mp_timer *MP_NULLABLE mp_heap_take(mp_heap *heap, uint64_t now)

@@ -96,7 +96,7 @@ static int see_member(void *ctx, unsigned level, mp_str key, mp_json_type type, 
 
 /* The text of a string span: a slice of it, or, if it has escapes, a copy in `scratch`, which has room for the whole
  * body. */
-static mp_str unescape(mp_buf *scratch, mp_str span)
+static mp_str unescape_span(mp_buf *scratch, mp_str span)
 {
     mp_str inner = {span.ptr + 1, span.len - 2};
     if (memchr(inner.ptr, '\\', inner.len) == NULL)
@@ -199,13 +199,13 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
 
     mp_buf_room(&envelope->scratch, body.len);
     envelope->kind = envelope->id.len > 0 ? MP_KIND_REQUEST : MP_KIND_NOTE;
-    envelope->method = unescape(&envelope->scratch, seen.method);
+    envelope->method = unescape_span(&envelope->scratch, seen.method);
     if (envelope->version_is_string)
-        envelope->version = unescape(&envelope->scratch, seen.version);
+        envelope->version = unescape_span(&envelope->scratch, seen.version);
     const char *mirrored = mp_era_mirrored_member(envelope->method);
     for (int i = 0; mirrored != NULL && i < 3; i++)
         if (strcmp(mirrored, name_members[i]) == 0 && seen.names[i].len > 0) {
-            envelope->name = unescape(&envelope->scratch, seen.names[i]);
+            envelope->name = unescape_span(&envelope->scratch, seen.names[i]);
             envelope->has_name = true;
         }
 }

@@ -9,14 +9,14 @@ enum { MARK_BYTES = 3, MARK_OVER = 4 };
 
 static const char byte_order_mark[] = "\xef\xbb\xbf";
 
-static mp_event_result fail(mp_event_reader *reader, mp_event_result result)
+static mp_event_result fail_reading(mp_event_reader *reader, mp_event_result result)
 {
     mp_event_reader_clear(reader);
     reader->failed = (uint8_t)result;
     return result;
 }
 
-static void empty(mp_buf *buf)
+static void empty_buffer(mp_buf *buf)
 {
     if (buf->cap > KEPT_BYTES)
         mp_buf_clear(buf);
@@ -44,8 +44,8 @@ static bool end_event(mp_event_reader *reader, mp_event *event)
 /* Begins an event after the one that was given. */
 static void begin_event(mp_event_reader *reader)
 {
-    empty(&reader->data);
-    empty(&reader->kind);
+    empty_buffer(&reader->data);
+    empty_buffer(&reader->kind);
     reader->has_data = reader->is_given = false;
 }
 
@@ -156,15 +156,15 @@ mp_event_result mp_event_read(mp_event_reader *reader, mp_str *bytes, mp_event *
         mp_str line = MP_STR_NONE;
         bool is_whole = reader->mark == MARK_OVER && take_line(reader, bytes, &line);
         if (line.len > reader->most)
-            return fail(reader, MP_EVENT_LONG_LINE);
+            return fail_reading(reader, MP_EVENT_LONG_LINE);
         if (!is_whole)
             return MP_EVENT_NONE;
         bool is_event = line.len == 0 && end_event(reader, event);
         if (line.len == 0 && !is_event)
             begin_event(reader);
         if (line.len > 0 && !read_field(reader, line))
-            return fail(reader, MP_EVENT_TOO_LARGE);
-        empty(&reader->line);
+            return fail_reading(reader, MP_EVENT_TOO_LARGE);
+        empty_buffer(&reader->line);
         if (is_event)
             return MP_EVENT_COMPLETE;
     }

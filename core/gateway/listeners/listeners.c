@@ -28,7 +28,7 @@ static int name_key(const binding *it, mp_err *err)
 }
 
 /* Adds an address without sockets; `most` is how many it may get. */
-static mp_bound *add(const binding *it, int most)
+static mp_bound *add_socket(const binding *it, int most)
 {
     mp_bound *one = &it->listeners->all[it->listeners->count++];
     one->fds = mp_new((size_t)most * sizeof *one->fds);
@@ -39,7 +39,7 @@ static mp_bound *add(const binding *it, int most)
 }
 
 /* Each worker gets a descriptor: if there are fewer sockets than workers, some are duplicates. */
-static int duplicate(const binding *it, mp_bound *one, mp_err *err)
+static int duplicate_socket(const binding *it, mp_bound *one, mp_err *err)
 {
     one->sockets = one->count;
     for (; one->count < it->workers; one->count++) {
@@ -53,7 +53,7 @@ static int duplicate(const binding *it, mp_bound *one, mp_err *err)
     return 0;
 }
 
-static void take(mp_bound *one, mp_passed_socket *from)
+static void take_socket(mp_bound *one, mp_passed_socket *from)
 {
     one->address = from->address;
     mp_listener_tune(from->fd, &one->address);
@@ -81,13 +81,13 @@ static int take_named(const binding *it, mp_str name, mp_err *err)
         if (it->file != NULL && !from->address.is_loopback &&
             mp_config_check_admin_at(it->config, from->address.text, err) != 0)
             return name_key(it, err);
-        mp_bound *one = add(it, it->workers);
+        mp_bound *one = add_socket(it, it->workers);
         int group = from->group;
-        take(one, from);
+        take_socket(one, from);
         one->address.inode = 0; /* the unit removes the file */
         one->is_passed = true;
         one->group = group;
-        if (duplicate(it, one, err) != 0)
+        if (duplicate_socket(it, one, err) != 0)
             return -1;
     }
     return 0;
@@ -96,7 +96,7 @@ static int take_named(const binding *it, mp_str name, mp_err *err)
 /* -- stored sockets ------------------------------------------------------------------------------------------------ */
 
 /* Closes a stored socket, here and in the store, which forgets all sockets of its name. */
-static void discard(mp_passed *passed, mp_passed_socket *one, const char *why)
+static void discard_socket(mp_passed *passed, mp_passed_socket *one, const char *why)
 {
     mp_log(MP_INFO, "stored socket closed", mp_log_str("name", mp_str_of(one->name)),
            mp_log_str("why", mp_str_of(why)));
@@ -149,7 +149,7 @@ static void discard_useless(mp_passed *passed, const mp_config *config)
         const char *fault = mp_stored_fault(one);
         if (fault == NULL && is_of_any(one, list, wanted))
             continue;
-        discard(passed, one, fault == NULL ? "the configuration does not have its address" : fault);
+        discard_socket(passed, one, fault == NULL ? "the configuration does not have its address" : fault);
         has_discarded = true;
     }
     free(list);
@@ -171,10 +171,10 @@ static bool take_stored(const binding *it)
         if (from->fd < 0 || from->group != 0 || !mp_stored_is_of(from, &at))
             continue;
         if (one == NULL)
-            one = add(it, it->passed->count + it->workers);
+            one = add_socket(it, it->passed->count + it->workers);
         memcpy(one->name, from->name, sizeof one->name);
         is_stored = is_stored && !from->is_forgotten;
-        take(one, from);
+        take_socket(one, from);
     }
     if (one != NULL)
         atomic_store(&one->is_stored, is_stored);
@@ -207,13 +207,13 @@ static bool take_handed(const binding *it)
         if (one == NULL ? !is_handed_for(it, from) : from->fd < 0 || from->group != one->group)
             continue;
         if (one == NULL) {
-            one = add(it, it->passed->count + it->workers);
+            one = add_socket(it, it->passed->count + it->workers);
             one->is_handed = true;
             one->group = from->group;
             memcpy(one->name, from->name, sizeof one->name);
             atomic_store(&one->is_stored, from->is_stored);
         }
-        take(one, from);
+        take_socket(one, from);
     }
     return one != NULL;
 }
@@ -237,7 +237,7 @@ static void hint_passed(const binding *it, mp_err *err)
 
 static int bind_own(const binding *it, mp_err *err)
 {
-    mp_bound *one = add(it, it->workers);
+    mp_bound *one = add_socket(it, it->workers);
     if (mp_listen(it->where, it->workers, it->file, one->fds, &one->address, err) != 0) {
         hint_passed(it, err);
         return name_key(it, err);
@@ -259,7 +259,7 @@ static int bind_one(const binding *it, mp_err *err)
     mp_bound *one = &it->listeners->all[it->listeners->count - 1];
     if (it->file != NULL && one->address.is_unix && mp_restrict_file(it->where, it->file, err) != 0)
         return name_key(it, err);
-    return duplicate(it, one, err);
+    return duplicate_socket(it, one, err);
 }
 
 /* Clients of a socket from which no connection is accepted would wait for ever. */

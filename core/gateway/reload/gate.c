@@ -40,7 +40,7 @@ mp_gate *mp_gate_new(void)
 }
 
 /* Waits for the child, which has been killed or has closed its output. */
-static void reap(mp_gate *gate)
+static void reap_replay(mp_gate *gate)
 {
     int status = 0;
     pid_t ended = -1;
@@ -64,7 +64,7 @@ void mp_gate_stop(mp_gate *gate)
 {
     if (gate->pid != 0)
         kill(gate->pid, SIGKILL);
-    reap(gate);
+    reap_replay(gate);
     close_output(gate);
     mp_source_unref(gate->source);
     gate->source = NULL;
@@ -103,7 +103,7 @@ static int records_file(void)
     return -1;
 }
 
-static int spawn(mp_gate *gate, int records, int output, const char *file)
+static int spawn_replay(mp_gate *gate, int records, int output, const char *file)
 {
     const char *argv[] = {"moonpool", "replay", "--gate", "-c", file, "/proc/self/fd/3", NULL};
     posix_spawn_file_actions_t actions;
@@ -129,13 +129,13 @@ static int spawn(mp_gate *gate, int records, int output, const char *file)
 }
 
 /* Starts the replay. False if it cannot be started: `report` says why. */
-static bool start(mp_gate *gate, uint64_t ms, const char *file, mp_buf *report)
+static bool start_replay(mp_gate *gate, uint64_t ms, const char *file, mp_buf *report)
 {
     int ends[2] = {-1, -1}, records = records_file();
     int wrong = records < 0 || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0 ? errno : 0;
     if (wrong == 0) {
         fcntl(ends[1], F_SETFL, 0); /* the child's end waits */
-        wrong = spawn(gate, records, ends[1], file);
+        wrong = spawn_replay(gate, records, ends[1], file);
     }
     if (records >= 0)
         close(records);
@@ -178,7 +178,7 @@ bool mp_gate_run(mp_gate *gate, uint64_t now)
         gate->is_late = true;
         kill(gate->pid, SIGKILL);
     }
-    reap(gate);
+    reap_replay(gate);
     close_output(gate);
     gate->is_due = true;
     return false;
@@ -201,7 +201,7 @@ static bool has_failure(mp_str report)
     return false;
 }
 
-static mp_gate_state conclude(mp_gate *gate, const mp_config *config, mp_buf *report)
+static mp_gate_state conclude_replay(mp_gate *gate, const mp_config *config, mp_buf *report)
 {
     mp_str found = mp_buf_str(&gate->found);
     bool fails = gate->code == FAILS || has_failure(found), passes = !gate->is_late && NOTHING_FAILS(gate->code);
@@ -237,14 +237,14 @@ mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *s
     mp_scoped_buf changed = {0};
     bool is_same = gate->source != NULL && mp_source_is_same(gate->source, source, &changed);
     if (gate->is_due && is_same)
-        return conclude(gate, config, report);
+        return conclude_replay(gate, config, report);
     mp_gate_stop(gate);
     gate->source = mp_source_ref(source);
-    if (start(gate, (uint64_t)WITHIN_MS, file, report))
+    if (start_replay(gate, (uint64_t)WITHIN_MS, file, report))
         return MP_GATE_WAITS;
     gate->code = -1;
     gate->is_due = true;
     mp_buf_put(&gate->found, mp_buf_str(report));
     report->len = 0;
-    return conclude(gate, config, report);
+    return conclude_replay(gate, config, report);
 }

@@ -161,7 +161,7 @@ static void deliver_reloaded(void *content, mp_loop *MP_NULLABLE loop)
 }
 
 /* Lets a worker that serves the change notify the clients: a worker that does not would show them the earlier lists. */
-static void notify(const mp_handover *handover, change *made)
+static void notify_worker(const mp_handover *handover, change *made)
 {
     for (int i = 0; made->lists.len > 0 && i < handover->count; i++) {
         if (mp_worker_generation(handover->workers[i]) < made->super.generation)
@@ -173,13 +173,13 @@ static void notify(const mp_handover *handover, change *made)
     }
 }
 
-static void end(mp_handover *handover, change *made)
+static void end_change(mp_handover *handover, change *made)
 {
     mp_scoped_buf late = {0};
     made->is_over = true;
     note_late(handover, made, &late);
     mp_reload_status_keep_behind(handover->status, handover->workers, handover->count, made->super.generation);
-    notify(handover, made);
+    notify_worker(handover, made);
     mp_handed_over done = {made->super.generation, made->asked, mp_buf_str(&made->plan)};
     handover->ended(handover->ctx, &done, mp_buf_str(&late));
     mp_buf_clear(&made->plan);
@@ -245,7 +245,7 @@ bool mp_handover_run(mp_handover *MP_NULLABLE handover, uint64_t now)
     if (made == NULL)
         return false;
     if (!made->is_over && (has_no_other(handover, made) || now >= made->until))
-        end(handover, made);
+        end_change(handover, made);
     if (made->is_over)
         note_caught_up(handover, made->super.generation);
     free_taken(handover);

@@ -67,7 +67,7 @@ static void forget_steps(mp_inotify *watcher)
     watcher->step_count = 0;
 }
 
-static void stop(mp_inotify *watcher)
+static void stop_watching(mp_inotify *watcher)
 {
     if (watcher->fd >= 0)
         close(watcher->fd);
@@ -81,7 +81,7 @@ void mp_inotify_free(mp_inotify *MP_NULLABLE watcher)
 {
     if (watcher == NULL)
         return;
-    stop(watcher);
+    stop_watching(watcher);
     free(watcher->wds);
     free(watcher->before);
     free(watcher->dir);
@@ -91,7 +91,7 @@ void mp_inotify_free(mp_inotify *MP_NULLABLE watcher)
     free(watcher);
 }
 
-static int add(mp_inotify *watcher, const char *path, uint32_t mask)
+static int add_watch(mp_inotify *watcher, const char *path, uint32_t mask)
 {
     if (watcher->count == MAX_WATCHES) {
         watcher->failed = ENOSPC;
@@ -110,7 +110,7 @@ static int add(mp_inotify *watcher, const char *path, uint32_t mask)
 /* The target of a symbolic link to a file is watched, too. */
 static void watch_below(mp_inotify *watcher, const char *path, int depth)
 {
-    if (depth > MAX_FOLDER_DEPTH || add(watcher, path, IN_FOLDER | IN_ONLYDIR) < 0)
+    if (depth > MAX_FOLDER_DEPTH || add_watch(watcher, path, IN_FOLDER | IN_ONLYDIR) < 0)
         return;
     DIR *dir = opendir(path);
     const struct dirent *entry;
@@ -125,7 +125,7 @@ static void watch_below(mp_inotify *watcher, const char *path, int depth)
         if (S_ISDIR(st.st_mode) && entry->d_name[0] != '.')
             watch_below(watcher, inner, depth + 1);
         else if (S_ISREG(st.st_mode) && entry->d_type == DT_LNK)
-            add(watcher, inner, IN_FOLDER);
+            add_watch(watcher, inner, IN_FOLDER);
     }
     if (dir != NULL)
         closedir(dir);
@@ -151,7 +151,7 @@ static void watch_names(mp_inotify *watcher, const char *path)
             way[1] = '\0';
         else
             *slash = '\0';
-        int wd = add(watcher, way, OF_NAME | IN_MASK_ADD);
+        int wd = add_watch(watcher, way, OF_NAME | IN_MASK_ADD);
         if (wd < 0)
             free(kept);
         else
@@ -183,7 +183,7 @@ static void watch_way(mp_inotify *watcher, const char *path)
     }
 }
 
-static int compare(const void *a, const void *b)
+static int compare_watches(const void *a, const void *b)
 {
     int one = *(const int *)a, other = *(const int *)b;
     return one < other ? -1 : one > other;
@@ -193,10 +193,10 @@ static int compare(const void *a, const void *b)
 static void drop_olds(mp_inotify *watcher)
 {
     if (watcher->count > 0)
-        qsort(watcher->wds, (size_t)watcher->count, sizeof(int), compare);
+        qsort(watcher->wds, (size_t)watcher->count, sizeof(int), compare_watches);
     for (int i = 0; i < watcher->old_count; i++)
         if (watcher->count == 0 ||
-            bsearch(&watcher->before[i], watcher->wds, (size_t)watcher->count, sizeof(int), compare) == NULL)
+            bsearch(&watcher->before[i], watcher->wds, (size_t)watcher->count, sizeof(int), compare_watches) == NULL)
             inotify_rm_watch(watcher->fd, watcher->before[i]); /* fails for folders that are gone and for duplicates */
 }
 
@@ -205,7 +205,7 @@ static void watch_file(mp_inotify *watcher, char *MP_NULLABLE file)
     if (file == NULL || watcher->failed != 0)
         return;
     watcher->at = file;
-    add(watcher, file, IN_FOLDER | IN_MASK_ADD);
+    add_watch(watcher, file, IN_FOLDER | IN_MASK_ADD);
     watch_way(watcher, file);
 }
 
@@ -247,7 +247,7 @@ int mp_inotify_renew(mp_inotify *watcher, mp_err *err)
     mp_err_set(err, "cannot watch %s for changes: %s", watcher->at, strerror(watcher->failed));
     mp_err_hint(
         err, "raise fs.inotify.max_user_watches and max_user_instances; the files are polled every second meanwhile");
-    stop(watcher);
+    stop_watching(watcher);
     return -1;
 }
 

@@ -52,7 +52,7 @@ struct mp_reload {
 
 static const char changed[] = "files"; /* the cause that is logged for a reload that no request caused */
 
-static void wake(mp_reload *reload)
+static void wake_reload(mp_reload *reload)
 {
     uint64_t one = 1;
     while (write(reload->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
@@ -66,7 +66,7 @@ static void free_vm(mp_reload *reload, mp_vm *vm)
     one->next = atomic_load(&reload->ended_vms);
     while (!atomic_compare_exchange_weak(&reload->ended_vms, &one->next, one))
         continue;
-    wake(reload);
+    wake_reload(reload);
 }
 
 mp_reload *mp_reload_new(const mp_start *start, mp_vm *first)
@@ -154,7 +154,7 @@ void mp_reload_put_metrics(mp_reload *reload, mp_buf *out)
     mp_reload_status_put_metrics(&reload->outcome, out);
 }
 
-static void print(const mp_reload *reload, mp_str text)
+static void print_text(const mp_reload *reload, mp_str text)
 {
     if (reload->options->prints)
         mp_terminal_print(text);
@@ -162,7 +162,7 @@ static void print(const mp_reload *reload, mp_str text)
 
 /* -- results ------------------------------------------------------------------------------------------------------- */
 
-static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str report)
+static void refuse_reload(mp_reload *reload, const char *event, size_t asked, mp_str report)
 {
     if (mp_reload_status_is_starved(report) || !mp_handover_has_room(reload->handover)) {
         reload->retry_at = mp_monotonic_ms() + RETRY_MS;
@@ -176,7 +176,7 @@ static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str re
     mp_log(MP_WARN, "not reloaded", mp_log_int("generation", reload->generation),
            mp_log_str("why", MP_STR("errors: the previous version stays in use")));
     mp_buf_printf(&shown, "not reloaded:\n%.*s", MP_STR_ARG(report));
-    print(reload, mp_buf_str(&shown));
+    print_text(reload, mp_buf_str(&shown));
     mp_reload_status_keep_errors(&reload->outcome, report);
     mp_reload_status_answer(&reload->outcome, admin_loop(reload), asked, 422, report);
 }
@@ -281,7 +281,7 @@ static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runti
     mp_handover_begin(reload->handover, vms, settings, ++reload->generation, next->asked, plan, lists);
 }
 
-static void keep(const mp_reload *reload)
+static void keep_good(const mp_reload *reload)
 {
     if (atomic_load(&reload->shared->is_on_trial) || !mp_processes_is_newest(reload->shared->processes))
         return;
@@ -298,9 +298,9 @@ static void on_handed_over(void *ctx, const mp_handed_over *done, mp_str late)
     if (late.len > 0)
         mp_buf_printf(&shown, "\nnot everywhere yet: %.*s", MP_STR_ARG(late));
     mp_reload_status_keep(&reload->outcome, done->generation, done->plan);
-    keep(reload);
+    keep_good(reload);
     mp_log(MP_INFO, "reloaded", mp_log_int("generation", done->generation), mp_log_str("changes", done->plan));
-    print(reload, mp_buf_str(&shown));
+    print_text(reload, mp_buf_str(&shown));
     mp_reload_status_answer(&reload->outcome, admin_loop(reload), done->asked, late.len > 0 ? 202 : 200,
                             mp_buf_str(&shown));
 }
@@ -308,7 +308,7 @@ static void on_handed_over(void *ctx, const mp_handed_over *done, mp_str late)
 /* Called on any thread: a worker has switched to the new scripts. */
 static void on_taken(void *ctx)
 {
-    wake(ctx);
+    wake_reload(ctx);
 }
 
 /* The files equal the serving ones again, or the change needs a restart. */
@@ -321,11 +321,11 @@ static void leave_in_place(mp_reload *reload, const attempt *next)
     if (plan.len > 0) {
         mp_log(MP_WARN, "not reloaded", mp_log_int("generation", reload->generation),
                mp_log_str("why", mp_buf_str(&plan)));
-        print(reload, mp_buf_str(&plan));
+        print_text(reload, mp_buf_str(&plan));
     } else {
         mp_log(MP_INFO, "change reverted", mp_log_int("generation", reload->generation),
                mp_log_str("why", MP_STR("the files equal what is served")));
-        print(reload, MP_STR("change reverted: the files equal what is served"));
+        print_text(reload, MP_STR("change reverted: the files equal what is served"));
     }
 }
 
@@ -356,7 +356,7 @@ static bool passes_gate(mp_reload *reload, attempt *next, const mp_config *confi
     return state == MP_GATE_OPEN;
 }
 
-static void try(mp_reload *reload, attempt *next)
+static void try_attempt(mp_reload *reload, attempt *next)
 {
     mp_runtime_config *serving = reload->shared->settings, *settings = serving;
     bool is_same = mp_source_is_same(reload->serving, next->source, &next->files);
@@ -391,7 +391,7 @@ static void try(mp_reload *reload, attempt *next)
             mp_reload_status_answer(&reload->outcome, admin_loop(reload), next->asked, 503,
                                     MP_STR("the gateway is stopping"));
         else
-            refuse(reload, "script refused", next->asked, mp_buf_str(&next->report));
+            refuse_reload(reload, "script refused", next->asked, mp_buf_str(&next->report));
         if (settings != serving)
             mp_runtime_config_unref(settings);
     }
@@ -407,7 +407,7 @@ static void refuse_config(mp_reload *reload, attempt *next)
     if (is_known && !mp_reload_status_is_starved(report))
         mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next->asked);
     else
-        refuse(reload, "config refused", next->asked, report);
+        refuse_reload(reload, "config refused", next->asked, report);
 }
 
 /* Reports why the scripts cannot be read, unless it was reported before. */
@@ -421,7 +421,7 @@ static void refuse_unread(mp_reload *reload, attempt *next, const mp_err *err)
     if (is_known && !mp_reload_status_is_starved(report))
         mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next->asked);
     else
-        refuse(reload, "script refused", next->asked, report);
+        refuse_reload(reload, "script refused", next->asked, report);
 }
 
 /* Reads the configuration again, where possible. Returns false if it has errors. */
@@ -459,7 +459,7 @@ static bool compare_config(mp_reload *reload, attempt *next)
 }
 
 /* Called at every poll until watching works; the same failure is logged once. */
-static void watch(mp_reload *reload)
+static void watch_scripts(mp_reload *reload)
 {
     mp_err err = {0};
     bool failed = reload->watcher != NULL && mp_inotify_renew(reload->watcher, &err) != 0;
@@ -475,7 +475,7 @@ static void reload_all(mp_reload *reload, bool may_wait)
 {
     attempt next = {.asked = mp_reload_status_waiting(&reload->outcome)};
     mp_err err = {0};
-    watch(reload);
+    watch_scripts(reload);
     bool has_config = read_config(reload, &next);
     const mp_config *config = next.config == NULL ? reload->shared->settings->config : next.config;
     mp_source *source = has_config ? mp_source_read(config->scripts_path, config->scripts_rocks, &err) : NULL;
@@ -497,7 +497,7 @@ static void reload_all(mp_reload *reload, bool may_wait)
         mp_source_unref(reload->tried);
         reload->tried = mp_source_ref(source);
         next.source = source;
-        try(reload, &next);
+        try_attempt(reload, &next);
     }
     if (mp_gate_is_due(reload->gate))
         mp_gate_stop(reload->gate); /* the replayed scripts are not those that would serve now */
@@ -519,7 +519,7 @@ static void report_start(mp_reload *reload, const mp_start *start)
 {
     reload->shared->serves_kept = start->serves_kept;
     if (start->report.len == 0 || start->serves_kept)
-        keep(reload);
+        keep_good(reload);
     if (start->report.len == 0)
         return;
     mp_reload_status_begin(&reload->outcome, "start");
@@ -547,13 +547,13 @@ void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **worke
 void mp_reload_commit(mp_reload *reload)
 {
     if (mp_source_left_out(reload->serving).len == 0)
-        keep(reload);
+        keep_good(reload);
 }
 
 void mp_reload_now(mp_reload *reload, const char *by)
 {
     atomic_store(&reload->asked_by, by);
-    wake(reload);
+    wake_reload(reload);
 }
 
 mp_reload_wait mp_reload_next(mp_reload *reload)

@@ -45,7 +45,7 @@ size_t mp_reload_status_waiting(mp_reload_status *outcome)
 }
 
 /* Writes the result of a reload and its cause to the audit log. The errors themselves are in the log. */
-static void audit(const mp_reload_status *outcome, mp_str text)
+static void audit_reload(const mp_reload_status *outcome, mp_str text)
 {
     mp_scoped_buf line = {0};
     if (!mp_audit_is_on() || text.len == 0)
@@ -61,7 +61,7 @@ static void audit(const mp_reload_status *outcome, mp_str text)
 MP_COUNTER(reloads_done, "reloads", "outcome", "done", "reloads")
 MP_COUNTER(reloads_refused, "reloads", "outcome", "refused", "reloads that were refused because of errors")
 
-static void keep(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_str text)
+static void keep_outcome(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_str text)
 {
     mp_stat_add(is_ok ? &mp_stat_reloads_done : &mp_stat_reloads_refused, 1);
     MP_LOCKED(&outcome->lock);
@@ -73,19 +73,19 @@ static void keep(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_s
     outcome->at = time(NULL);
     outcome->text.len = 0;
     mp_buf_put(&outcome->text, text);
-    audit(outcome, text);
+    audit_reload(outcome, text);
     uint64_t took_ms = outcome->began_ms == 0 ? 0 : mp_monotonic_ms() - outcome->began_ms;
     mp_reload_past_add(outcome->past, is_ok, outcome->generation, outcome->by, took_ms, text);
 }
 
 void mp_reload_status_keep(mp_reload_status *outcome, int64_t generation, mp_str changes)
 {
-    keep(outcome, generation, true, changes);
+    keep_outcome(outcome, generation, true, changes);
 }
 
 void mp_reload_status_keep_errors(mp_reload_status *outcome, mp_str report)
 {
-    keep(outcome, 0, false, report);
+    keep_outcome(outcome, 0, false, report);
 }
 
 bool mp_reload_status_is_starved(mp_str report)
@@ -130,7 +130,7 @@ typedef struct {
     char text[];
 } answer_message;
 
-static void deliver(void *content, mp_loop *MP_NULLABLE loop)
+static void deliver_outcome(void *content, mp_loop *MP_NULLABLE loop)
 {
     const answer_message *given = content;
     mp_reload_status *outcome = given->outcome;
@@ -162,7 +162,7 @@ void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t as
     outcome->promised += asked;
     pthread_mutex_unlock(&outcome->lock);
     const answer_message message = {outcome, status, asked, line.len};
-    mp_loop_send(loop, deliver, &message, sizeof message, mp_buf_str(&line));
+    mp_loop_send(loop, deliver_outcome, &message, sizeof message, mp_buf_str(&line));
 }
 
 void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, size_t asked)

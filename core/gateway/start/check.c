@@ -19,7 +19,7 @@ static bool is_exposed(const mp_config *config, const mp_vm *vm)
 }
 
 /* Reads the scripts and loads them into a VM. Returns NULL if they have errors, which are printed. */
-static mp_vm *MP_NULLABLE prove(const mp_runtime_config *settings, mp_source **source)
+static mp_vm *MP_NULLABLE prove_scripts(const mp_runtime_config *settings, mp_source **source)
 {
     mp_err err;
     mp_scoped_buf report = {0};
@@ -84,7 +84,7 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
     mp_commons commons = {0};
     mp_commons_open(&commons, config);
     mp_runtime_config *settings = mp_runtime_config_new(config, &commons);
-    mp_vm *vm = prove(settings, &source);
+    mp_vm *vm = prove_scripts(settings, &source);
     if (vm == NULL || is_exposed(config, vm))
         code = EXIT_CONFIG;
     if (vm != NULL) {

@@ -127,7 +127,7 @@ static mp_log_level level_of_failure(const mp_last_good_writer *writer)
 }
 
 /* Logs a failure once, and its end. */
-static void report(const mp_last_good_writer *writer, const order *one, const mp_err *before, const mp_err *now)
+static void report_order(const mp_last_good_writer *writer, const order *one, const mp_err *before, const mp_err *now)
 {
     if (now->text[0] != '\0' && strcmp(before->text, now->text) != 0)
         mp_log(level_of_failure(writer), "last good generation not kept", mp_log_int("generation", one->generation),
@@ -152,7 +152,7 @@ static void await_order(mp_last_good_writer *writer, bool may_retry)
             return;
 }
 
-static void *MP_NULLABLE run(void *arg)
+static void *MP_NULLABLE run_thread(void *arg)
 {
     mp_last_good_writer *writer = arg;
     order *failed = NULL; /* the order that failed and is tried again */
@@ -168,7 +168,7 @@ static void *MP_NULLABLE run(void *arg)
         mp_err before = writer->err, err = {0};
         pthread_mutex_unlock(&writer->lock);
         int result = carry_out(writer, one, &err);
-        report(writer, one, &before, &err);
+        report_order(writer, one, &before, &err);
         pthread_mutex_lock(&writer->lock);
         writer->err = err;
         if (result != 0) {
@@ -254,7 +254,7 @@ void mp_last_good_writer_keep(mp_last_good_writer *MP_NULLABLE writer, int64_t g
     free_order(writer->newest);
     writer->newest = one;
     if (!writer->has_thread)
-        writer->has_thread = pthread_create(&writer->thread, NULL, run, writer) == 0;
+        writer->has_thread = pthread_create(&writer->thread, NULL, run_thread, writer) == 0;
     if (!writer->has_thread)
         mp_err_set(&writer->err, "no thread can be started");
     pthread_cond_signal(&writer->news);

@@ -38,8 +38,8 @@ static void print_errors(const mp_start *start)
 
 /* Parses the text of a configuration, and adds the approved definitions `lock` and the options of the command line.
  * NULL: a report on errors. */
-static mp_config *MP_NULLABLE parse(const mp_start *start, const char *file, mp_str text, const char *MP_NULLABLE lock,
-                                    mp_buf *report)
+static mp_config *MP_NULLABLE parse_text(const mp_start *start, const char *file, mp_str text,
+                                         const char *MP_NULLABLE lock, mp_buf *report)
 {
     const mp_gateway_options *options = start->options;
     mp_config *config = mp_config_parse(text, file, report);
@@ -101,7 +101,7 @@ static mp_config *MP_NULLABLE find_kept(mp_start *start)
             set_unusable(start, mp_str_of(err.text));
         return NULL;
     }
-    mp_config *config = parse(start, file, mp_last_good_config(last), mp_last_good_lock(last), &report);
+    mp_config *config = parse_text(start, file, mp_last_good_config(last), mp_last_good_lock(last), &report);
     if (config == NULL)
         set_unusable(start, mp_buf_str(&report));
     return config;
@@ -110,7 +110,7 @@ static mp_config *MP_NULLABLE find_kept(mp_start *start)
 /* -- one try ------------------------------------------------------------------------------------------------------- */
 
 /* Frees the result of an attempt that failed. */
-static void unload(mp_shared *shared)
+static void unload_scripts(mp_shared *shared)
 {
     mp_commons_close(&shared->commons);
     mp_runtime_config_unref(shared->settings);
@@ -206,14 +206,14 @@ static result load_scripts(attempt *it, mp_source *source)
 }
 
 /* Takes ownership of `config`. Unless the result is LOADED, `shared` has nothing of it. */
-static result load(attempt *it, mp_source *source, mp_config *config)
+static result load_sources(attempt *it, mp_source *source, mp_config *config)
 {
     it->report.len = it->broken.len = 0;
     result found = open_shared(it, config);
     if (found == LOADED)
         found = load_scripts(it, source);
     if (found != LOADED)
-        unload(it->start->shared);
+        unload_scripts(it->start->shared);
     return found;
 }
 
@@ -232,7 +232,7 @@ static result load_kept(attempt *it, mp_config *config)
         mp_config_free(config);
         return BROKEN;
     }
-    result found = load(it, source, config);
+    result found = load_sources(it, source, config);
     if (found == BROKEN)
         set_unusable(start, mp_buf_str(&it->report));
     start->serves_kept = found == LOADED;
@@ -286,10 +286,10 @@ static result leave_out(attempt *it, mp_str config, const char *MP_NULLABLE lock
         mp_buf_put(&start->left_out, mp_buf_str(&it->broken));
         mp_source *source = mp_source_without(tried, mp_buf_str(&start->left_out));
         mp_buf report = {0};
-        mp_config *again = parse(start, file, config, lock, &report);
+        mp_config *again = parse_text(start, file, config, lock, &report);
         mp_buf_clear(&report);
         if (again != NULL)
-            found = load(it, source, again);
+            found = load_sources(it, source, again);
         mp_source_unref(source);
         if (again == NULL)
             break; /* a file that it reads has changed meanwhile */
@@ -326,7 +326,7 @@ static result load_disk(attempt *it, mp_config *config)
         mp_config_free(config);
         return BROKEN;
     }
-    return load(it, source, config);
+    return load_sources(it, source, config);
 }
 
 static result load_any(attempt *it, mp_config *config)

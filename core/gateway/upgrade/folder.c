@@ -74,7 +74,8 @@ static bool is_held(const mp_upgrade *upgrade, const char *path)
            held.st_dev == there.st_dev && held.st_ino == there.st_ino && held.st_uid == geteuid();
 }
 
-static int make(mp_upgrade *upgrade, const char *MP_NULLABLE runtime, const char *parent, char *path, size_t size)
+static int make_private_folder(mp_upgrade *upgrade, const char *MP_NULLABLE runtime, const char *parent, char *path,
+                               size_t size)
 {
     if (runtime != NULL)
         snprintf(path, size, "%.*s/hop", (int)strcspn(runtime, ":"), runtime);
@@ -105,7 +106,7 @@ static int make_folder(mp_upgrade *upgrade, char *path, size_t size)
         remove_left(parent);
     int made = -1;
     for (int i = 0; i < TRIES && made != 0; i++)
-        made = make(upgrade, runtime, parent, path, size);
+        made = make_private_folder(upgrade, runtime, parent, path, size);
     int sockets = made == 0 ? fcntl(upgrade->folder_fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (sockets >= 0)
         remove_sockets(sockets); /* a runtime directory outlives a killed process, and so do its sockets */

@@ -202,7 +202,7 @@ static void become_newest(mp_upgrade *upgrade)
     upgrade->committed(upgrade->ctx);
 }
 
-static void commit(mp_upgrade *upgrade)
+static void commit_upgrade(mp_upgrade *upgrade)
 {
     mp_upgrade_add_older(upgrade, &upgrade->before, MP_NEVER_NULL(upgrade->link));
     upgrade->link = NULL;
@@ -273,7 +273,7 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
         else if (message.kind == MP_SAY_OWNERS)
             mp_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_COMMIT)
-            commit(upgrade);
+            commit_upgrade(upgrade);
         else if (message.kind == MP_SAY_LOGINS)
             take_logins(upgrade, message.body);
         else if (message.kind == MP_SAY_NEWS)

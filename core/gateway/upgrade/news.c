@@ -35,7 +35,7 @@ static void put_own(mp_buf *out, const mp_upgrade *upgrade, mp_str topic, mp_str
 }
 
 /* Any thread. */
-static bool relay(void *ctx, mp_str topic, mp_str text)
+static bool relay_publication(void *ctx, mp_str topic, mp_str text)
 {
     mp_upgrade *upgrade = ctx;
     size_t len = topic.len + 1 + text.len;
@@ -60,13 +60,13 @@ static bool relay(void *ctx, mp_str topic, mp_str text)
 
 void mp_upgrade_carry_news(mp_upgrade *upgrade)
 {
-    mp_bus_relay_by(upgrade->shared->commons.bus, relay, upgrade);
+    mp_bus_relay_by(upgrade->shared->commons.bus, relay_publication, upgrade);
 }
 
 /* -- to other processes -------------------------------------------------------------------------------------------- */
 
-static void offer(const mp_upgrade *upgrade, mp_process_link *MP_NULLABLE to, const mp_process_link *MP_NULLABLE from,
-                  mp_str body)
+static void offer_news(const mp_upgrade *upgrade, mp_process_link *MP_NULLABLE to,
+                       const mp_process_link *MP_NULLABLE from, mp_str body)
 {
     mp_scoped_buf lost = {0};
     if (to == NULL || to == from)
@@ -83,11 +83,11 @@ static void send_on(mp_upgrade *upgrade, const mp_process_link *MP_NULLABLE from
     mp_upgrade_state state = upgrade->state;
     bool is_committed = state == MP_UPGRADE_COMMITS || state == MP_UPGRADE_OLDER;
     bool is_alone = state == MP_UPGRADE_JOINS && from == NULL; /* the process before this one sends it on */
-    offer(upgrade, upgrade->link, from, body);
+    offer_news(upgrade, upgrade->link, from, body);
     if (state >= MP_UPGRADE_TRIES && state <= MP_UPGRADE_COMMITS)
-        offer(upgrade, upgrade->newer.link, from, body);
+        offer_news(upgrade, upgrade->newer.link, from, body);
     for (int i = 0; i < upgrade->older_count && !is_committed && !is_alone; i++)
-        offer(upgrade, upgrade->older[i].link, from, body);
+        offer_news(upgrade, upgrade->older[i].link, from, body);
 }
 
 void mp_upgrade_run_news(mp_upgrade *upgrade)
@@ -122,7 +122,7 @@ typedef struct {
     char news[]; /* topic, '\0', text */
 } news_message;
 
-static void deliver(void *content, mp_loop *MP_NULLABLE loop)
+static void deliver_news(void *content, mp_loop *MP_NULLABLE loop)
 {
     const news_message *it = content;
     mp_str text = {it->news, it->len}, topic = mp_str_cut(&text, '\0');
@@ -144,7 +144,7 @@ static void tell_worker(mp_upgrade *upgrade, mp_str news)
         return;
     }
     const news_message message = {upgrade, shared->workers[i], news.len};
-    mp_loop_send(mp_worker_loop(message.worker), deliver, &message, sizeof message, news);
+    mp_loop_send(mp_worker_loop(message.worker), deliver_news, &message, sizeof message, news);
 }
 
 void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str body)
@@ -161,7 +161,7 @@ void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str bod
     put_body(&further, origin, true, topic, text);
     if (mp_str_is(part, "0") &&
         is_committed) /* its sender relies on the links of this process, which it has got meanwhile */
-        offer(upgrade, from, NULL, mp_buf_str(&further));
+        offer_news(upgrade, from, NULL, mp_buf_str(&further));
     else
         send_on(upgrade, from, mp_buf_str(&further));
 }

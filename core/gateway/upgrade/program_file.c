@@ -117,7 +117,7 @@ static char **make_environment(char *own)
 }
 
 /* Runs in the child up to execve, with the memory of the parent: it makes system calls only. */
-static void become(const mp_program_file *file, char **env, int handover, int said, volatile int *error)
+static void become_program(const mp_program_file *file, char **env, int handover, int said, volatile int *error)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -139,7 +139,7 @@ int mp_program_file_start(const mp_program_file *file, int handover, int said, p
     pthread_sigmask(SIG_SETMASK, &all, &before);
     *pid = vfork();
     if (*pid == 0)
-        become(file, env, handover, said, &error);
+        become_program(file, env, handover, said, &error);
     if (*pid < 0)
         error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

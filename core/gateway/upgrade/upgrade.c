@@ -39,7 +39,7 @@ typedef struct {
     char json[];
 } answer_message;
 
-static void deliver(void *content, mp_loop *MP_NULLABLE loop)
+static void deliver_request(void *content, mp_loop *MP_NULLABLE loop)
 {
     const answer_message *given = content;
     if (loop != NULL)
@@ -60,7 +60,7 @@ static void answer_all(mp_upgrade *upgrade, int status, mp_str json)
     mp_admin *admin = listeners == NULL ? NULL : listeners->admin;
     for (int i = 0; i < count && admin != NULL; i++) {
         const answer_message message = {asks[i], status, json.len};
-        mp_loop_send(mp_admin_loop(admin), deliver, &message, sizeof message, json);
+        mp_loop_send(mp_admin_loop(admin), deliver_request, &message, sizeof message, json);
     }
 }
 
@@ -146,7 +146,7 @@ static void forget_newer(mp_newer *newer)
 }
 
 /* The upgrade has failed: this process serves as before, once the newer one has ended. */
-static void fail(mp_upgrade *upgrade, const char *format, mp_str what)
+static void fail_upgrade(mp_upgrade *upgrade, const char *format, mp_str what)
 {
     mp_newer *newer = &upgrade->newer;
     if (upgrade->state == MP_UPGRADE_TRIES || upgrade->state == MP_UPGRADE_HANDS)
@@ -296,7 +296,7 @@ static int start_newer(mp_upgrade *upgrade, mp_err *err)
     return 0;
 }
 
-static void begin(mp_upgrade *upgrade, const char *by)
+static void begin_upgrade(mp_upgrade *upgrade, const char *by)
 {
     mp_err why;
     int refused = mp_upgrade_refusal(upgrade, &why);
@@ -375,7 +375,8 @@ static void hand_over_store(mp_upgrade *upgrade)
     const mp_processes *processes = upgrade->shared->processes;
     char path[MP_PROCESS_PATH];
     if (make_links(upgrade) != 0) {
-        fail(upgrade, "cannot make links between the new process and the older ones: %.*s", mp_str_of(strerror(errno)));
+        fail_upgrade(upgrade, "cannot make links between the new process and the older ones: %.*s",
+                     mp_str_of(strerror(errno)));
         return;
     }
     upgrade->state = MP_UPGRADE_HANDS;
@@ -439,8 +440,8 @@ static void take_hello(mp_upgrade *upgrade, mp_str body)
     mp_process_facts facts;
     mp_str number = mp_str_cut(&body, '\0');
     if (!mp_json_int(number, &format) || format != MP_UPGRADE_FORMAT || !mp_upgrade_read_facts(&body, &facts)) {
-        fail(upgrade, "the new process hands over by another format%.*s: stop the gateway, and start it again",
-             MP_STR(""));
+        fail_upgrade(upgrade, "the new process hands over by another format%.*s: stop the gateway, and start it again",
+                     MP_STR(""));
         return;
     }
     facts.pid = upgrade->newer.facts.pid;
@@ -464,7 +465,7 @@ static void run_link(mp_upgrade *upgrade)
         else if (message.kind == MP_SAY_SERVING && upgrade->state == MP_UPGRADE_STARTS && newer->facts.number != 0)
             begin_trial(upgrade, message.body);
         else if (message.kind == MP_SAY_UNWELL && upgrade->state == MP_UPGRADE_TRIES)
-            fail(upgrade, "the new process is not well: %.*s", message.body);
+            fail_upgrade(upgrade, "the new process is not well: %.*s", message.body);
         else if (message.kind == MP_SAY_OWNERS)
             mp_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_NEWS)
@@ -473,7 +474,7 @@ static void run_link(mp_upgrade *upgrade)
             mp_upgrade_take_ended(upgrade, message.body);
     }
     if (taken < 0 && (upgrade->state == MP_UPGRADE_STARTS || upgrade->state == MP_UPGRADE_TRIES))
-        fail(upgrade, "%.*s", MP_STR("")); /* the exit code of the newer process is the reason */
+        fail_upgrade(upgrade, "%.*s", MP_STR("")); /* the exit code of the newer process is the reason */
     newer->is_gone = newer->is_gone || (taken < 0 && newer->link != NULL);
 }
 
@@ -494,7 +495,7 @@ static void run_handing(mp_upgrade *upgrade)
             finish_commit(upgrade);
     } else if (handed < 0) {
         mp_err why = upgrade->hand_error;
-        fail(upgrade, "the store was not handed over: %.*s", mp_str_of(why.text));
+        fail_upgrade(upgrade, "the store was not handed over: %.*s", mp_str_of(why.text));
     }
 }
 
@@ -516,13 +517,13 @@ static void run_newer(mp_upgrade *upgrade)
         return;
     }
     if (atomic_load(&upgrade->shared->draining) && upgrade->state != MP_UPGRADE_FAILS)
-        fail(upgrade, "the gateway %.*s", MP_STR("is stopping"));
+        fail_upgrade(upgrade, "the gateway %.*s", MP_STR("is stopping"));
     if (has_ended(newer, &status)) {
         if (upgrade->state != MP_UPGRADE_FAILS)
-            fail(upgrade, "%.*s", MP_STR(""));
+            fail_upgrade(upgrade, "%.*s", MP_STR(""));
         finish_failure(upgrade, status);
     } else if (is_late && upgrade->state == MP_UPGRADE_STARTS) {
-        fail(upgrade, "the new process does not serve after %.*s s", MP_STR("60"));
+        fail_upgrade(upgrade, "the new process does not serve after %.*s s", MP_STR("60"));
         kill(newer->facts.pid, SIGKILL);
     } else if (is_late && upgrade->state == MP_UPGRADE_FAILS) {
         kill(newer->facts.pid, SIGKILL);
@@ -532,7 +533,7 @@ static void run_newer(mp_upgrade *upgrade)
     }
 }
 
-static void shorten(int *wait_ms, uint64_t ms)
+static void shorten_wait(int *wait_ms, uint64_t ms)
 {
     if (*wait_ms < 0 || (uint64_t)*wait_ms > ms)
         *wait_ms = (int)ms;
@@ -564,9 +565,9 @@ int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int 
         fds[count++] = (struct pollfd){.fd = newer->pidfd, .events = POLLIN};
     }
     if (upgrade->until != 0)
-        shorten(wait_ms, upgrade->until > now ? upgrade->until - now : 0);
+        shorten_wait(wait_ms, upgrade->until > now ? upgrade->until - now : 0);
     if (upgrade->state >= MP_UPGRADE_TRIES)
-        shorten(wait_ms, LOOK_MS);
+        shorten_wait(wait_ms, LOOK_MS);
     return count;
 }
 
@@ -584,7 +585,7 @@ static void take_asks(mp_upgrade *upgrade)
     bool asked = is_asked(upgrade), may_begin = upgrade->state == MP_UPGRADE_IDLE;
     if (may_begin && (asked || upgrade->is_signalled)) {
         upgrade->is_signalled = false;
-        begin(upgrade, asked ? "admin" : "SIGUSR2");
+        begin_upgrade(upgrade, asked ? "admin" : "SIGUSR2");
     } else if (asked && !may_begin && !has_newer(upgrade)) {
         mp_upgrade_refusal(upgrade, &why);
         answer_error(upgrade, 409, &why);
