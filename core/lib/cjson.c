@@ -171,7 +171,7 @@ static int end_call(lua_State *L, int status, bool is_safe)
 enum { REAL = 1, SAFE, KEEP, SPARSE }; /* the stack indexes of upvalues */
 
 /* (value, encode_sparse_array) -> an upper bound of the value's JSON in bytes  [-0, +1, throws] */
-static int weigh(lua_State *L)
+static int check_size(lua_State *L)
 {
     weight w = {.L = L, .began_us = mp_clock_us(CLOCK_MONOTONIC), .began_cpu_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID)};
     read_sparse(&w, 2);
@@ -197,7 +197,7 @@ static int l_encode(lua_State *L)
 {
     bool is_safe = lua_toboolean(L, lua_upvalueindex(SAFE));
     luaL_argcheck(L, lua_gettop(L) == 1, 1, "expected 1 argument");
-    lua_pushcfunction(L, weigh);
+    lua_pushcfunction(L, check_size);
     lua_pushvalue(L, 1);
     lua_pushvalue(L, lua_upvalueindex(SPARSE));
     int status = lua_pcall(L, 2, 1, 0);

@@ -134,7 +134,7 @@ typedef struct {
 } packing;
 
 /* The text is made once.  [-0, +0, throws] */
-static int pack(lua_State *L)
+static int pack_principal(lua_State *L)
 {
     const packing *it = lua_touserdata(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of(L)->principals);
@@ -162,7 +162,7 @@ void mp_principal_put_packed(mp_vm *vm, const mp_principal *principal, mp_buf *o
         mp_buf_put(out, mp_principal_id(principal));
         return;
     }
-    lua_pushcfunction(L, pack);
+    lua_pushcfunction(L, pack_principal);
     lua_pushlightuserdata(L, &it);
     if (lua_pcall(L, 1, 0, 0) != LUA_OK)
         lua_pop(L, 1); /* no memory: the caller refuses the request */

@@ -144,7 +144,7 @@ static void account_code(lua_State *L, int index, const pcre2_code *code, int us
 }
 
 /* Compiles a pattern. On error returns NULL, with PCRE2's error in `code` and its place in `offset`. */
-static pcre2_code *MP_NULLABLE compile(mp_str text, uint32_t options, int *code, PCRE2_SIZE *offset)
+static pcre2_code *MP_NULLABLE compile_pattern(mp_str text, uint32_t options, int *code, PCRE2_SIZE *offset)
 {
     *code = PCRE2_ERROR_NOMEMORY;
     *offset = 0;
@@ -224,7 +224,7 @@ static int l_compile(lua_State *L)
 
     int code;
     PCRE2_SIZE offset;
-    re->code = compile(text, 0, &code, &offset);
+    re->code = compile_pattern(text, 0, &code, &offset);
     if (re->code == NULL) {
         char why[160];
         if (pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why) < 0)
@@ -295,7 +295,7 @@ static bool compile_guarded(lua_State *L, regex *re)
     PCRE2_SIZE offset;
     lua_getiuservalue(L, 1, TEXT);
     text.ptr = lua_tolstring(L, -1, &text.len);
-    re->guarded = compile(text, PCRE2_AUTO_CALLOUT, &code, &offset);
+    re->guarded = compile_pattern(text, PCRE2_AUTO_CALLOUT, &code, &offset);
     lua_pop(L, 1);
     if (re->guarded != NULL)
         account_code(L, 1, re->guarded, GUARDED_WEIGHT);
@@ -311,7 +311,7 @@ static regex *check_regex(lua_State *L)
 
 /* Matches the regex at 1. Returns the result of pcre2_match; PCRE2_ERROR_MATCHLIMIT also if the match took too long or
  * the text is too long.  [-0, +0, throws] */
-static int search(lua_State *L, regex *re, const matcher *m, pcre2_match_data *data, mp_str text, size_t from)
+static int search_text(lua_State *L, regex *re, const matcher *m, pcre2_match_data *data, mp_str text, size_t from)
 {
     if (text.len <= SHORT_TEXT_BYTES) {
         pcre2_set_match_limit(m->context, SHORT_MATCH_STEPS);
@@ -340,7 +340,7 @@ static int l_test(lua_State *L)
     text.ptr = luaL_checklstring(L, 2, &text.len);
     regex *re = check_regex(L);
     const matcher *m = lua_touserdata(L, lua_upvalueindex(1));
-    int rc = search(L, re, m, m->data, text, 0);
+    int rc = search_text(L, re, m, m->data, text, 0);
     if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH) {
         lua_pushboolean(L, rc >= 0);
         return 1;
@@ -387,7 +387,7 @@ static int l_exec(lua_State *L)
     pcre2_match_data *captures = reserve_captures(m, re->pairs);
     if (captures == NULL)
         return luaL_error(L, "not enough memory");
-    int rc = search(L, re, m, captures, text, (size_t)from - 1);
+    int rc = search_text(L, re, m, captures, text, (size_t)from - 1);
     if (rc == PCRE2_ERROR_NOMATCH) {
         lua_pushboolean(L, 0);
         return 1;

@@ -35,7 +35,7 @@ void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_deli
 }
 
 /* Calls all owners of the delivery, if there are any. */
-static void settle(mp_delivery *MP_NULLABLE *at, mp_delivery_end end)
+static void settle_delivery(mp_delivery *MP_NULLABLE *at, mp_delivery_end end)
 {
     mp_delivery *MP_NULLABLE next = *at;
     *at = NULL;
@@ -76,12 +76,12 @@ static void hand_to_conn(const mp_live *live, mp_delivery *it)
 {
     mp_conn *conn = live->conn;
     bool is_http2 = conn->http2 != NULL;
-    settle(&conn->delivery, MP_DELIVERY_UNKNOWN);
+    settle_delivery(&conn->delivery, MP_DELIVERY_UNKNOWN);
     live->stream->delivery = NULL;
     it->stream_id = is_http2 ? mp_http2_stream_of(live->req)->stream_id : 0;
     conn->delivery = it;
     if (is_http2 ? is_broken(conn) : !live->req->http1_is_persistent) /* the connection ends now */
-        settle(&conn->delivery, MP_DELIVERY_UNKNOWN);
+        settle_delivery(&conn->delivery, MP_DELIVERY_UNKNOWN);
 }
 
 void mp_delivery_end_request(const mp_live *live)
@@ -92,7 +92,7 @@ void mp_delivery_end_request(const mp_live *live)
         return;
     bool is_over = stream->state == MP_STREAM_ENDED && stream->is_finished && !stream->is_lost && !stream->was_reset;
     if (!is_over || (live->conn->http2 != NULL && is_unsent(live)))
-        settle(&stream->delivery, MP_DELIVERY_LOST);
+        settle_delivery(&stream->delivery, MP_DELIVERY_LOST);
     else
         hand_to_conn(live, it);
 }
@@ -100,14 +100,14 @@ void mp_delivery_end_request(const mp_live *live)
 void mp_delivery_next_request(mp_conn *conn)
 {
     if (conn->http2 == NULL)
-        settle(&conn->delivery, MP_DELIVERY_UNKNOWN);
+        settle_delivery(&conn->delivery, MP_DELIVERY_UNKNOWN);
 }
 
 void mp_delivery_reset_stream(mp_conn *conn, uint32_t id)
 {
     const mp_delivery *it = conn->delivery;
     if (it != NULL && it->stream_id == id)
-        settle(&conn->delivery, MP_DELIVERY_LOST);
+        settle_delivery(&conn->delivery, MP_DELIVERY_LOST);
 }
 
 /* Over HTTP/1 no other answer came after the one in question, so that the bytes that are missing are its. */
@@ -124,10 +124,10 @@ static mp_delivery_end judge_end(const mp_conn *conn, bool is_fin)
 void mp_delivery_end_input(mp_conn *conn, bool is_fin)
 {
     if (conn->delivery != NULL)
-        settle(&conn->delivery, judge_end(conn, is_fin));
+        settle_delivery(&conn->delivery, judge_end(conn, is_fin));
 }
 
 void mp_delivery_end_conn(mp_conn *conn)
 {
-    settle(&conn->delivery, MP_DELIVERED);
+    settle_delivery(&conn->delivery, MP_DELIVERED);
 }

@@ -111,7 +111,7 @@ static void stop_watching(mp_child *child)
     mp_timer_stop(child->program.loop, &child->timer);
 }
 
-static void finish(mp_child *child, mp_child_end how)
+static void finish_child(mp_child *child, mp_child_end how)
 {
     stop_watching(child);
     child->how = how;
@@ -131,7 +131,7 @@ static void on_exited(mp_program *program)
     for (int i = 1; i < 3 && child->ended != NULL; i++)
         if (program->own_ends[i] >= 0)
             read_pipe(child, i, true);
-    finish(child, child->why != MP_CHILD_RUNS ? child->why : MP_CHILD_EXITED);
+    finish_child(child, child->why != MP_CHILD_RUNS ? child->why : MP_CHILD_EXITED);
 }
 
 static void on_grace_over(mp_timer *timer)
@@ -171,11 +171,11 @@ static void on_started(mp_program *program)
 {
     mp_child *child = child_of(program);
     if (program->keeper == 0) {
-        finish(child, MP_CHILD_FAILED);
+        finish_child(child, MP_CHILD_FAILED);
     } else if (watch_pipes(child) != 0) {
         program->error = errno;
         mp_program_reap(program);
-        finish(child, MP_CHILD_FAILED);
+        finish_child(child, MP_CHILD_FAILED);
     } else if (child->ended == NULL) {
         end_it(child, MP_CHILD_LATE);
     } else {

@@ -348,7 +348,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a + 1, *(const char *const *)b + 1);
 }
 
-static void sort(mp_buf *names, size_t count)
+static void sort_names(mp_buf *names, size_t count)
 {
     const char **list = mp_new((count + 1) * sizeof *list), *at = names->ptr;
     mp_buf sorted = {0};
@@ -402,7 +402,7 @@ int mp_file_list(const char *root, const char *rest, const mp_file_room *room, m
     errno = ENOBUFS;
     if (!room->may_hold(room->ctx, out->cap + out->len + (size_t)count * sizeof(char *)))
         return -1;
-    sort(out, (size_t)count);
+    sort_names(out, (size_t)count);
     return 0;
 }
 

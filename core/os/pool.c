@@ -35,7 +35,7 @@ static mp_job *MP_NULLABLE take_job(void)
     return mp_container(link, mp_job, link);
 }
 
-static void *MP_NULLABLE run(MP_UNUSED void *ctx)
+static void *MP_NULLABLE run_jobs(MP_UNUSED void *ctx)
 {
     mp_crash_thread("pool", 0);
     pthread_mutex_lock(&pool.lock);
@@ -65,7 +65,7 @@ static void start_thread(void)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&pool.ids[pool.threads], NULL, run, NULL) == 0)
+    if (pthread_create(&pool.ids[pool.threads], NULL, run_jobs, NULL) == 0)
         pool.threads++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -85,7 +85,7 @@ static void stop_all(mp_process *process)
 }
 
 /* Counts a process that has ended, or never ran, no more. */
-static void discount(mp_process *process)
+static void discount_process(mp_process *process)
 {
     if (process->is_counted)
         mp_stat_add(&mp_stat_upstream_processes, -1);
@@ -97,7 +97,7 @@ static void process_free(mp_process *process)
 {
     if (process->hooks.on_gone != NULL)
         process->hooks.on_gone(process->ctx);
-    discount(process);
+    discount_process(process);
     stop_all(process);
     if (process->pipe != NULL)
         mp_pipe_free(process->pipe);
@@ -198,7 +198,7 @@ static void describe_end(mp_process *process)
         mp_buf_printf(why, "exit %d", program->status);
 }
 
-static void finish(mp_process *process, mp_process_end how)
+static void finish_process(mp_process *process, mp_process_end how)
 {
     if (process->is_over || process->program.is_left)
         return;
@@ -214,12 +214,12 @@ static void finish(mp_process *process, mp_process_end how)
 
 static void on_closed(mp_timer *timer)
 {
-    finish(mp_container(timer, mp_process, closing), MP_PROCESS_CLOSED);
+    finish_process(mp_container(timer, mp_process, closing), MP_PROCESS_CLOSED);
 }
 
 static void on_rest_time(mp_timer *timer)
 {
-    finish(mp_container(timer, mp_process, closing), MP_PROCESS_EXITED);
+    finish_process(mp_container(timer, mp_process, closing), MP_PROCESS_EXITED);
 }
 
 /* -- stdin and stdout ---------------------------------------------------------------------------------------------- */
@@ -244,7 +244,7 @@ static void on_pipe_end(void *ctx, int error)
     mp_process *process = ctx;
     process->is_silent = process->is_silent || error == 0;
     if (process->has_rest && process->is_silent)
-        finish(process, MP_PROCESS_EXITED);
+        finish_process(process, MP_PROCESS_EXITED);
     else if (process->runs && !process->is_over)
         mp_timer_start(process->program.loop, &process->closing, CLOSED_MS, on_closed);
 }
@@ -256,7 +256,7 @@ static void on_stall(mp_timer *timer)
     if (mp_pipe_queued(process->pipe) <= process->stall_bytes)
         return;
     if (written == process->stalled_at) {
-        finish(process, MP_PROCESS_STALLED);
+        finish_process(process, MP_PROCESS_STALLED);
         return;
     }
     process->stalled_at = written;
@@ -420,7 +420,7 @@ static void on_started(mp_program *program)
     mp_process *process = process_of(program);
     process->runs = program->keeper != 0;
     if (!process->runs)
-        discount(process);
+        discount_process(process);
     if (program->is_left) {
         if (process->runs)
             kill(program->keeper, MP_KEEPER_END);
@@ -429,7 +429,7 @@ static void on_started(mp_program *program)
         return;
     }
     if (!process->runs) {
-        finish(process, MP_PROCESS_FAILED);
+        finish_process(process, MP_PROCESS_FAILED);
         return;
     }
     mp_fdwatch_start(program->loop, &process->errors, program->own_ends[2], EPOLLIN, on_errors);
@@ -443,7 +443,7 @@ static void on_started(mp_program *program)
 static void on_exited(mp_program *program)
 {
     mp_process *process = process_of(program);
-    discount(process);
+    discount_process(process);
     mp_timer_stop(program->loop, &process->stopping);
     mp_timer_stop(program->loop, &process->measuring);
     mp_timer_stop(program->loop, &process->closing);
@@ -455,7 +455,7 @@ static void on_exited(mp_program *program)
     if (program->is_left)
         free_later(process);
     else if (process->is_silent)
-        finish(process, MP_PROCESS_EXITED);
+        finish_process(process, MP_PROCESS_EXITED);
     else
         mp_timer_start(program->loop, &process->closing, REST_MS, on_rest_time);
 }
@@ -464,7 +464,7 @@ static void on_stopped(mp_program *program)
 {
     mp_process *process = process_of(program);
     stop_all(process);
-    discount(process);
+    discount_process(process);
     if (process->pipe != NULL)
         mp_pipe_free(process->pipe);
     process->pipe = MP_UNSET;

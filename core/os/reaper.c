@@ -146,7 +146,7 @@ static int add_segments(struct dl_phdr_info *object, MP_UNUSED size_t size, void
 }
 
 /* Returns the memory of code and constants; the kernel reads from the files again the pages that are used. */
-static void trim(void)
+static void trim_list(void)
 {
     segments list = {.count = 0};
     dl_iterate_phdr(add_segments, &list);
@@ -169,7 +169,7 @@ static void wait_for_end(pid_t program)
         if (count < 0 && errno != EINTR)
             return;
         if (count == 0) {
-            trim();
+            trim_list();
             wait_ms = -1;
         }
     } while (ready[0].revents == 0 && !take_signals(ready[1].fd, program));

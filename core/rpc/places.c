@@ -34,7 +34,7 @@ struct mp_places {
     row *own;
 };
 
-static shared *MP_NULLABLE map(int fd)
+static shared *MP_NULLABLE map_file(int fd)
 {
     void *at =
         mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
@@ -51,7 +51,7 @@ static int make_file(void)
     return fd;
 }
 
-static row *MP_NULLABLE find(const mp_places *places, int pid)
+static row *MP_NULLABLE find_place(const mp_places *places, int pid)
 {
     int count = atomic_load(&places->all->used);
     for (int i = 0; i < count && i < ROWS; i++)
@@ -64,7 +64,7 @@ mp_places *mp_places_new(void)
 {
     mp_places *places = mp_new(sizeof *places);
     places->fd = make_file();
-    shared *all = map(places->fd);
+    shared *all = map_file(places->fd);
     if (all == NULL)
         abort(); /* two pages */
     places->all = all;
@@ -74,7 +74,7 @@ mp_places *mp_places_new(void)
     return places;
 }
 
-static void leave(const mp_places *places)
+static void leave_places(const mp_places *places)
 {
     munmap(places->all, sizeof *places->all);
     if (places->fd >= 0)
@@ -83,7 +83,7 @@ static void leave(const mp_places *places)
 
 void mp_places_free(mp_places *places)
 {
-    leave(places);
+    leave_places(places);
     free(places);
 }
 
@@ -110,7 +110,7 @@ bool mp_places_add(mp_places *places, int pid)
 
 void mp_places_remove(mp_places *places, int pid)
 {
-    row *of = find(places, pid);
+    row *of = find_place(places, pid);
     if (of != NULL && of != places->own)
         atomic_store(&of->pid, 0);
 }
@@ -120,11 +120,11 @@ bool mp_places_join(mp_places *places, int fd)
     struct stat state;
     bool is_whole = fstat(fd, &state) == 0 && state.st_size >= (off_t)sizeof(shared) &&
                     (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
-    shared *all = is_whole ? map(fd) : NULL;
+    shared *all = is_whole ? map_file(fd) : NULL;
     mp_places joined = {.fd = fd, .all = all == NULL ? places->all : all};
-    row *own = all == NULL || all->format != FORMAT ? NULL : find(&joined, (int)getpid());
+    row *own = all == NULL || all->format != FORMAT ? NULL : find_place(&joined, (int)getpid());
     if (own != NULL) {
-        leave(places);
+        leave_places(places);
         *places = (mp_places){fd, joined.all, own};
         return true;
     }

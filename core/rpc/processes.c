@@ -30,7 +30,7 @@ static void fill_random(void *bytes, size_t size)
         abort(); /* an id that can be guessed is worse than no service */
 }
 
-static int find(const mp_processes *processes, uint16_t number)
+static int find_process(const mp_processes *processes, uint16_t number)
 {
     int count = atomic_load(&processes->count);
     for (int i = 0; i < count; i++)
@@ -43,7 +43,7 @@ static void take_number(mp_processes *processes)
 {
     do
         fill_random(&processes->number, sizeof processes->number);
-    while (processes->number == 0 || find(processes, processes->number) >= 0);
+    while (processes->number == 0 || find_process(processes, processes->number) >= 0);
     atomic_store(&processes->newest, processes->number);
 }
 
@@ -125,7 +125,7 @@ void mp_processes_add(mp_processes *processes, const mp_process_facts *other)
 {
     pthread_mutex_lock(&processes->lock);
     int count = atomic_load(&processes->count);
-    if (count <= MP_OLDER_MOST && find(processes, other->number) < 0) {
+    if (count <= MP_OLDER_MOST && find_process(processes, other->number) < 0) {
         processes->others[count] = (other_process){.facts = *other};
         atomic_store(&processes->count, count + 1);
     }
@@ -136,7 +136,7 @@ void mp_processes_add(mp_processes *processes, const mp_process_facts *other)
 void mp_processes_remove(mp_processes *processes, uint16_t number)
 {
     pthread_mutex_lock(&processes->lock);
-    int i = find(processes, number), last = atomic_load(&processes->count) - 1;
+    int i = find_process(processes, number), last = atomic_load(&processes->count) - 1;
     if (i >= 0) {
         processes->others[i] = processes->others[last];
         atomic_store(&processes->count, last);
@@ -157,7 +157,7 @@ int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_
 bool mp_processes_has(const mp_processes *processes, uint16_t number)
 {
     MP_LOCKED(lock_of(processes));
-    bool has = find(processes, number) >= 0;
+    bool has = find_process(processes, number) >= 0;
     return has || (number != 0 && number == atomic_load(&processes->expected));
 }
 
@@ -165,7 +165,7 @@ bool mp_processes_note_heard(mp_processes *processes, uint16_t number, uint64_t 
 {
     bool has_changed = false;
     MP_LOCKED(&processes->lock);
-    int i = find(processes, number);
+    int i = find_process(processes, number);
     other_process *other = i >= 0 ? &processes->others[i] : NULL;
     if (other != NULL && has_answered) {
         other->heard_ms = mp_monotonic_ms();
@@ -180,7 +180,7 @@ bool mp_processes_note_heard(mp_processes *processes, uint16_t number, uint64_t 
 uint64_t mp_processes_heard(const mp_processes *processes, uint16_t number, bool *is_silent)
 {
     MP_LOCKED(lock_of(processes));
-    int i = find(processes, number);
+    int i = find_process(processes, number);
     uint64_t heard_ms = i >= 0 ? processes->others[i].heard_ms : 0;
     *is_silent = i >= 0 && processes->others[i].is_silent;
     return heard_ms;

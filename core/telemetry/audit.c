@@ -22,7 +22,7 @@ static atomic_bool is_on;
 static _Atomic double ok_ratio = 1;
 static uint64_t complained_at_ms; /* used only by the writer's thread */
 
-static void failed(mp_str lost, int error)
+static void on_failure(mp_str lost, int error)
 {
     int64_t lines = mp_count_lines(lost);
     mp_stat_add(&mp_stat_dropped_audit, lines);
@@ -40,7 +40,7 @@ static void not_replaced(const char *step, int error)
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed, not_replaced);
+static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, on_failure, not_replaced);
 
 int mp_audit_open(const char *path, mp_err *err)
 {
@@ -133,7 +133,7 @@ void mp_audit_sample(double ratio)
 }
 
 /* A number from 0 to below 1 for the choice of lines, which need not be secret. */
-static double chance(void)
+static double random_chance(void)
 {
     static _Thread_local uint64_t state;
     if (state == 0)
@@ -151,7 +151,7 @@ void mp_audit_write_ok(mp_str members)
         mp_audit_write(members);
         return;
     }
-    if (chance() >= ratio) {
+    if (random_chance() >= ratio) {
         mp_stat_add(&mp_stat_audit_unsampled, 1);
         return;
     }

@@ -64,7 +64,7 @@ static void put_char(char c)
         crash.text[crash.len++] = c;
 }
 
-static void put(const char *text)
+static void put_text(const char *text)
 {
     while (*text != '\0')
         put_char(*text++);
@@ -86,7 +86,7 @@ static void put_number(int64_t number, unsigned base)
 
 static void put_hex(uintptr_t number)
 {
-    put("0x");
+    put_text("0x");
     put_number((int64_t)number, 16);
 }
 
@@ -101,9 +101,9 @@ static void put_plain(mp_str text)
 
 static void begin_field(const char *key)
 {
-    put(crash.log.is_json ? ",\"" : " ");
-    put(key);
-    put(crash.log.is_json ? "\":" : "=");
+    put_text(crash.log.is_json ? ",\"" : " ");
+    put_text(key);
+    put_text(crash.log.is_json ? "\":" : "=");
 }
 
 /* The field is whole: a crash within the handler leaves it in the line. One that did not fit is dropped. */
@@ -122,7 +122,7 @@ static void put_integer(const char *key, int64_t number)
 }
 
 /* Writes the quote before or after a text: JSON always has quotes, logfmt only around blanks. */
-static void quote(bool has_blanks)
+static void quote_text(bool has_blanks)
 {
     if (has_blanks || crash.log.is_json)
         put_char('"');
@@ -136,20 +136,20 @@ static bool has_blanks(mp_str text)
 void mp_crash_put(const char *key, mp_str text)
 {
     begin_field(key);
-    quote(has_blanks(text));
+    quote_text(has_blanks(text));
     put_plain(text);
-    quote(has_blanks(text));
+    quote_text(has_blanks(text));
     end_field();
 }
 
 void mp_crash_put_place(const char *key, mp_str file, int line)
 {
     begin_field(key);
-    quote(has_blanks(file));
+    quote_text(has_blanks(file));
     put_plain(file);
     put_char(':');
     put_number(line, 10);
-    quote(has_blanks(file));
+    quote_text(has_blanks(file));
     end_field();
 }
 
@@ -160,7 +160,7 @@ static void put_code(uintptr_t at)
 {
     struct dl_find_object found;
     if (_dl_find_object((void *)at, &found) != 0) { /* the one look-up of glibc that signal handlers may use */
-        put("unknown+");
+        put_text("unknown+");
         put_hex(at);
         return;
     }
@@ -205,7 +205,7 @@ static _Unwind_Reason_Code on_frame(struct _Unwind_Context *frame, void *is_past
 static void put_head(void)
 {
     if (crash.log.is_json)
-        put("{\"time\":\"");
+        put_text("{\"time\":\"");
     if (crash.log.is_json || !crash.log.is_journal) {
         mp_buf time = {.ptr = crash.text + crash.len,
                        .cap = 64}; /* more than a time has, so that nothing is allocated */
@@ -213,9 +213,9 @@ static void put_head(void)
         crash.len += time.len;
     }
     if (crash.log.is_json)
-        put("\",\"level\":\"error\",\"event\":\"crashed\"");
+        put_text("\",\"level\":\"error\",\"event\":\"crashed\"");
     else
-        put(crash.log.is_journal ? "<3>crashed" : " error crashed         ");
+        put_text(crash.log.is_journal ? "<3>crashed" : " error crashed         ");
     end_field();
 }
 
@@ -228,9 +228,9 @@ static void put_facts(void)
     put_integer("code", crash.info.si_code);
     if (crash.info.si_code > 0) {
         begin_field("address");
-        quote(false);
+        quote_text(false);
         put_hex((uintptr_t)crash.info.si_addr);
-        quote(false);
+        quote_text(false);
         end_field();
     } else { /* the signal came from kill() or abort() */
         put_integer("sender", crash.info.si_pid);
@@ -241,9 +241,9 @@ static void put_facts(void)
     if (crash.sp == 0)
         return;
     begin_field("pc");
-    quote(false);
+    quote_text(false);
     put_code(crash.pc);
-    quote(false);
+    quote_text(false);
     end_field();
 }
 
@@ -297,7 +297,7 @@ static void (*const steps[])(void) = {put_head, put_facts, put_work, put_frames,
 /* -- the handler
  * ---------------------------------------------------------------------------------------------------- */
 
-static void note(int number, const siginfo_t *info, MP_UNUSED const ucontext_t *context)
+static void note_crash(int number, const siginfo_t *info, MP_UNUSED const ucontext_t *context)
 {
     crash.signal = number;
     crash.info = *info;
@@ -366,7 +366,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
     if (atomic_compare_exchange_strong(&crash.thread, &none, self)) {
         signal(SIGALRM, on_late);
         alarm(GIVE_UP_S);
-        note(number, info, context);
+        note_crash(number, info, context);
     } else if (none != self) {
         for (;;) /* another thread's crash ends the process */
             poll(NULL, 0, 1000);

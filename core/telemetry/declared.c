@@ -53,7 +53,7 @@ static const char *bound_text(double bound)
     return mp_dup(mp_str_of(text));
 }
 
-static declared *make(const mp_family *wanted)
+static declared *make_declaration(const mp_family *wanted)
 {
     declared *made = mp_new(sizeof *made);
     made->family = *wanted;
@@ -77,7 +77,7 @@ static declared *MP_NULLABLE find_or_make(const mp_family *wanted)
             return list[i];
     if (list_count == MP_DECLARED_MAX)
         return NULL;
-    return list[list_count++] = make(wanted);
+    return list[list_count++] = make_declaration(wanted);
 }
 
 const mp_family *MP_NULLABLE mp_declare(const mp_family *wanted, mp_err *err)

@@ -15,7 +15,7 @@ typedef struct {
     struct dl_find_object *result;
 } search;
 
-static int look(struct dl_phdr_info *info, MP_UNUSED size_t size, void *ctx)
+static int look_at_object(struct dl_phdr_info *info, MP_UNUSED size_t size, void *ctx)
 {
     search *of = ctx;
     uintptr_t from = 0, to = 0;
@@ -41,7 +41,7 @@ int __wrap__dl_find_object(void *address, struct dl_find_object *result)
     Dl_info info;
     struct link_map *map;
     search of = {.address = (uintptr_t)address, .result = result};
-    if (dl_iterate_phdr(look, &of) != 1 || dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) == 0)
+    if (dl_iterate_phdr(look_at_object, &of) != 1 || dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) == 0)
         return -1;
     result->dlfo_link_map = map;
     return 0;

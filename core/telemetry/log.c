@@ -23,7 +23,7 @@ static void write_now(mp_str text);
 static uint64_t complained_at_ms; /* used only by the writer's thread */
 
 /* Lines that could not be written are counted. Where they go to a file, stderr has a line about it. */
-static void failed(mp_str lost, int error)
+static void on_failure(mp_str lost, int error)
 {
     mp_stat_add(&mp_stat_dropped_log, mp_count_lines(lost));
     uint64_t now = mp_monotonic_ms();
@@ -44,7 +44,7 @@ static void not_replaced(const char *step, int error)
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, failed, not_replaced);
+static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, on_failure, not_replaced);
 
 static _Atomic mp_log_level least_level = MP_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};

@@ -17,7 +17,7 @@ static atomic_bool is_open;
 static uint64_t complained_at_ms; /* used only by the writer's thread */
 
 /* The first one of `lost` may be written in part: it is no whole line, and is dropped, too. */
-static void failed(mp_str lost, int error)
+static void on_failure(mp_str lost, int error)
 {
     int64_t lines = mp_count_lines(lost);
     mp_stat_add(&mp_stat_dropped_records, lines);
@@ -37,7 +37,7 @@ static void not_replaced(const char *step, int error)
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed, not_replaced);
+static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, on_failure, not_replaced);
 
 /* Gives the whole lines of the last `bytes` of the file to `read`. */
 static void read_lines(const char *path, size_t bytes, mp_record_reader *read_line)

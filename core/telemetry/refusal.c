@@ -41,7 +41,7 @@ bool mp_refusal_begin(mp_cause cause)
     return false;
 }
 
-static void trace(mp_cause cause, mp_str why, const mp_log_field *fields, int64_t suppressed)
+static void trace_refusal(mp_cause cause, mp_str why, const mp_log_field *fields, int64_t suppressed)
 {
     mp_buf line = {0};
     mp_trace_put_time(&line);
@@ -72,7 +72,7 @@ void mp_refusal_write(mp_cause cause, mp_str why, const mp_log_field *fields)
 {
     int64_t suppressed = atomic_exchange_explicit(&budgets[cause].suppressed, 0, memory_order_relaxed);
     if (trace_is_on)
-        trace(cause, why, fields, suppressed);
+        trace_refusal(cause, why, fields, suppressed);
     if (!mp_log_wants(MP_INFO))
         return;
     mp_log_field all[MAX_FIELDS + 5];

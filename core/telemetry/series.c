@@ -239,7 +239,7 @@ static inline mp_cell *cells_in(intptr_t offset, mp_series series)
 }
 
 /* A thread's own copy has no other writer: adding to it needs no locked instruction. */
-static inline void add(intptr_t offset, mp_cell *to, double n)
+static inline void add_to_cell(intptr_t offset, mp_cell *to, double n)
 {
     double before = atomic_load_explicit(to, memory_order_relaxed);
     if (offset != 0) {
@@ -254,7 +254,7 @@ void mp_series_add(mp_series series, double n)
 {
     intptr_t own = mp_stat_offset;
     if (series != 0)
-        add(own, cells_in(own, series), n);
+        add_to_cell(own, cells_in(own, series), n);
 }
 
 void mp_series_gauge(mp_series series, double n, bool is_set)
@@ -264,7 +264,7 @@ void mp_series_gauge(mp_series series, double n, bool is_set)
     if (is_set)
         atomic_store_explicit(cells_in(0, series), n, memory_order_relaxed);
     else
-        add(0, cells_in(0, series), n);
+        add_to_cell(0, cells_in(0, series), n);
 }
 
 /* The first bound that is not below `n`: the bounds of times rise by a factor of 2 or more, so a look at the middle
@@ -279,26 +279,26 @@ static inline int bucket_of(const mp_bounds *bounds, double n)
     return bucket;
 }
 
-static inline void observe(mp_series series, int count, int bucket, double n)
+static inline void observe_value(mp_series series, int count, int bucket, double n)
 {
     intptr_t own = mp_stat_offset;
     if (series == 0)
         return;
     mp_cell *cells = cells_in(own, series);
-    add(own, cells + bucket, 1);
-    add(own, cells + count + 1, n);
+    add_to_cell(own, cells + bucket, 1);
+    add_to_cell(own, cells + count + 1, n);
 }
 
 void mp_series_observe(mp_series series, const mp_bounds *bounds, double n)
 {
-    observe(series, bounds->count, bucket_of(bounds, n), n);
+    observe_value(series, bounds->count, bucket_of(bounds, n), n);
 }
 
 void mp_series_observe_both(mp_series one, mp_series other, const mp_bounds *bounds, double n)
 {
     int bucket = bucket_of(bounds, n);
-    observe(one, bounds->count, bucket, n);
-    observe(other, bounds->count, bucket, n);
+    observe_value(one, bounds->count, bucket, n);
+    observe_value(other, bounds->count, bucket, n);
 }
 
 /* -- sums ---------------------------------------------------------------------------------------------------------- */

@@ -100,7 +100,7 @@ static int use_descriptor(mp_writer *writer, int fd)
     return fd;
 }
 
-static void complain(mp_writer *writer, const char *step, int error)
+static void log_failure(mp_writer *writer, const char *step, int error)
 {
     uint64_t now = mp_monotonic_ms();
     if (writer->not_replaced == NULL || now < writer->complain_after_ms)
@@ -123,7 +123,7 @@ static int follow_path(mp_writer *writer, int fd)
     int opened = mp_open_lines(path);
     if (opened >= 0)
         return use_descriptor(writer, opened);
-    complain(writer, "opened", errno);
+    log_failure(writer, "opened", errno);
     return fd;
 }
 
@@ -263,7 +263,7 @@ static void write_batch(mp_writer *writer, int fd, mp_str rest)
         if (made >= 0)
             fd = use_descriptor(writer, made);
         else if (errno != EWOULDBLOCK)
-            complain(writer, "renamed", errno);
+            log_failure(writer, "renamed", errno);
         is_stuck = made < 0;
     }
 }

@@ -75,7 +75,7 @@ static atomic_bool is_flushed = true;
  * ------------------------------------------------------------------------------------------------------- */
 
 /* False if the queue has no room for the trace: it is not counted. */
-static bool queue(const mp_trace *trace)
+static bool queue_trace(const mp_trace *trace)
 {
     if (!mp_account_take(&mp_account_spans_queued, trace->count, MAX_QUEUED))
         return false;
@@ -85,7 +85,7 @@ static bool queue(const mp_trace *trace)
     return false;
 }
 
-static void unqueue(const mp_trace *trace)
+static void unqueue_trace(const mp_trace *trace)
 {
     mp_account_give(&mp_account_spans_queued, trace->count);
     mp_account_give(&mp_account_span_bytes_queued, (int64_t)mp_trace_bytes(trace));
@@ -107,7 +107,7 @@ static void deliver_trace(mp_message *message, mp_loop *MP_NULLABLE loop)
     mp_trace *trace = mp_container(message, mp_trace, message);
     exporter *e = only;
     if (loop == NULL || e == NULL) { /* the exporter has ended */
-        unqueue(trace);
+        unqueue_trace(trace);
         drop_trace(trace);
         return;
     }
@@ -120,7 +120,7 @@ static void deliver_trace(mp_message *message, mp_loop *MP_NULLABLE loop)
 void mp_export(mp_trace *trace)
 {
     mp_loop *loop = atomic_load(&inbox);
-    if (loop == NULL || !queue(trace)) {
+    if (loop == NULL || !queue_trace(trace)) {
         drop_trace(trace);
         return;
     }
@@ -207,7 +207,7 @@ static void make_batch(exporter *e)
         mp_otlp_put_trace(&e->body, trace, offset_us);
         e->batch += trace->count;
         e->waiting -= (size_t)trace->count;
-        unqueue(trace);
+        unqueue_trace(trace);
         mp_trace_free(trace);
     }
     mp_otlp_end(&e->body);
@@ -220,7 +220,7 @@ static void make_batch(exporter *e)
 }
 
 /* Logs trouble with the collector, at most once a minute. */
-static void complain(exporter *e, const char *event, mp_str why)
+static void log_failure(exporter *e, const char *event, mp_str why)
 {
     uint64_t now = mp_loop_now(e->loop);
     if (e->complained_at != 0 && now - e->complained_at < COMPLAIN_MS)
@@ -239,7 +239,7 @@ static void end_batch(exporter *e, const mp_stat *counter, int64_t spans)
 
 static void fail_batch(exporter *e, const char *event, mp_str why)
 {
-    complain(e, event, why);
+    log_failure(e, event, why);
     end_batch(e, &mp_stat_spans_failed, e->batch);
 }
 
@@ -251,7 +251,7 @@ static void on_retry(mp_timer *timer)
 /* Sends the batch again later. `after_ms`: the Retry-After of the collector; 0: none. */
 static void retry_later(exporter *e, uint64_t after_ms, mp_str why)
 {
-    complain(e, "traces not sent", why);
+    log_failure(e, "traces not sent", why);
     uint64_t now = mp_loop_now(e->loop);
     if (now - e->batch_since_ms > GIVE_UP_MS) {
         fail_batch(e, "traces given up", why);
@@ -353,7 +353,7 @@ static void read_answer(exporter *e, mp_transfer *transfer)
         rejected = rejected > e->batch ? e->batch : rejected;
         free_transfer(e, transfer);
         if (rejected > 0)
-            complain(e, "traces rejected in part", MP_STR("the collector rejected spans of a batch"));
+            log_failure(e, "traces rejected in part", MP_STR("the collector rejected spans of a batch"));
         mp_stat_add(&mp_stat_spans_failed, rejected);
         end_batch(e, &mp_stat_spans_sent, e->batch - rejected);
         return;
@@ -394,7 +394,7 @@ static bool has_work(void *ctx)
            (e->is_ending && e->batch == 0 && e->waiting == 0 && !atomic_load(&is_flushed));
 }
 
-static bool turn(void *ctx)
+static bool turn_exporter(void *ctx)
 {
     exporter *e = ctx;
     mp_transfer *MP_NULLABLE transfer = e->transfer;
@@ -413,7 +413,7 @@ static bool turn(void *ctx)
     return false;
 }
 
-static void *MP_NULLABLE run(void *ctx)
+static void *MP_NULLABLE run_exporter(void *ctx)
 {
     exporter *e = ctx;
     mp_crash_thread("traces", 0);
@@ -457,7 +457,7 @@ static void exporter_free(exporter *MP_NULLABLE e)
     mp_client_free(e->client);
     mp_loop_free(e->loop);
     MP_EACH_TAKEN(mp_trace, trace, &e->queue, link) {
-        unqueue(trace);
+        unqueue_trace(trace);
         drop_trace(trace);
     }
     mp_buf_clear(&e->body);
@@ -465,7 +465,7 @@ static void exporter_free(exporter *MP_NULLABLE e)
     free(e);
 }
 
-static int start(const mp_trace_config *config, mp_err *err)
+static int start_exporter(const mp_trace_config *config, mp_err *err)
 {
     mp_loop *loop = mp_loop_new(err);
     if (loop == NULL)
@@ -476,9 +476,9 @@ static int start(const mp_trace_config *config, mp_err *err)
     e->client = mp_client_new(
         loop,
         &(mp_client_limits){.requests = 2, .lookups = INT64_MAX, .per_host = 1, .held = 1 << 20, .idle_ms = 60000});
-    mp_loop_on_turn(loop, turn, has_work, e);
+    mp_loop_on_turn(loop, turn_exporter, has_work, e);
     only = e;
-    int code = pthread_create(&e->thread, NULL, run, e);
+    int code = pthread_create(&e->thread, NULL, run_exporter, e);
     if (code != 0) {
         only = NULL;
         exporter_free(e);
@@ -503,7 +503,7 @@ int mp_traces_configure(const mp_trace_config *config, mp_err *err)
     int result = 0;
     const exporter *e = only;
     if (is_on && e == NULL)
-        result = start(config, err);
+        result = start_exporter(config, err);
     else if (is_on)
         send_target(e, target_new(config));
     mp_trace_rules(config, is_on && result == 0);

@@ -67,7 +67,7 @@ static void put_random(uint8_t *to, size_t count)
 }
 
 /* A number for the choice of calls, which need not be secret. */
-static uint64_t chance(void)
+static uint64_t random_chance(void)
 {
     if (dice.chance == 0) {
         uint8_t seed[8];
@@ -140,7 +140,7 @@ static bool has_tail_rule(void)
 
 static bool takes_ratio(void)
 {
-    return chance() < atomic_load_explicit(&rules.threshold, memory_order_relaxed);
+    return random_chance() < atomic_load_explicit(&rules.threshold, memory_order_relaxed);
 }
 
 mp_trace *MP_NULLABLE mp_trace_begin(const mp_trace_origin *origin)

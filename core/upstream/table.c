@@ -67,14 +67,14 @@ static records all_records(mp_upstreams *table)
     return found;
 }
 
-static void forget(records *found)
+static void forget_records(records *found)
 {
     for (size_t i = 0; i < found->count; i++)
         mp_upstream_unref(found->list[i]);
     free(found->list);
 }
 
-static void retire(mp_upstream *upstream, uint64_t drain_ms)
+static void retire_upstream(mp_upstream *upstream, uint64_t drain_ms)
 {
     pthread_mutex_lock(&upstream->lock);
     upstream->is_retired = true;
@@ -83,7 +83,7 @@ static void retire(mp_upstream *upstream, uint64_t drain_ms)
     mp_channels_sweep(upstream, mp_monotonic_ms());
 }
 
-static void keep(mp_upstream *upstream, mp_upstream_part *part)
+static void keep_part(mp_upstream *upstream, mp_upstream_part *part)
 {
     pthread_mutex_lock(&upstream->lock);
     mp_upstream_part *before = upstream->part;
@@ -131,7 +131,7 @@ void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const
         mp_node *node = mp_map_find(&table->by_name, mp_str_of(list[i]->name));
         mp_upstream *before = node == NULL ? NULL : mp_container(node, mp_upstream, node);
         if (before != NULL && mp_upstream_part_connects_like(before->part, list[i])) {
-            keep(before, part);
+            keep_part(before, part);
             continue;
         }
         if (before != NULL) {
@@ -146,8 +146,8 @@ void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const
     }
     pthread_mutex_unlock(&table->lock);
     for (size_t i = 0; i < it.gone.count; i++)
-        retire(it.gone.list[i], drain_ms);
-    forget(&it.gone);
+        retire_upstream(it.gone.list[i], drain_ms);
+    forget_records(&it.gone);
 }
 
 void mp_upstreams_end_session(mp_upstreams *table, mp_str session_id)
@@ -209,7 +209,7 @@ static void sweep_if_due(mp_upstreams *table, uint64_t now)
         drop_retired(table, found.list[i], now);
     }
     mp_upstreams_make_room(table, found.list, found.count);
-    forget(&found);
+    forget_records(&found);
     mp_parks_sweep(table, now);
 }
 
@@ -251,7 +251,7 @@ static int64_t restarts_of(const mp_upstream *upstream)
     return starts == 0 ? 0 : starts - 1 < ends ? starts - 1 : ends;
 }
 
-static void describe(mp_upstream *upstream, mp_upstream_report *to)
+static void describe_upstream(mp_upstream *upstream, mp_upstream_report *to)
 {
     bool is_barred = false;
     uint64_t now = mp_monotonic_ms();
@@ -305,9 +305,9 @@ mp_upstream_report *mp_upstreams_report(mp_upstreams *table, size_t *count)
         bool is_retired = found.list[i]->is_retired;
         pthread_mutex_unlock(&found.list[i]->lock);
         if (!is_retired)
-            describe(found.list[i], &reports[(*count)++]);
+            describe_upstream(found.list[i], &reports[(*count)++]);
     }
-    forget(&found);
+    forget_records(&found);
     return reports;
 }
 
@@ -477,7 +477,7 @@ bool mp_upstream_host_end(mp_upstream_host *host)
             else
                 mp_channels_end_home(found.list[i], host);
         bool is_unused = found.count == 0;
-        forget(&found);
+        forget_records(&found);
         if (is_unused)
             return true;
         mp_loop_wake(host->loop); /* messages that the sweep has posted are delivered first */
@@ -543,7 +543,7 @@ void mp_upstreams_free(mp_upstreams *MP_NULLABLE table)
         mp_link_drop(&found.list[i]->in_all);
         mp_upstream_unref(found.list[i]); /* the reference of the table */
     }
-    forget(&found);
+    forget_records(&found);
     mp_map_clear(&table->by_name);
     mp_map_clear(&table->owners);
     mp_map_clear(&table->catalogues);

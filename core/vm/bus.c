@@ -132,7 +132,7 @@ void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text)
 
 /* False if the message does not fit. The VM then gets one that says so, behind all that fitted, and no second one until
  * that is delivered. Call it with the bus's lock. */
-static bool post(mp_vm *vm, mp_loop *loop, mp_str topic, mp_str text)
+static bool post_publication(mp_vm *vm, mp_loop *loop, mp_str topic, mp_str text)
 {
     bool fits = mp_account_take_posted(&vm->inbox.bytes, size_of(topic, text));
     if (!fits) {
@@ -154,7 +154,7 @@ bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
     MP_EACH(mp_vm, vm, &bus->vms, inbox.link) {
         mp_loop *loop = vm->loop;
         if (loop != NULL)
-            fits = post(vm, loop, topic, text) && fits;
+            fits = post_publication(vm, loop, topic, text) && fits;
     }
     return fits;
 }

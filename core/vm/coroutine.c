@@ -15,7 +15,7 @@ static bool is_kind(lua_State *co, unsigned kind)
 
 /* Runs `co`, which has its `count` arguments on its stack. Returns the number of results, moved to `L`; -1 with the
  * error on top of `L`; or LEFT. Stack of `co` and of `L`: [-count, +results, throws] */
-static int run(lua_State *L, lua_State *co, int count)
+static int run_coroutine(lua_State *L, lua_State *co, int count)
 {
     mp_vm *vm = mp_vm_of(L);
     bool may_wait = vm->schedule.may_wait;
@@ -47,7 +47,7 @@ static int run(lua_State *L, lua_State *co, int count)
 }
 
 /* Moves the arguments from the top of `L` to `co`, and runs it. */
-static int start(lua_State *L, lua_State *co, int count)
+static int start_coroutine(lua_State *L, lua_State *co, int count)
 {
     const char *refusal = NULL;
     if (is_kind(co, MP_THREAD_TASK | MP_THREAD_BUSY))
@@ -61,13 +61,13 @@ static int start(lua_State *L, lua_State *co, int count)
         return -1;
     }
     lua_xmove(L, co, count);
-    return run(L, co, lua_status(co) == LUA_OK ? count + 1 : count); /* runs `body` with f as its argument */
+    return run_coroutine(L, co, lua_status(co) == LUA_OK ? count + 1 : count); /* runs `body` with f as its argument */
 }
 
 static int come_back(lua_State *L, lua_State *co)
 {
     *mp_thread_word(co) &= ~(uintptr_t)MP_THREAD_BUSY;
-    return run(L, co, 0);
+    return run_coroutine(L, co, 0);
 }
 
 static lua_State *check_thread(lua_State *L)
@@ -92,7 +92,7 @@ static int body(lua_State *co)
 }
 
 /* Makes a coroutine that runs the function at index 1. [-0, +1, throws] */
-static lua_State *create(lua_State *L)
+static lua_State *create_coroutine(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);
     lua_State *co = lua_newthread(L);
@@ -105,7 +105,7 @@ static lua_State *create(lua_State *L)
 /* coroutine.create(f)  [-0, +1, throws] */
 static int l_create(lua_State *L)
 {
-    create(L);
+    create_coroutine(L);
     return 1;
 }
 
@@ -133,7 +133,7 @@ static int l_resume(lua_State *L)
 {
     lua_State *co = check_thread(L);
     lua_KContext began = mp_catch_begin(L);
-    return resume_end(L, start(L, co, lua_gettop(L) - 1), began);
+    return resume_end(L, start_coroutine(L, co, lua_gettop(L) - 1), began);
 }
 
 /* -- wrap ------------------------------------------------------------------------------------------------------ */
@@ -165,13 +165,13 @@ static int wrap_call(lua_State *L)
 {
     lua_State *co = lua_tothread(L, lua_upvalueindex(1));
     lua_KContext began = mp_catch_begin(L);
-    return wrap_end(L, co, start(L, co, lua_gettop(L)), began);
+    return wrap_end(L, co, start_coroutine(L, co, lua_gettop(L)), began);
 }
 
 /* coroutine.wrap(f)  [-0, +1, throws] */
 static int l_wrap(lua_State *L)
 {
-    create(L);
+    create_coroutine(L);
     lua_pushcclosure(L, wrap_call, 1);
     return 1;
 }
@@ -257,7 +257,7 @@ static int l_close(lua_State *L)
     if (lua_status(co) == LUA_YIELD) {
         *mp_thread_word(co) |= MP_THREAD_CLOSING;
         lua_KContext began = mp_catch_begin(L);
-        return close_end(L, run(L, co, 0), began);
+        return close_end(L, run_coroutine(L, co, 0), began);
     }
     bool ok = lua_resetthread(co) == LUA_OK; /* the coroutine has not begun, or has ended: no variable needs closing */
     lua_pushboolean(L, ok);

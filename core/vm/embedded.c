@@ -31,7 +31,7 @@ mp_str mp_embedded_text(const mp_embedded_file *file, mp_buf *room)
 }
 
 /* Pushes a loader and the path; or a text that says that the binary has no such module. [-1, +1|2, throws] */
-static int find(lua_State *L)
+static int find_module(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
     for (size_t i = 0; i < mp_embedded_count; i++) {
@@ -59,7 +59,7 @@ void mp_set_searchers(lua_State *L, bool has_files)
     lua_createtable(L, 5, 0);
     lua_rawgeti(L, -2, 1); /* the table package.preload */
     lua_rawseti(L, -2, 1);
-    lua_pushcfunction(L, find);
+    lua_pushcfunction(L, find_module);
     lua_rawseti(L, -2, 2);
     for (int i = 2; has_files && i <= 4; i++) {
         lua_rawgeti(L, -2, i);

@@ -55,7 +55,7 @@ static int live(lua_State *L)
 
 /* Collects for `*owed` bytes (NULL: without a limit), until the cycle ends or BATCH_US are over. True if the cycle
  * ended. */
-static bool collect(mp_vm *vm, size_t *MP_NULLABLE owed)
+static bool collect_garbage(mp_vm *vm, size_t *MP_NULLABLE owed)
 {
     size_t before = vm->memory.bytes;
     bool ended = false;
@@ -120,11 +120,11 @@ bool mp_vm_tidy(mp_vm *vm)
     if (vm->memory.bytes < vm->garbage.collect_from)
         vm->garbage.made = vm->garbage.made_heavily = 0;
     if (vm->garbage.full_cycles > 0)
-        vm->garbage.full_cycles -= collect(vm, NULL);
+        vm->garbage.full_cycles -= collect_garbage(vm, NULL);
     else if (vm->garbage.made >= GC_STEP_BYTES)
-        collect(vm, &vm->garbage.made);
+        collect_garbage(vm, &vm->garbage.made);
     else if (is_left_heavy(vm))
-        collect(vm, &vm->garbage.made_heavily);
+        collect_garbage(vm, &vm->garbage.made_heavily);
     if (vm->garbage.is_returning && vm->garbage.full_cycles == 0)
         vm->garbage.is_returning = mp_vm_free_some_spares(vm, FREED_AT_ONCE);
     return vm->garbage.full_cycles > 0 || vm->garbage.is_returning || vm->garbage.made >= GC_STEP_BYTES ||
@@ -186,7 +186,7 @@ void mp_task_collect(mp_task *task)
     mp_vm *vm = task->vm;
     mp_task *payer = task->payer;
     uint64_t began = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-    bool ended = collect(vm, task->collecting > 0 ? NULL : &vm->garbage.made_heavily);
+    bool ended = collect_garbage(vm, task->collecting > 0 ? NULL : &vm->garbage.made_heavily);
     payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - began;
     if (task->collecting == 0 || !ended)
         return;

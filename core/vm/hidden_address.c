@@ -18,40 +18,40 @@ static void make_key(void)
         abort(); /* a key that could be guessed is worse than none */
 }
 
-static uint64_t rotate(uint64_t x, int bits)
+static uint64_t rotate_bits(uint64_t x, int bits)
 {
     return x << bits | x >> (64 - bits);
 }
 
-static void mix(uint64_t v[4], int rounds)
+static void mix_rounds(uint64_t v[4], int rounds)
 {
     while (rounds-- > 0) {
         v[0] += v[1];
-        v[1] = rotate(v[1], 13) ^ v[0];
-        v[0] = rotate(v[0], 32);
+        v[1] = rotate_bits(v[1], 13) ^ v[0];
+        v[0] = rotate_bits(v[0], 32);
         v[2] += v[3];
-        v[3] = rotate(v[3], 16) ^ v[2];
+        v[3] = rotate_bits(v[3], 16) ^ v[2];
         v[0] += v[3];
-        v[3] = rotate(v[3], 21) ^ v[0];
+        v[3] = rotate_bits(v[3], 21) ^ v[0];
         v[2] += v[1];
-        v[1] = rotate(v[1], 17) ^ v[2];
-        v[2] = rotate(v[2], 32);
+        v[1] = rotate_bits(v[1], 17) ^ v[2];
+        v[2] = rotate_bits(v[2], 32);
     }
 }
 
 /* SipHash-2-4 of eight bytes. */
-static uint64_t hash(uint64_t word)
+static uint64_t hash_word(uint64_t word)
 {
     const uint64_t words[] = {word, (uint64_t)8 << 56};
     uint64_t v[] = {key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d, key[0] ^ 0x6c7967656e657261,
                     key[1] ^ 0x7465646279746573};
     for (int i = 0; i < 2; i++) {
         v[3] ^= words[i];
-        mix(v, 2);
+        mix_rounds(v, 2);
         v[0] ^= words[i];
     }
     v[2] ^= 0xff;
-    mix(v, 4);
+    mix_rounds(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
@@ -72,7 +72,7 @@ const char *mp_push_shown(lua_State *L, int index, size_t *MP_NULLABLE len)
     if (!shows_address(L, index))
         return luaL_tolstring(L, index, len);
     pthread_once(&once, make_key);
-    uint64_t number = hash((uint64_t)(uintptr_t)lua_topointer(L, index));
+    uint64_t number = hash_word((uint64_t)(uintptr_t)lua_topointer(L, index));
     char digits[2 * sizeof number + 1];
     snprintf(digits, sizeof digits, "%016llx", (unsigned long long)number);
     digits[DIGITS] = '\0';

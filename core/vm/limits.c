@@ -55,7 +55,7 @@ static void end_guarded(lua_State *L)
 }
 
 /* Preempts the task that runs, which is about to yield, and cancels it if it is over a limit.*/
-static void preempt(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where)
+static void preempt_task(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where)
 {
     mp_vm *vm = task->vm;
     vm->clock.stuck_at = 0;
@@ -83,7 +83,7 @@ void mp_task_turn(lua_State *L)
     if (task->closing != MP_OPEN)
         mp_closing_look(L, task);
     else
-        preempt(task, L, NULL);
+        preempt_task(task, L, NULL);
 }
 
 void mp_task_hook(lua_State *L, lua_Debug *where)
@@ -111,7 +111,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         return;
     }
     if (vm->schedule.may_wait && lua_isyieldable(L)) {
-        preempt(task, L, where);
+        preempt_task(task, L, where);
         lua_yield(L, 0);
         return;
     }

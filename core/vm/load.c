@@ -49,7 +49,7 @@ static const char *read_piece(lua_State *L, void *data, size_t *size)
     return piece;
 }
 
-static int compile(lua_State *L)
+static int compile_chunk(lua_State *L)
 {
     compiled *c = lua_touserdata(L, 1);
     if (lua_load(L, read_piece, c, c->name, "t") != LUA_OK)
@@ -92,7 +92,8 @@ static int l_load(lua_State *L)
     uint64_t most_us = (uint64_t)luaL_optinteger(L, 4, GUARD_US / 1000) * 1000;
     compiled c = {text, name, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + most_us};
     lua_settop(L, 3);
-    lua_pushcfunction(L, compile); /* protected: the message handler around this would change the parser's error */
+    lua_pushcfunction(L,
+                      compile_chunk); /* protected: the message handler around this would change the parser's error */
     lua_pushlightuserdata(L, &c);
     if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
         lua_pushnil(L);
@@ -111,8 +112,8 @@ static int l_load(lua_State *L)
 #define BRIEF_US 50000
 #define HANDLER_US 50000
 
-/* The message handler of guard(). The script has failed, perhaps because its time was over, so its handler has a time
- * limit of its own. The handler may run a script's `__tostring`. Upvalue: the handler.  [-1, +1, throws] */
+/* The message handler of guard_search(). The script has failed, perhaps because its time was over, so its handler has a
+ * time limit of its own. The handler may run a script's `__tostring`. Upvalue: the handler.  [-1, +1, throws] */
 static int end_guard(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -128,7 +129,7 @@ static int end_guard(lua_State *L)
 /* Calls the function at index 1 with the handler at index 2, until `until` (us of the thread's processor time) or
  * the end of an enclosing guard. If the function fails, an enclosing guard does not end before `report`, so that
  * lua/moonpool can say which script was too slow. [-0, +n, throws] */
-static int guard(lua_State *L, uint64_t until, uint64_t report)
+static int guard_search(lua_State *L, uint64_t until, uint64_t report)
 {
     mp_vm *vm = mp_vm_of(L);
     uint64_t outer = vm->clock.guard_until;
@@ -156,8 +157,8 @@ static int l_guarded(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
     if (vm->loading.is_on)
-        return guard(L, vm->loading.until, vm->loading.until + HANDLER_US);
-    return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->loading.us, 0);
+        return guard_search(L, vm->loading.until, vm->loading.until + HANDLER_US);
+    return guard_search(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->loading.us, 0);
 }
 
 /* script.is_late(): true if the time for loading is over; and that time in seconds. [-0, +2] */
@@ -173,7 +174,7 @@ static int l_is_late(lua_State *L)
  * +n, throws] */
 static int l_briefly(lua_State *L)
 {
-    return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + BRIEF_US, 0);
+    return guard_search(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + BRIEF_US, 0);
 }
 
 void mp_lib_load(lua_State *L)

@@ -99,7 +99,7 @@ bool mp_vm_free_some_spares(mp_vm *vm, size_t most)
 }
 
 /* Changes the size of a block. NULL if there is no memory; the old block is then unchanged. */
-static void *MP_NULLABLE resize(mp_vm *vm, void *MP_NULLABLE old, size_t old_size, size_t size)
+static void *MP_NULLABLE resize_block(mp_vm *vm, void *MP_NULLABLE old, size_t old_size, size_t size)
 {
     if (old == NULL)
         return take_block(vm, size);
@@ -134,7 +134,7 @@ static bool may_overdraw(mp_vm *vm, size_t more)
 
 /* Refuses an allocation. Lua then collects all garbage and tries once more; if that is refused as well, the task is
  * over its memory limit. */
-static void *MP_NULLABLE refuse(mp_vm *vm, size_t size)
+static void *MP_NULLABLE refuse_block(mp_vm *vm, size_t size)
 {
     if (vm->schedule.running != NULL && vm->memory.denied == size && MP_PREEMPT) {
         vm->memory.is_over = true;
@@ -170,10 +170,10 @@ void *MP_NULLABLE mp_vm_allocate(void *ctx, void *MP_NULLABLE old, size_t old_si
     if (size > old_size) {
         bool fits = vm->memory.bytes <= vm->memory.ceiling && size - old_size <= vm->memory.ceiling - vm->memory.bytes;
         if (!fits && !may_overdraw(vm, size - old_size))
-            return refuse(vm, size);
+            return refuse_block(vm, size);
         vm->memory.denied = 0; /* the garbage was enough: a later refusal of this size is a first one */
     }
-    void *block = resize(vm, old, old_size, size);
+    void *block = resize_block(vm, old, old_size, size);
     if (block == NULL)
         return size <= old_size ? old : NULL; /* or the compiler would raise an error: Lua needs a block that shrinks */
     vm->memory.bytes += size - old_size;

@@ -122,7 +122,7 @@ void mp_resource_drop(mp_resource *resource)
     mp_link_drop(&resource->link);
 }
 
-static int collect(lua_State *L)
+static int collect_op(lua_State *L)
 {
     mp_owning_op *op = lua_touserdata(L, 1);
     mp_resource_drop(&op->resource);
@@ -141,7 +141,7 @@ void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), voi
 void mp_ops_open(lua_State *L)
 {
     luaL_newmetatable(L, OWNING);
-    lua_pushcfunction(L, collect);
+    lua_pushcfunction(L, collect_op);
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 1);
 }

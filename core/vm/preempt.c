@@ -153,7 +153,7 @@ static void leave_thread(MP_UNUSED void *unused)
     timer_delete(here.timer);
 }
 
-static void start(void)
+static void start_timer(void)
 {
     struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
     sigemptyset(&action.sa_mask);
@@ -168,7 +168,7 @@ bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *MP_NULLABLE running)
     here.has_sampler = here.is_fast = here.is_armed = false;
     if (hz == 0)
         return false;
-    pthread_once(&once, start);
+    pthread_once(&once, start_timer);
     struct sigevent to_me = {
         .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGURG, .sigev_value.sival_ptr = (void *)&sampling};
     to_me.sigev_notify_thread_id = gettid();
@@ -191,7 +191,7 @@ lua_State *MP_NULLABLE mp_preempt_running(void)
 
 static void make_timer(void)
 {
-    pthread_once(&once, start);
+    pthread_once(&once, start_timer);
     struct sigevent to_me = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGURG};
     to_me.sigev_notify_thread_id = gettid();
     if (timer_create(CLOCK_MONOTONIC, &to_me, &here.timer) == 0) {

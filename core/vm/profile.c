@@ -103,7 +103,7 @@ static void count_taken(mp_profile *p, uint32_t count)
 }
 
 /* Counts `count` samples of the stack `frames`, outermost first. */
-static void add(mp_profile *p, mp_phase phase, const uint32_t *frames, size_t depth, uint32_t count)
+static void add_stack(mp_profile *p, mp_phase phase, const uint32_t *frames, size_t depth, uint32_t count)
 {
     uint32_t hash = hash_of(frames, depth * sizeof *frames) + (uint32_t)phase * 2654435761u;
     for (uint32_t i = 0; i < MAX_STEPS; i++) {
@@ -223,7 +223,7 @@ static mp_str name_call(const mp_task *task, bool has_script, char *room, size_t
     return (mp_str){room, len < 0 ? 0 : (size_t)len < size ? (size_t)len : size - 1};
 }
 
-static void take(mp_profile *p, lua_State *L, uint32_t count)
+static void take_stack(mp_profile *p, lua_State *L, uint32_t count)
 {
     const mp_vm *vm = mp_vm_of(L);
     const mp_task *task = vm->schedule.running;
@@ -243,7 +243,7 @@ static void take(mp_profile *p, lua_State *L, uint32_t count)
     uint32_t frames[MAX_FRAMES + 1];
     for (size_t i = 0; i < w.depth; i++)
         frames[i] = w.frames[w.depth - 1 - i];
-    add(p, w.phase, frames, w.depth, count);
+    add_stack(p, w.phase, frames, w.depth, count);
 }
 
 /* -- samples ------------------------------------------------------------------------------------------------------- */
@@ -265,7 +265,7 @@ static void count_in_c(mp_profile *p, unsigned phase, uint32_t count)
 
 /* Counts `count` samples for the current phase; in a handler, a hook takes them at the next instruction of Lua. In the
  * signal handler, or where the Lua state of `running` allocates. */
-static void mark(mp_profile *p, lua_State *MP_NULLABLE running, uint32_t count)
+static void mark_phase(mp_profile *p, lua_State *MP_NULLABLE running, uint32_t count)
 {
     unsigned phase = mp_phase_here;
     if (mp_profile_due > 0 && (due_in != running || phase != MP_PHASE_HANDLER)) {
@@ -285,16 +285,16 @@ static void mark(mp_profile *p, lua_State *MP_NULLABLE running, uint32_t count)
 }
 
 /* Takes a tick of the profile's timer. In the signal handler. */
-static void tick(lua_State *running)
+static void tick_running(lua_State *running)
 {
     if (here != NULL)
-        mark(here, running, 1);
+        mark_phase(here, running, 1);
 }
 
 /* Subtracts the time that a sample took from the counts of the thread's processor time: `us` by the monotonic clock,
  * which goes on while the thread waits for its processor. The task's use is added when it stops running, the sample's
  * time included. A light task is charged by the clock that shows less, so no more than that is taken back. */
-static void excuse(mp_vm *vm, uint64_t us, uint64_t cpu_us)
+static void excuse_time(mp_vm *vm, uint64_t us, uint64_t cpu_us)
 {
     mp_task *task = vm->schedule.running;
     if (task != NULL)
@@ -315,12 +315,12 @@ void mp_profile_take(lua_State *L)
     if (count == 0 || p == NULL)
         return;
     uint64_t began = mp_clock_us(CLOCK_MONOTONIC), cpu_began = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-    take(p, L, count);
-    excuse(mp_vm_of(L), mp_clock_us(CLOCK_MONOTONIC) - began, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - cpu_began);
+    take_stack(p, L, count);
+    excuse_time(mp_vm_of(L), mp_clock_us(CLOCK_MONOTONIC) - began, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - cpu_began);
 }
 
 /* The allocator of a VM while its thread samples memory. It puts mp_vm_allocate back when that is over. */
-static void *MP_NULLABLE allocate(void *ctx, void *MP_NULLABLE old, size_t old_size, size_t size)
+static void *MP_NULLABLE allocate_measured(void *ctx, void *MP_NULLABLE old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
     mp_profile *p = here;
@@ -336,7 +336,7 @@ static void *MP_NULLABLE allocate(void *ctx, void *MP_NULLABLE old, size_t old_s
     if (p->until < 0) {
         uint32_t steps = (uint32_t)(-p->until / MEMORY_STEP) + 1;
         p->until += (int64_t)steps * MEMORY_STEP;
-        mark(p, mp_preempt_running(), steps);
+        mark_phase(p, mp_preempt_running(), steps);
     }
     return block;
 }
@@ -344,7 +344,7 @@ static void *MP_NULLABLE allocate(void *ctx, void *MP_NULLABLE old, size_t old_s
 void mp_vm_sample_memory(mp_vm *vm)
 {
     if (here != NULL && here->options.memory)
-        lua_setallocf(vm->L, allocate, vm);
+        lua_setallocf(vm->L, allocate_measured, vm);
 }
 
 /* -- a profile ----------------------------------------------------------------------------------------------------- */
@@ -398,7 +398,7 @@ bool mp_profile_begin(mp_profile *p)
     mp_profile_end();
     mp_profile_due = 0;
     here = mp_profile_ref(p);
-    if (p->options.memory || mp_preempt_sample(p->options.hz, tick))
+    if (p->options.memory || mp_preempt_sample(p->options.hz, tick_running))
         return true;
     mp_profile_end();
     return false;
@@ -409,7 +409,7 @@ void mp_profile_end(void)
     mp_profile *p = here;
     if (p == NULL)
         return;
-    mp_preempt_sample(0, tick);
+    mp_preempt_sample(0, tick_running);
     here = NULL;
     mp_stat_add(&mp_stat_profile_taken, (int64_t)atomic_load(&p->taken));
     mp_stat_add(&mp_stat_profile_lost, (int64_t)atomic_load(&p->lost));

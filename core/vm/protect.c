@@ -44,7 +44,7 @@ static int xpcall_end(lua_State *L, int status, lua_KContext began)
 }
 
 /* Puts the stack in the order f, handler, true, f, … */
-static int arrange(lua_State *L)
+static int arrange_results(lua_State *L)
 {
     int arguments = lua_gettop(L) - 2;
     luaL_checktype(L, 2, LUA_TFUNCTION);
@@ -58,7 +58,7 @@ static int arrange(lua_State *L)
  * throws] */
 static int l_xpcall(lua_State *L)
 {
-    int arguments = arrange(L);
+    int arguments = arrange_results(L);
     lua_KContext began = mp_catch_begin(L);
     return xpcall_end(L, lua_pcallk(L, arguments, LUA_MULTRET, 2, began, xpcall_end), began);
 }
@@ -127,7 +127,7 @@ static int script_xpcall_end(lua_State *L, int status, lua_KContext began)
 /* Upvalue 2: debug.traceback, which runs no code of a script, and is useful only where the error is raised. */
 static int script_xpcall(lua_State *L)
 {
-    int arguments = arrange(L), handler = lua_rawequal(L, 2, lua_upvalueindex(2)) ? 2 : 0;
+    int arguments = arrange_results(L), handler = lua_rawequal(L, 2, lua_upvalueindex(2)) ? 2 : 0;
     lua_KContext began = mp_catch_begin(L);
     return script_xpcall_end(L, lua_pcallk(L, arguments, LUA_MULTRET, handler, began, script_xpcall_end), began);
 }

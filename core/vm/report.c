@@ -22,7 +22,7 @@ void mp_vm_reset_out(mp_vm *vm)
 }
 
 /* (error, thread) -> the error as text, and its trace. [-2, +2, throws] */
-static int explain(lua_State *L)
+static int explain_error(lua_State *L)
 {
     lua_State *from = lua_tothread(L, 2);
     luaL_tolstring(L, 1, NULL);
@@ -34,7 +34,7 @@ void mp_vm_log_error(mp_vm *vm, lua_State *MP_NULLABLE from, const char *event, 
 {
     lua_State *L = vm->L;
     lua_checkstack(L, 4);
-    lua_pushcfunction(L, explain); /* needs stack space, but allocates no memory */
+    lua_pushcfunction(L, explain_error); /* needs stack space, but allocates no memory */
     if (from == L)
         lua_insert(L, -2);
     else

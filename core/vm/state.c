@@ -27,7 +27,7 @@ MP_GAUGE(vms, "vms", "", "", "Lua states, serving or draining")
 
 /* -- errors ---------------------------------------------------------------------------------------------------- */
 
-static int panic(lua_State *L)
+static int on_panic(lua_State *L)
 {
     const char *text = lua_tostring(L, -1);
     mp_log(MP_ERROR, "lua panic", mp_log_str("error", mp_str_of(text == NULL ? "no text" : text)));
@@ -36,7 +36,7 @@ static int panic(lua_State *L)
 }
 
 /* A message handler: the error with its trace.  [-1, +1, throws] */
-static int trace(lua_State *L)
+static int add_traceback(lua_State *L)
 {
     luaL_traceback(L, L, luaL_tolstring(L, 1, NULL), 1);
     return 1;
@@ -58,7 +58,7 @@ int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE 
     vm->loading.until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->loading.us;
     vm->clock.guard_until =
         vm->loading.until + LIBRARY_US; /* scripts may run until load_until, the report until guard_until */
-    lua_pushcfunction(L, trace);
+    lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, function);
     lua_pushlightuserdata(L, arg);
     lua_State *before = mp_preempt_enter(L);
@@ -153,7 +153,7 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
         return NULL;
     }
     lua_gc(vm->L, LUA_GCSTOP); /* loading makes hardly any garbage */
-    lua_atpanic(vm->L, panic);
+    lua_atpanic(vm->L, on_panic);
     birth b = {limits, setup, false};
     vm->loading.is_on = true;
     if (mp_vm_run_protected(vm->L, open_state, &b, report) != 0 || !b.ok ||

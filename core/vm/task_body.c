@@ -4,7 +4,7 @@
 #include <lauxlib.h>
 
 /* A message handler: the error as text, with its trace. The error that ends a task is not changed.  [-1, +1, throws] */
-static int trace(lua_State *L)
+static int add_traceback(lua_State *L)
 {
     if (mp_is_ending_error(L, 1))
         return 1;
@@ -53,7 +53,7 @@ static int body_end(lua_State *L, int status, lua_KContext context)
 int mp_run_body(lua_State *L)
 {
     mp_task *task = lua_touserdata(L, 1);
-    lua_pushcfunction(L, trace);
+    lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, task->work->run);
     lua_pushvalue(L, 1);
     return body_end(L, lua_pcallk(L, 1, 0, 2, (lua_KContext)task, body_end), (lua_KContext)task);

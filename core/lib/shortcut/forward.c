@@ -17,7 +17,7 @@ static mp_forwards *forwards_of(const mp_lib_task *task)
 }
 
 /* Answers with the upstream's result. False, and nothing has happened, for a result that Lua has to read. */
-static bool answer(mp_lib_task *task, mp_call *call, const mp_exchange_event *event)
+static bool answer_call(mp_lib_task *task, mp_call *call, const mp_exchange_event *event)
 {
     const mp_forwards *forwards = forwards_of(task);
     bool has_failed;
@@ -69,7 +69,7 @@ static int has_come(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext c
     if (call == NULL)
         return 0; /* cancelled */
     const mp_exchange_event *event = mp_upstream_peek(L, EXCHANGE);
-    if (event == NULL || event->kind != MP_EVENT_ANSWER || event->is_error || !answer(task, call, event))
+    if (event == NULL || event->kind != MP_EVENT_ANSWER || event->is_error || !answer_call(task, call, event))
         return hand_over(L, task, call);
     mp_upstream_release_exchange(L, EXCHANGE);
     return 0;
@@ -133,7 +133,7 @@ static void set_context(const mp_open_span *span, own_context *own, mp_forward_t
 
 /* Sends the call on an open channel, and pushes the exchange. False, pushing nothing, if nothing was sent.  [-0, +0|1,
  * throws] */
-static bool send(lua_State *L, mp_lib_task *task, const mp_call *call, const mp_route *route, mp_channel *channel)
+static bool send_call(lua_State *L, mp_lib_task *task, const mp_call *call, const mp_route *route, mp_channel *channel)
 {
     mp_forwards *forwards = forwards_of(task);
     const mp_era *era = mp_era_find(mp_channel_revision(channel));
@@ -212,7 +212,7 @@ bool mp_forward_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
         return false;
     lua_rawgeti(L, LUA_REGISTRYINDEX, route->tool);
     mp_thing_metrics *metrics = route->metrics;
-    bool is_sent = send(L, task, call, route, channel);
+    bool is_sent = send_call(L, task, call, route, channel);
     mp_channel_unref(channel);
     if (!is_sent) {
         lua_settop(L, TASK);

@@ -41,7 +41,7 @@ static bool next_member(mp_json_cursor *cursor, member *it)
 }
 
 /* Returns a cursor behind the opening brace of an object. */
-static mp_json_cursor enter(mp_str object)
+static mp_json_cursor enter_object(mp_str object)
 {
     return (mp_json_cursor){object.ptr + 1, object.ptr + object.len};
 }
@@ -51,7 +51,7 @@ static mp_str find_member(mp_str object, const char *name)
 {
     if (object.len == 0)
         return MP_STR_NONE;
-    mp_json_cursor cursor = enter(object);
+    mp_json_cursor cursor = enter_object(object);
     for (member it; next_member(&cursor, &it);)
         if (mp_str_is(it.key, name))
             return it.span;
@@ -73,7 +73,7 @@ typedef struct {
     size_t count;
 } edits;
 
-static void add(edits *to, mp_json_deed deed, bool in_meta, mp_str name, mp_str value)
+static void add_edit(edits *to, mp_json_deed deed, bool in_meta, mp_str name, mp_str value)
 {
     to->list[to->count++] = (mp_json_edit){deed, in_meta, name, value};
 }
@@ -86,7 +86,7 @@ mp_str mp_forward_capabilities(mp_str params)
     mp_str meta = find_member(params, "_meta");
     if (meta.len == 0)
         return MP_STR_NONE;
-    mp_json_cursor cursor = enter(meta);
+    mp_json_cursor cursor = enter_object(meta);
     for (member it; next_member(&cursor, &it);)
         if (mp_str_is(protocol_name(it.key), "clientCapabilities"))
             return it.span;
@@ -114,7 +114,7 @@ static bool read_meta(mp_str meta, mp_str traces[2], bool *has_own)
 {
     if (meta.len == 0)
         return true;
-    mp_json_cursor cursor = enter(meta);
+    mp_json_cursor cursor = enter_object(meta);
     for (member it; next_member(&cursor, &it);) {
         if (protocol_name(it.key).len > 0 || mp_str_is(it.key, "progressToken"))
             continue;
@@ -148,12 +148,12 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     int letters = snprintf(revision, sizeof revision, "\"%s\"", target->era->date);
     bool is_modern = !target->era->has_sessions;
     edits to = {.count = 0};
-    add(&to, MP_JSON_SET, false, MP_STR("name"), target->route->json_name);
+    add_edit(&to, MP_JSON_SET, false, MP_STR("name"), target->route->json_name);
     if (find_member(params, "arguments").len == 0)
-        add(&to, MP_JSON_SET, false, MP_STR("arguments"), MP_STR("{}"));
+        add_edit(&to, MP_JSON_SET, false, MP_STR("arguments"), MP_STR("{}"));
     bool has_trace = target->traceparent.len > 0;
     if (!has_own && !has_token && !is_modern && !has_trace) {
-        add(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
+        add_edit(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
     } else {
         const mp_era *era = mp_call_era(call);
         /* a call that may become a task waits in the library in Lua */
@@ -162,13 +162,14 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
         mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};
         mp_json_deed deed = is_modern ? MP_JSON_SET : MP_JSON_DROP;
         for (size_t i = 0; i < 3; i++)
-            add(&to, deed, true, own_names[i], values[i]);
-        add(&to, has_token ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("progressToken"), (mp_str){id, (size_t)digits});
+            add_edit(&to, deed, true, own_names[i], values[i]);
+        add_edit(&to, has_token ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("progressToken"),
+                 (mp_str){id, (size_t)digits});
     }
     if (has_trace) {
         bool has_state = target->tracestate.len > 0;
-        add(&to, MP_JSON_SET, true, MP_STR("traceparent"), target->traceparent);
-        add(&to, has_state ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("tracestate"), target->tracestate);
+        add_edit(&to, MP_JSON_SET, true, MP_STR("traceparent"), target->traceparent);
+        add_edit(&to, has_state ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("tracestate"), target->tracestate);
     }
     size_t start = out->len;
     mp_buf_printf(out, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"method\":\"tools/call\",\"params\":", id);
@@ -239,7 +240,7 @@ static bool see_member(reader *r, mp_str key, mp_json_token value)
     if (mp_str_is(key, "structuredContent")) {
         r->has_structured = true;
         if (r->step->has_none)
-            add(&r->edits, MP_JSON_DROP, false, key, MP_STR_NONE);
+            add_edit(&r->edits, MP_JSON_DROP, false, key, MP_STR_NONE);
         return is_object || !r->step->has_objects;
     }
     bool is_type = mp_str_is(key, "resultType");
@@ -247,7 +248,7 @@ static bool see_member(reader *r, mp_str key, mp_json_token value)
     if (is_type && !(value.type == MP_JSON_T_STRING && mp_str_is(value.span, "complete")))
         return false;
     if (!r->step->is_base && (is_type || mp_str_is(key, "ttlMs") || mp_str_is(key, "cacheScope")))
-        add(&r->edits, MP_JSON_DROP, false, key, MP_STR_NONE);
+        add_edit(&r->edits, MP_JSON_DROP, false, key, MP_STR_NONE);
     return true;
 }
 
@@ -264,7 +265,7 @@ static bool see_meta(reader *r, mp_str key)
     if (r->edits.count + 8 > MAX_EDITS)
         return false;
     if (!(r->step->is_base && mp_str_is(key, PREFIX "serverInfo")))
-        add(&r->edits, MP_JSON_DROP, true, key, MP_STR_NONE);
+        add_edit(&r->edits, MP_JSON_DROP, true, key, MP_STR_NONE);
     return true;
 }
 
@@ -356,16 +357,16 @@ bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_fo
     if (step->has_none && r.has_structured && !r.has_blocks)
         return false; /* the structured content becomes a text */
     if (step->is_base) {
-        add(&r.edits, MP_JSON_SET, true, MP_STR(PREFIX "serverInfo"), forwards->server);
+        add_edit(&r.edits, MP_JSON_SET, true, MP_STR(PREFIX "serverInfo"), forwards->server);
         if (!r.has_type)
-            add(&r.edits, MP_JSON_SET, false, MP_STR("resultType"), MP_STR("\"complete\""));
+            add_edit(&r.edits, MP_JSON_SET, false, MP_STR("resultType"), MP_STR("\"complete\""));
     } else if (r.has_meta && !r.has_text) {
         size_t kept = 0;
         for (size_t i = 0; i < r.edits.count; i++)
             if (!r.edits.list[i].in_meta)
                 r.edits.list[kept++] = r.edits.list[i];
         r.edits.count = kept;
-        add(&r.edits, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
+        add_edit(&r.edits, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
     }
     *has_failed = r.is_failed;
     if (r.edits.count > 0)

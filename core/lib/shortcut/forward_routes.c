@@ -150,7 +150,7 @@ static int l_suspend(lua_State *L)
 }
 
 /* Appends a text to those behind a route. */
-static mp_str keep(char **at, mp_str text)
+static mp_str keep_text(char **at, mp_str text)
 {
     mp_str kept = {*at, text.len};
     memcpy(*at, text.ptr, text.len);
@@ -181,10 +181,10 @@ static void add_route(lua_State *L, mp_forwards *forwards, mp_str upstream, mp_s
     route->tool = tool;
     route->metrics = metrics;
     route->may_be_task = may_be_task;
-    route->node.key = keep(&at, name);
-    route->upstream = keep(&at, upstream);
-    route->json_name = keep(&at, json_name);
-    route->header = keep(&at, header);
+    route->node.key = keep_text(&at, name);
+    route->upstream = keep_text(&at, upstream);
+    route->json_name = keep_text(&at, json_name);
+    route->header = keep_text(&at, header);
     mp_map_put(&forwards->routes, &route->node);
     lua_pop(L, 2);
 }

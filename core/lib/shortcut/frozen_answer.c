@@ -103,7 +103,7 @@ static frozen *MP_NULLABLE list_place(mp_frozen_answers *answers, const mp_era *
     return NULL;
 }
 
-static void keep(mp_frozen_answers *answers, frozen *place, mp_str bytes)
+static void keep_answer(mp_frozen_answers *answers, frozen *place, mp_str bytes)
 {
     if (place->bytes != NULL)
         return;
@@ -162,7 +162,7 @@ static int l_freeze(lua_State *L)
         return 0;
     frozen *place = list_place(answers, era, method);
     if (place != NULL) {
-        keep(answers, place, bytes);
+        keep_answer(answers, place, bytes);
         note_hash((size_t)(place - answers->lists), bytes);
     } else if (mp_str_eq(method, read_method)) {
         bool is_new;
@@ -170,7 +170,7 @@ static int l_freeze(lua_State *L)
         frozen_resource *resource = mp_map_need(&answers->resources, uri, size, &is_new);
         answers->bytes += is_new ? size + uri.len : 0;
         resource->metrics = lua_touserdata(L, 6);
-        keep(answers, &resource->by_era[era - mp_eras], bytes);
+        keep_answer(answers, &resource->by_era[era - mp_eras], bytes);
     }
     return 0;
 }

@@ -106,7 +106,7 @@ static const mp_plan_frame *frame_for(const mp_lib_task *task, const mp_call *ca
 
 /* In builds for specs: compares a result with that of the general path, if MOONPOOL_PLANS=both.  [-0, +0, throws
  * memory] */
-static void prove(lua_State *L, const mp_lib_task *task, const mp_plan *plan, const mp_era *era, mp_str result)
+static void prove_plan(lua_State *L, const mp_lib_task *task, const mp_plan *plan, const mp_era *era, mp_str result)
 {
 #ifdef MP_SPEC_BUILD
     const mp_plans *plans = mp_lib_of_vm(task->super.vm)->plans;
@@ -126,7 +126,7 @@ static bool answer_scalar(lua_State *L, mp_lib_task *task, mp_call *call, const 
         mp_scoped_buf result = {0};
         const mp_era *era = mp_call_era(call);
         if (era != NULL && mp_plan_put_scalar(L, RESULTS, frame, &result))
-            prove(L, task, plan, era, mp_buf_str(&result));
+            prove_plan(L, task, plan, era, mp_buf_str(&result));
     }
     mp_buf *out = mp_call_begin_answer(call);
     if (out == NULL)
@@ -180,7 +180,7 @@ static int structured_ended(lua_State *L, int status, lua_KContext began)
     if (!is_good || task->call != NULL)
         return finish_in_lua(L, task, true);
     if (plans->are_proven)
-        prove(L, task, lua_touserdata(L, PLAN), &mp_eras[lua_tointeger(L, TRACER)], mp_buf_str(&plans->proof));
+        prove_plan(L, task, lua_touserdata(L, PLAN), &mp_eras[lua_tointeger(L, TRACER)], mp_buf_str(&plans->proof));
     return 0;
 }
 

@@ -91,7 +91,7 @@ static bool has_plain_items(lua_State *L, int index)
 static bool fits_object(lua_State *L, const mp_plan *plan, int at, const mp_plan_object *object, int index);
 
 /* True if the value on top fits the field.  [-0, +0] */
-static bool fits(lua_State *L, const mp_plan *plan, int at, const mp_plan_field *field)
+static bool fits_field(lua_State *L, const mp_plan *plan, int at, const mp_plan_field *field)
 {
     mp_str text;
     switch (field->kind) {
@@ -134,7 +134,7 @@ static bool fits_object(lua_State *L, const mp_plan *plan, int at, const mp_plan
             are_good = (object->required & 1u << i) == 0;
         } else {
             members++;
-            are_good = fits(L, plan, at, field);
+            are_good = fits_field(L, plan, at, field);
         }
         lua_pop(L, 1);
     }

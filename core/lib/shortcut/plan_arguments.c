@@ -98,8 +98,8 @@ static bool fits_object(const mp_plan *plan, const mp_plan_field *field, const m
     return read_members(value->value, given, members) && fits_members(plan, &field->inner, given, members);
 }
 
-static bool fits(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value, mp_plan_given *given,
-                 uint8_t *inner)
+static bool fits_field(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value, mp_plan_given *given,
+                       uint8_t *inner)
 {
     switch (field->kind) {
     case MP_FIELD_NUMBER:
@@ -130,7 +130,7 @@ static bool fits_members(const mp_plan *plan, const mp_plan_object *object, mp_p
             next = next + 1 < object->count ? next + 1 : 0;
             left--;
         }
-        if (left == 0 || !fits(plan, &fields[next], value, given, &members->inner[i]))
+        if (left == 0 || !fits_field(plan, &fields[next], value, given, &members->inner[i]))
             return false;
         seen |= 1u << next;
         members->fields[i] = (uint8_t)next;

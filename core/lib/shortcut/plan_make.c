@@ -76,7 +76,7 @@ typedef struct {
 } plan_size;
 
 /* Adds the sizes of the object in a field of the table at `index`.  [-0, +0, throws] */
-static void measure(lua_State *L, int index, const char *name, plan_size *size)
+static void measure_plan(lua_State *L, int index, const char *name, plan_size *size)
 {
     luaL_checkstack(L, LUA_MINSTACK, NULL);
     if (lua_getfield(L, index, name) == LUA_TTABLE) {
@@ -87,7 +87,7 @@ static void measure(lua_State *L, int index, const char *name, plan_size *size)
         for (size_t i = 1; i <= count; i++) {
             lua_rawgeti(L, -1, (lua_Integer)i);
             size->choices += length_field(L, -1, "choices");
-            measure(L, lua_gettop(L), "inner", size);
+            measure_plan(L, lua_gettop(L), "inner", size);
             lua_pop(L, 1);
         }
         lua_pop(L, 1);
@@ -201,8 +201,8 @@ static void add_plan(lua_State *L, mp_plans *plans)
 {
     int row = lua_gettop(L), at = row + 1;
     plan_size size = {0}, next = {.slot = MP_PLAN_FIRST};
-    measure(L, row, "input", &size);
-    measure(L, row, "output", &size);
+    measure_plan(L, row, "input", &size);
+    measure_plan(L, row, "output", &size);
     size_t bytes = sizeof(mp_plan) + size.fields * sizeof(mp_plan_field) + size.choices * sizeof(mp_str);
     mp_plan *plan = lua_newuserdatauv(L, bytes, MP_PLAN_FIRST + (int)(2 * size.fields + size.choices));
     memset(plan, 0, bytes);

@@ -6,7 +6,7 @@
 #ifdef MP_SPEC_BUILD
 #include <lauxlib.h>
 
-static _Noreturn void fail(const mp_plan *plan, const char *what, mp_str planned, mp_str general)
+static _Noreturn void fail_proof(const mp_plan *plan, const char *what, mp_str planned, mp_str general)
 {
     fprintf(stderr, "call plan of '%.*s': %s\n  plan:    %.*s\n  general: %.*s\n", (int)plan->name.len, plan->name.ptr,
             what, (int)planned.len, planned.ptr, (int)general.len, general.ptr);
@@ -82,11 +82,11 @@ void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str p
     int first = lua_gettop(L) - count + 1, given = 0;
     luaL_checkstack(L, LUA_MINSTACK, NULL);
     if (!push_general(L, at, params))
-        fail(plan, "it takes arguments that do not fit", params, MP_STR("refused"));
+        fail_proof(plan, "it takes arguments that do not fit", params, MP_STR("refused"));
     int general = lua_gettop(L);
     if (!plan->is_positional) {
         if (!is_same_table(L, first, general))
-            fail(plan, "other arguments", params, MP_STR_NONE);
+            fail_proof(plan, "other arguments", params, MP_STR_NONE);
         lua_settop(L, general - 1);
         return;
     }
@@ -95,14 +95,14 @@ void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str p
         lua_pushlstring(L, field->name.ptr, field->name.len);
         lua_rawget(L, general);
         if (!is_same(L, first + i, lua_gettop(L)))
-            fail(plan, "another argument", field->name, params);
+            fail_proof(plan, "another argument", field->name, params);
         given += !lua_isnil(L, -1);
         lua_pop(L, 1);
     }
     for (lua_pushnil(L); lua_next(L, general) != 0; lua_pop(L, 1))
         given--;
     if (given != 0)
-        fail(plan, "more or fewer arguments", params, MP_STR_NONE);
+        fail_proof(plan, "more or fewer arguments", params, MP_STR_NONE);
     lua_settop(L, general - 1);
 }
 
@@ -130,9 +130,9 @@ void mp_plan_prove_result(lua_State *L, const mp_plan *plan, int at, int finish,
     for (int i = results; i <= top; i++)
         lua_pushvalue(L, i);
     if (lua_pcall(L, 6 + top - results + 1, 0, 0) != LUA_OK)
-        fail(plan, "the general path fails", result, mp_str_of(luaL_tolstring(L, -1, NULL)));
+        fail_proof(plan, "the general path fails", result, mp_str_of(luaL_tolstring(L, -1, NULL)));
     if (!mp_str_eq(result, mp_buf_str(&general)))
-        fail(plan, "another result", result, mp_buf_str(&general));
+        fail_proof(plan, "another result", result, mp_buf_str(&general));
     mp_buf_clear(&general);
     lua_settop(L, top);
 }

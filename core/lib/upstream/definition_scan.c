@@ -18,7 +18,7 @@ static bool ends_with(const char *text, size_t at, const char *word, size_t len)
 }
 
 /* Notes the traits that the byte at `at` shows, which is no digit and no letter. */
-static void see(traits *it, mp_str text, size_t at)
+static void see_trait(traits *it, mp_str text, size_t at)
 {
     unsigned char c = (unsigned char)text.ptr[at];
     unsigned char next = at + 1 < text.len ? (unsigned char)text.ptr[at + 1] : 0;
@@ -52,13 +52,13 @@ static traits traits_of(mp_str text)
         if (is_digit)
             digits++;
         else if (!(c >= 'a' && c <= 'z') && c != ' ')
-            see(&it, text, at);
+            see_trait(&it, text, at);
     }
     it.has_odd_numbers |= digits > PLAIN_DIGITS;
     return it;
 }
 
-static void put(lua_State *L, const char *name, bool value)
+static void put_flag(lua_State *L, const char *name, bool value)
 {
     if (value)
         mp_field_bool(L, name, true);
@@ -77,13 +77,13 @@ static int l_traits(lua_State *L)
 {
     traits it = traits_of(mp_check_str(L, 1));
     lua_createtable(L, 0, 2);
-    put(L, "has_high", it.has_high);
-    put(L, "has_private", it.has_private);
-    put(L, "has_unicode", it.has_unicode);
-    put(L, "has_escaped", it.has_escaped);
-    put(L, "has_reference", it.has_reference);
-    put(L, "has_default", it.has_default);
-    put(L, "has_odd_numbers", it.has_odd_numbers);
+    put_flag(L, "has_high", it.has_high);
+    put_flag(L, "has_private", it.has_private);
+    put_flag(L, "has_unicode", it.has_unicode);
+    put_flag(L, "has_escaped", it.has_escaped);
+    put_flag(L, "has_reference", it.has_reference);
+    put_flag(L, "has_default", it.has_default);
+    put_flag(L, "has_odd_numbers", it.has_odd_numbers);
     mp_field_integer(L, "opened", it.opened);
     return 1;
 }

@@ -187,7 +187,7 @@ static int l_progress(lua_State *L)
 }
 
 /* (value, mp_buf): appends the value's JSON to the buffer.  [-2, +0, throws] */
-static int encode(lua_State *L)
+static int encode_value(lua_State *L)
 {
     mp_lua_encode(L, 1, lua_touserdata(L, 2));
     return 0;
@@ -196,7 +196,7 @@ static int encode(lua_State *L)
 void mp_encode_out(lua_State *L, mp_vm *vm, int index)
 {
     size_t start = vm->out.len;
-    lua_pushcfunction(L, encode);
+    lua_pushcfunction(L, encode_value);
     lua_pushvalue(L, index);
     lua_pushlightuserdata(L, &vm->out);
     if (lua_pcall(L, 2, 0, 0) == LUA_OK)

@@ -183,7 +183,7 @@ typedef struct {
     mp_open_span span;
 } question;
 
-static void withdraw(question *it)
+static void withdraw_question(question *it)
 {
     if (!it->is_open)
         return;
@@ -196,14 +196,14 @@ static void withdraw(question *it)
 
 static void on_question_release(mp_resource *resource)
 {
-    withdraw(mp_container(resource, question, resource));
+    withdraw_question(mp_container(resource, question, resource));
 }
 
 static int question_gc(lua_State *L)
 {
     question *it = lua_touserdata(L, 1);
     mp_resource_drop(&it->resource);
-    withdraw(it);
+    withdraw_question(it);
     free(it->answer);
     it->answer = NULL;
     return 0;
@@ -267,10 +267,10 @@ static int l_answer(lua_State *L)
     return 2;
 }
 
-/* question:withdraw(), __close: notifies the client that it need not answer any more.  [-0, +0, throws] */
+/* question:withdraw_question(), __close: notifies the client that it need not answer any more.  [-0, +0, throws] */
 static int l_withdraw_question(lua_State *L)
 {
-    withdraw(luaL_checkudata(L, 1, QUESTION));
+    withdraw_question(luaL_checkudata(L, 1, QUESTION));
     return 0;
 }
 

@@ -53,7 +53,7 @@ static mp_address_policy_kind kind_of_v6(const unsigned char *address)
     return MP_ADDRESS_POLICY_ADDRESS;
 }
 
-static bool allows(const mp_address_policy *policy, int family, const unsigned char *address)
+static bool allows_address(const mp_address_policy *policy, int family, const unsigned char *address)
 {
     unsigned char named[16];
     if (policy->kind == MP_ADDRESS_POLICY_ADDRESS)
@@ -69,9 +69,11 @@ static bool allows(const mp_address_policy *policy, int family, const unsigned c
 bool mp_address_policy_allows(const mp_address_policy *policy, const struct sockaddr *address)
 {
     if (address->sa_family == AF_INET)
-        return allows(policy, AF_INET, (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr);
+        return allows_address(policy, AF_INET,
+                              (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr);
     if (address->sa_family == AF_INET6)
-        return allows(policy, AF_INET6, (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+        return allows_address(policy, AF_INET6,
+                              (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
     return false;
 }
 
@@ -79,7 +81,7 @@ bool mp_address_policy_allows_text(const mp_address_policy *policy, const char *
 {
     unsigned char bytes[16];
     int family = strchr(address, ':') == NULL ? AF_INET : AF_INET6;
-    return inet_pton(family, address, bytes) == 1 && allows(policy, family, bytes);
+    return inet_pton(family, address, bytes) == 1 && allows_address(policy, family, bytes);
 }
 
 bool mp_address_canonical(const char *text, char room[MP_ADDRESS_TEXT])

@@ -69,7 +69,7 @@ static void on_idle(mp_timer *timer)
 
 /* -- driving ------------------------------------------------------------------------------------------------------- */
 
-static void drive(mp_client *client, curl_socket_t socket, int events)
+static void drive_socket(mp_client *client, curl_socket_t socket, int events)
 {
     int running, left;
     CURLMsg *message;
@@ -102,7 +102,7 @@ static void on_ready(mp_fdwatch *watch, uint32_t events)
         flags |= CURL_CSELECT_OUT;
     if ((events & EPOLLERR) != 0)
         flags |= CURL_CSELECT_ERR;
-    drive(client, watch->fd, flags);
+    drive_socket(client, watch->fd, flags);
 }
 
 static int on_socket(MP_UNUSED CURL *easy, curl_socket_t socket, int what, void *ctx, void *MP_NULLABLE own)
@@ -133,7 +133,7 @@ static int on_socket(MP_UNUSED CURL *easy, curl_socket_t socket, int what, void 
 
 static void on_timer(mp_timer *timer)
 {
-    drive(mp_container(timer, mp_client, timer), CURL_SOCKET_TIMEOUT, 0);
+    drive_socket(mp_container(timer, mp_client, timer), CURL_SOCKET_TIMEOUT, 0);
 }
 
 static int on_timeout(MP_UNUSED CURLM *multi, long ms, void *ctx)
@@ -150,7 +150,7 @@ static int on_timeout(MP_UNUSED CURLM *multi, long ms, void *ctx)
 void mp_client_begin(mp_client *client)
 {
     if (client->is_due && client->multi != NULL)
-        drive(client, CURL_SOCKET_TIMEOUT, 0);
+        drive_socket(client, CURL_SOCKET_TIMEOUT, 0);
 }
 
 /* -- handles ------------------------------------------------------------------------------------------------------- */

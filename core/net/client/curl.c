@@ -38,7 +38,7 @@ static void find_functions(void)
 }
 #endif
 
-static void load(void)
+static void load_library(void)
 {
     find_functions();
     if (*failure != '\0')
@@ -55,7 +55,7 @@ static void load(void)
 
 const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err)
 {
-    pthread_once(&once, load);
+    pthread_once(&once, load_library);
     if (*failure == '\0')
         return &api;
     mp_err_set(err, "%s", failure);

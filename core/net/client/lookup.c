@@ -51,7 +51,7 @@ static struct {
     int64_t running;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void release(mp_lookup *lookup)
+static void release_lookup(mp_lookup *lookup)
 {
     if (atomic_fetch_sub(&lookup->holders, 1) > 1)
         return;
@@ -60,24 +60,24 @@ static void release(mp_lookup *lookup)
 }
 
 /* Answers the request, unless it was cancelled. */
-static void answer(mp_lookup *lookup)
+static void answer_lookup(mp_lookup *lookup)
 {
     mp_lookup_done *MP_NULLABLE done = lookup->done;
     if (done == NULL)
         return;
     done(lookup->ctx, lookup->addresses);
-    release(lookup);
+    release_lookup(lookup);
 }
 
 /* A request of a loop that has ended still exists, and cancels its lookup. */
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_answer(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_lookup *lookup = mp_container(message, mp_lookup, message);
     if (loop != NULL) {
         mp_timer_stop(loop, &lookup->patience);
-        answer(lookup);
+        answer_lookup(lookup);
     }
-    release(lookup);
+    release_lookup(lookup);
 }
 
 /* -- names: the caller has the lock -------------------------------------------------------------------------------- */
@@ -182,7 +182,7 @@ static char *MP_NULLABLE look_up(const char *host, int *code)
     return text.ptr;
 }
 
-static void *MP_NULLABLE run(void *ctx)
+static void *MP_NULLABLE run_lookups(void *ctx)
 {
     mp_crash_thread("lookup", 0);
     name *it = ctx;
@@ -208,7 +208,7 @@ static bool start_thread(name *it)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    it->is_running = pthread_create(&thread, NULL, run, it) == 0;
+    it->is_running = pthread_create(&thread, NULL, run_lookups, it) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!it->is_running)
         return false;
@@ -269,8 +269,8 @@ static void on_patience(mp_timer *timer)
         warn_overdue(host);
     free(host);
     mp_stat_add(&mp_stat_old_addresses, 1);
-    answer(lookup);
-    release(lookup); /* the name does not list this lookup any more */
+    answer_lookup(lookup);
+    release_lookup(lookup); /* the name does not list this lookup any more */
 }
 
 /* The name with a lookup in progress; NULL if there can be none. The caller has the lock. */
@@ -294,8 +294,8 @@ mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most,
     name *it = need_running(host, most);
     if (it != NULL) {
         lookup = mp_new(sizeof *lookup);
-        *lookup =
-            (mp_lookup){.message.deliver = deliver, .loop = loop, .name = it, .holders = 2, .done = done, .ctx = ctx};
+        *lookup = (mp_lookup){
+            .message.deliver = deliver_answer, .loop = loop, .name = it, .holders = 2, .done = done, .ctx = ctx};
         mp_link_put(&it->waits, &lookup->link);
         if (is_younger(it, OLD_MS, mp_monotonic_ms()))
             mp_timer_start(loop, &lookup->patience, PATIENCE_MS, on_patience);
@@ -314,6 +314,6 @@ void mp_lookup_cancel(mp_lookup *MP_NULLABLE lookup)
     lookup->done = NULL;
     mp_timer_stop(lookup->loop, &lookup->patience);
     if (is_waiting)
-        release(lookup);
-    release(lookup);
+        release_lookup(lookup);
+    release_lookup(lookup);
 }

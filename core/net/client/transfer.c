@@ -110,7 +110,7 @@ static size_t on_header(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
 }
 
 /* Counts bytes that the transfer keeps. False if there is no room for them. */
-static bool hold(mp_transfer *transfer, size_t len)
+static bool hold_body(mp_transfer *transfer, size_t len)
 {
     mp_client *client = transfer->client;
     if (transfer->how.account != NULL) {
@@ -137,7 +137,7 @@ static size_t on_body(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
         fail_transfer(transfer, text, "raise the option 'max', at most to limits.http.body");
         return 0;
     }
-    if (!hold(transfer, len)) {
+    if (!hold_body(transfer, len)) {
         fail_transfer(
             transfer,
             transfer->is_crowded ? "no memory is left for it" : "the responses in flight are larger than 128 MiB", "");
@@ -204,7 +204,7 @@ static bool hold_headers(mp_transfer *transfer, const mp_outgoing *outgoing)
     size_t len = 0;
     for (const char *const *header = outgoing->headers; *header != NULL; header++)
         len += strlen(*header);
-    return outgoing->account == NULL || hold(transfer, len);
+    return outgoing->account == NULL || hold_body(transfer, len);
 }
 
 #define SET(option, value) curl->easy_setopt(easy, (option), (value))

@@ -68,21 +68,21 @@ void mp_http2_count_refusal(mp_http2 *h2, const mp_stat *stat, const char *why)
     mp_refused(MP_CAUSE_HTTP2, mp_str_of(why), mp_log_str("address", mp_conn_peer(h2->conn)));
 }
 
-static int refuse(mp_http2 *h2, const mp_stat *stat, int error, const char *reason, const char **why)
+static int refuse_connection(mp_http2 *h2, const mp_stat *stat, int error, const char *reason, const char **why)
 {
     mp_http2_count_refusal(h2, stat, reason);
     *why = reason;
     return error;
 }
 
-static int calm(mp_http2 *h2, const mp_stat *stat, const char *reason, const char **why)
+static int calm_connection(mp_http2 *h2, const mp_stat *stat, const char *reason, const char **why)
 {
-    return refuse(h2, stat, H2O_HTTP2_ERROR_ENHANCE_YOUR_CALM, reason, why);
+    return refuse_connection(h2, stat, H2O_HTTP2_ERROR_ENHANCE_YOUR_CALM, reason, why);
 }
 
 /* -- credit -------------------------------------------------------------------------------------------------------- */
 
-static void refill(mp_http2 *h2)
+static void refill_budget(mp_http2 *h2)
 {
     uint64_t now = mp_loop_now(h2->conn->server->loop);
     int64_t more = (int64_t)(now - h2->credited_at) * CREDIT_PER_MS;
@@ -97,13 +97,13 @@ void mp_http2_earn(mp_http2 *h2)
 }
 
 /* Takes the cost from the account. Returns an error if the account is empty. */
-static int charge(mp_http2 *h2, int64_t cost, const mp_stat *stat, const char *reason, const char **why)
+static int charge_budget(mp_http2 *h2, int64_t cost, const mp_stat *stat, const char *reason, const char **why)
 {
     h2->credit -= cost;
     if (h2->credit >= 0)
         return PASS;
-    refill(h2);
-    return h2->credit >= 0 ? PASS : calm(h2, stat, reason, why);
+    refill_budget(h2);
+    return h2->credit >= 0 ? PASS : calm_connection(h2, stat, reason, why);
 }
 
 /* -- frames -------------------------------------------------------------------------------------------------------- */
@@ -144,8 +144,8 @@ static int check_data(mp_http2 *h2, const frame *f, const char **why)
     bool is_last = (f->flags & H2O_HTTP2_FRAME_FLAG_END_STREAM) != 0;
     int error = PASS;
     if (bytes < SMALL_DATA && !is_last)
-        error = charge(h2, bytes == 0 ? FRAME_COST : SMALL_COST, &mp_stat_http2_refused_data,
-                       "a flood of empty or small DATA frames", why);
+        error = charge_budget(h2, bytes == 0 ? FRAME_COST : SMALL_COST, &mp_stat_http2_refused_data,
+                              "a flood of empty or small DATA frames", why);
     if (error != PASS)
         return error;
     if (f->id != 0 && mp_http2_was_answered_early(h2, f->id))
@@ -181,7 +181,7 @@ static int check_block(mp_http2 *h2, const frame *f, const char **why)
     h2->taken += f->len;
     h2->is_block_open = (f->flags & H2O_HTTP2_FRAME_FLAG_END_HEADERS) == 0;
     if (h2->block_bytes > MP_MAX_HEADERS + BLOCK_ROOM)
-        return calm(h2, &mp_stat_http2_refused_headers, "the request headers are too large", why);
+        return calm_connection(h2, &mp_stat_http2_refused_headers, "the request headers are too large", why);
     if (h2->is_block_swallowed) {
         h2->is_block_swallowed = h2->is_block_open;
         return SWALLOW;
@@ -192,7 +192,7 @@ static int check_block(mp_http2 *h2, const frame *f, const char **why)
 static int check_headers(mp_http2 *h2, const frame *f, const char **why)
 {
     if (kh_size(f->h2o->streams) >= MAX_STREAMS)
-        return calm(h2, &mp_stat_http2_refused_streams, "too many streams whose answers are not read", why);
+        return calm_connection(h2, &mp_stat_http2_refused_streams, "too many streams whose answers are not read", why);
     remove_dependency(f);
     h2->block_id = f->id;
     h2->block_bytes = 0;
@@ -203,8 +203,8 @@ static int check_headers(mp_http2 *h2, const frame *f, const char **why)
 
 static int check_continuation(mp_http2 *h2, const frame *f, const char **why)
 {
-    int error = charge(h2, f->len < 1024 ? FRAME_COST : SMALL_COST, &mp_stat_http2_refused_continuation,
-                       "a flood of CONTINUATION frames", why);
+    int error = charge_budget(h2, f->len < 1024 ? FRAME_COST : SMALL_COST, &mp_stat_http2_refused_continuation,
+                              "a flood of CONTINUATION frames", why);
     return error != PASS ? error : check_block(h2, f, why);
 }
 
@@ -223,9 +223,9 @@ static int check_window(mp_http2 *h2, const frame *f, const char **why)
         return PASS; /* libh2o refuses it */
     if (stream != NULL && stream->state == H2O_HTTP2_STREAM_STATE_END_STREAM)
         return SWALLOW;
-    return read_id(f->head + FRAME_HEAD) >= SMALL_WINDOW
-               ? PASS
-               : charge(h2, SMALL_COST, &mp_stat_http2_refused_window, "a flood of small WINDOW_UPDATE frames", why);
+    return read_id(f->head + FRAME_HEAD) >= SMALL_WINDOW ? PASS
+                                                         : charge_budget(h2, SMALL_COST, &mp_stat_http2_refused_window,
+                                                                         "a flood of small WINDOW_UPDATE frames", why);
 }
 
 /* libh2o's HPACK encoder does not follow SETTINGS_HEADER_TABLE_SIZE: a client with a smaller table could not read the
@@ -243,13 +243,13 @@ static int check_settings(mp_http2 *h2, const frame *f, const char **why)
 {
     h2o_http2_stream_t *stream;
     bool is_ack = (f->flags & H2O_HTTP2_FRAME_FLAG_ACK) != 0;
-    int error =
-        charge(h2, is_ack ? FRAME_COST : WORK_COST, &mp_stat_http2_refused_settings, "a flood of SETTINGS frames", why);
+    int error = charge_budget(h2, is_ack ? FRAME_COST : WORK_COST, &mp_stat_http2_refused_settings,
+                              "a flood of SETTINGS frames", why);
     if (error != PASS)
         return error;
     if (!is_ack && has_small_table(f))
-        return refuse(h2, &mp_stat_http2_refused_settings, H2O_HTTP2_ERROR_COMPRESSION,
-                      "a header table below 4096 bytes is not supported", why);
+        return refuse_connection(h2, &mp_stat_http2_refused_settings, H2O_HTTP2_ERROR_COMPRESSION,
+                                 "a header table below 4096 bytes is not supported", why);
     MP_HTTP2_EACH(f->h2o, stream)
     raise_window(stream);
     return PASS;
@@ -257,7 +257,7 @@ static int check_settings(mp_http2 *h2, const frame *f, const char **why)
 
 static int check_priority(mp_http2 *h2, const frame *f, const char **why)
 {
-    int error = charge(h2, FRAME_COST, &mp_stat_http2_refused_priority, "a flood of PRIORITY frames", why);
+    int error = charge_budget(h2, FRAME_COST, &mp_stat_http2_refused_priority, "a flood of PRIORITY frames", why);
     if (error != PASS)
         return error;
     bool is_bad = f->id == 0 || f->len != 5 || read_id(f->head + FRAME_HEAD) == f->id;
@@ -269,7 +269,7 @@ static int check_goaway(mp_http2 *h2, const frame *f, const char **why)
 {
     bool is_error = f->id == 0 && f->len >= 8 && h2o_http2_decode32u(f->head + FRAME_HEAD + 4) != 0;
     if (!is_error)
-        return charge(h2, FRAME_COST, &mp_stat_http2_refused_unknown, "a flood of GOAWAY frames", why);
+        return charge_budget(h2, FRAME_COST, &mp_stat_http2_refused_unknown, "a flood of GOAWAY frames", why);
     h2->is_refused = true; /* the client ends the connection: no refusal to count */
     return H2O_HTTP2_ERROR_PROTOCOL_CLOSE_IMMEDIATELY;
 }
@@ -283,15 +283,15 @@ static bool is_of_ignored_stream(const mp_http2 *h2, const frame *f)
             f->type == H2O_HTTP2_FRAME_TYPE_WINDOW_UPDATE);
 }
 
-static int check(mp_http2 *h2, const frame *f, const char **why)
+static int check_frame(mp_http2 *h2, const frame *f, const char **why)
 {
     if (!h2->has_settings && (f->type != H2O_HTTP2_FRAME_TYPE_SETTINGS || (f->flags & H2O_HTTP2_FRAME_FLAG_ACK) != 0))
-        return refuse(h2, &mp_stat_http2_refused_protocol, H2O_HTTP2_ERROR_PROTOCOL, "the first frame is not SETTINGS",
-                      why);
+        return refuse_connection(h2, &mp_stat_http2_refused_protocol, H2O_HTTP2_ERROR_PROTOCOL,
+                                 "the first frame is not SETTINGS", why);
     h2->has_settings = true;
     if (h2->is_block_open && (f->type != H2O_HTTP2_FRAME_TYPE_CONTINUATION || f->id != h2->block_id))
-        return refuse(h2, &mp_stat_http2_refused_protocol, H2O_HTTP2_ERROR_PROTOCOL, "expected CONTINUATION frame",
-                      why);
+        return refuse_connection(h2, &mp_stat_http2_refused_protocol, H2O_HTTP2_ERROR_PROTOCOL,
+                                 "expected CONTINUATION frame", why);
     if (is_of_ignored_stream(h2, f))
         return f->type == H2O_HTTP2_FRAME_TYPE_DATA ? swallow_body(h2, f) : SWALLOW;
     switch (f->type) {
@@ -303,13 +303,13 @@ static int check(mp_http2 *h2, const frame *f, const char **why)
         return check_priority(h2, f, why);
     case H2O_HTTP2_FRAME_TYPE_RST_STREAM:
         mp_http2_note_reset(h2, f->id);
-        return charge(h2, WORK_COST, &mp_stat_http2_refused_reset, "a flood of RST_STREAM frames", why);
+        return charge_budget(h2, WORK_COST, &mp_stat_http2_refused_reset, "a flood of RST_STREAM frames", why);
     case H2O_HTTP2_FRAME_TYPE_SETTINGS:
         return check_settings(h2, f, why);
     case H2O_HTTP2_FRAME_TYPE_PUSH_PROMISE:
         return PASS; /* libh2o refuses it */
     case H2O_HTTP2_FRAME_TYPE_PING:
-        return charge(h2, FRAME_COST, &mp_stat_http2_refused_ping, "a flood of PING frames", why);
+        return charge_budget(h2, FRAME_COST, &mp_stat_http2_refused_ping, "a flood of PING frames", why);
     case H2O_HTTP2_FRAME_TYPE_GOAWAY:
         return check_goaway(h2, f, why);
     case H2O_HTTP2_FRAME_TYPE_WINDOW_UPDATE:
@@ -317,7 +317,7 @@ static int check(mp_http2 *h2, const frame *f, const char **why)
     case H2O_HTTP2_FRAME_TYPE_CONTINUATION:
         return h2->is_block_open ? check_continuation(h2, f, why) : PASS;
     default: {
-        int error = charge(h2, FRAME_COST, &mp_stat_http2_refused_unknown, "a flood of unknown frames", why);
+        int error = charge_budget(h2, FRAME_COST, &mp_stat_http2_refused_unknown, "a flood of unknown frames", why);
         return error == PASS ? SWALLOW : error;
     }
     }
@@ -356,7 +356,7 @@ static void check_announced(mp_http2 *h2, const frame *f)
 static ssize_t read_next(h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why);
 
 /* Calls libh2o's reader. It may set another one: the guard stays in front of that. */
-static ssize_t pass(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why)
+static ssize_t pass_bytes(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why)
 {
     h2o->_read_expect = h2->next;
     ssize_t result = h2->next(h2o, bytes, len, why);
@@ -370,17 +370,17 @@ static ssize_t pass(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *bytes, s
 static ssize_t read_frame(mp_http2 *h2, const frame *f, const char **why)
 {
     size_t whole = FRAME_HEAD + f->len;
-    int verdict = check(h2, f, why);
+    int verdict = check_frame(h2, f, why);
     if (verdict != PASS)
         return verdict == SWALLOW ? (ssize_t)whole : verdict;
     uint64_t before = stream_errors(f->h2o);
-    ssize_t result = pass(h2, f->h2o, f->head, whole, why);
+    ssize_t result = pass_bytes(h2, f->h2o, f->head, whole, why);
     if (result < 0)
         return result;
     uint64_t errors = stream_errors(f->h2o) - before;
     if (errors > 0) {
-        int error = charge(h2, (int64_t)errors * WORK_COST, &mp_stat_http2_refused_streams,
-                           "a flood of requests that end with an error of their stream", why);
+        int error = charge_budget(h2, (int64_t)errors * WORK_COST, &mp_stat_http2_refused_streams,
+                                  "a flood of requests that end with an error of their stream", why);
         if (error != PASS)
             return error;
     }
@@ -400,7 +400,7 @@ static ssize_t read_preface(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *
     if (known < MP_HTTP2_PREFACE_BYTES)
         return H2O_HTTP2_ERROR_INCOMPLETE;
     h2->has_preface = true;
-    return pass(h2, h2o, bytes, len, why);
+    return pass_bytes(h2, h2o, bytes, len, why);
 }
 
 /* Called in place of libh2o's reader: reads one frame, and returns its bytes or an error. */

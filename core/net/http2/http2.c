@@ -57,7 +57,7 @@ static void say_goodbye(h2o_http2_conn_t *h2o)
     h2o->state = H2O_HTTP2_CONN_STATE_HALF_CLOSED;
 }
 
-static void cut(mp_http2 *h2)
+static void cut_connection(mp_http2 *h2)
 {
     shutdown(h2o_socket_get_fd(h2->conn->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
 }
@@ -101,12 +101,12 @@ static void on_time(mp_timer *timer)
     uint64_t now = now_of(h2), most = server->limits.request_ms;
     h2o_http2_conn_t *h2o = h2->h2o;
     if (h2o == NULL || h2o->state != H2O_HTTP2_CONN_STATE_OPEN) {
-        cut(h2); /* the last bytes were not taken in time */
+        cut_connection(h2); /* the last bytes were not taken in time */
         return;
     }
     if (h2->partial_since != 0 && now - h2->partial_since >= most) {
         mp_http2_count_refusal(h2, &mp_stat_http2_refused_time, "a frame took longer than limits.request_time");
-        cut(h2);
+        cut_connection(h2);
         return;
     }
     uint64_t oldest = earlier(earlier(end_late_requests(h2, h2o), h2->partial_since), h2->quiet_since);
@@ -312,7 +312,7 @@ static void count_requests(mp_http2 *h2, const h2o_http2_conn_t *h2o)
     } while (is_over && shed_request(h2, h2o));
     if (is_over && count_unread(h2o) > MAX_UNREAD) {
         mp_http2_count_refusal(h2, &mp_stat_http2_refused_streams, "too many answers are not read");
-        cut(h2);
+        cut_connection(h2);
     }
 }
 
@@ -374,7 +374,7 @@ static void on_stalled(mp_timer *timer)
 {
     mp_http2 *h2 = mp_container(timer, mp_http2, stalled);
     if (h2->h2o == NULL || (h2o_socket_is_writing(h2->conn->socket) && h2->conn->socket->bytes_written == h2->written))
-        cut(h2);
+        cut_connection(h2);
 }
 
 /* A stream was slow: because of its window, or because the socket takes nothing, which ends the connection. */
@@ -415,7 +415,7 @@ void h2o_http2_scheduler_dispose(h2o_http2_scheduler_node_t *root)
 }
 
 /* Called after a read: starts or ends the time limits, and counts. */
-static void settle(mp_http2 *h2, const h2o_http2_conn_t *h2o)
+static void settle_frames(mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
     if (h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
         expect_end(h2);
@@ -443,7 +443,7 @@ void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error)
     const h2o_http2_conn_t *h2o = h2->h2o;
     bool is_freed = h2o == NULL;
     if (h2o != NULL && error != NULL) {
-        cut(h2); /* without this, a write that the client does not take would keep its streams alive */
+        cut_connection(h2); /* without this, a write that the client does not take would keep its streams alive */
     } else if (h2o != NULL && h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
         h2o_buffer_consume(&socket->input, socket->input->size); /* libh2o would collect it */
         return;
@@ -456,16 +456,16 @@ void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error)
     if (error != NULL)
         return;
     mp_body_budget_shrink(&socket->input); /* one read may bring many frames and half of the next one */
-    settle(h2, h2o);
+    settle_frames(h2, h2o);
     if (tls != NULL && mp_tls_is_ended(tls))
-        cut(h2);
+        cut_connection(h2);
 }
 
 static void on_left(mp_fdwatch *watch, uint32_t events)
 {
     mp_http2 *h2 = mp_container(watch, mp_http2, peer);
     mp_delivery_end_input(h2->conn, (events & (EPOLLHUP | EPOLLERR)) == 0);
-    cut(h2);
+    cut_connection(h2);
 }
 
 /* libh2o reads at once if the socket's buffer has bytes: it gets an empty buffer until the guard is in place. */
@@ -511,7 +511,7 @@ void mp_http2_drain(mp_http2 *h2)
     if (h2o == NULL || h2o->state != H2O_HTTP2_CONN_STATE_OPEN)
         return;
     if (!h2->has_preface) {
-        cut(h2);
+        cut_connection(h2);
     } else if (h2->leaving_since == 0) {
         h2->leaving_since = now_of(h2);
         h2o_http2_encode_goaway_frame(&h2o->_write.buf, INT32_MAX, NO_ERROR, h2o_iovec_init(NULL, 0));

@@ -94,7 +94,7 @@ static bool step_line_feed(decoder *d, char c)
 }
 
 /* Reads one byte outside of a chunk's data. False if the byte is not allowed there. */
-static bool step(decoder *d, char c)
+static bool step_decoder(decoder *d, char c)
 {
     switch ((chunk_state)d->state) {
     case SIZE:
@@ -134,7 +134,7 @@ ssize_t phr_decode_chunked(decoder *d, char *bytes, size_t *size)
         } else if (d->state == LAST_LF) {
             was_decoded = bytes[from++] == '\n';
             result = was_decoded ? (ssize_t)(end - from) : BROKEN;
-        } else if (!step(d, bytes[from++])) {
+        } else if (!step_decoder(d, bytes[from++])) {
             result = BROKEN;
         }
     }

@@ -45,7 +45,7 @@ void mp_answers_give(size_t bytes)
 
 static mp_pace unqueued = MP_PACE_INIT; /* bytes that left the account */
 
-static void uncount(mp_stream *stream, size_t bytes)
+static void uncount_bytes(mp_stream *stream, size_t bytes)
 {
     size_t counted = bytes < stream->counted ? bytes : stream->counted;
     if (counted == 0)
@@ -59,7 +59,7 @@ static void uncount(mp_stream *stream, size_t bytes)
 void mp_stream_end_for_room(mp_stream *stream)
 {
     mp_stat_add(&mp_stat_dropped_answers, 1);
-    uncount(stream, stream->counted);
+    uncount_bytes(stream, stream->counted);
     mp_stream_lose(stream, true);
 }
 
@@ -133,14 +133,14 @@ static void queue_own(mp_stream *stream, mp_str bytes)
 static void drop_queued(mp_stream *stream, size_t bytes)
 {
     mp_queue_drop(&stream->queue, bytes);
-    uncount(stream, bytes);
+    uncount_bytes(stream, bytes);
 }
 
 void mp_stream_forget_queue(mp_stream *stream)
 {
     if (stream->queue.bytes > 0)
         mp_queue_drop(&stream->queue, stream->queue.bytes);
-    uncount(stream, stream->counted);
+    uncount_bytes(stream, stream->counted);
     stream->flying = 0;
 }
 
@@ -207,7 +207,7 @@ void mp_stream_expect_progress(const mp_live *live)
     start_timer(live);
 }
 
-static void flush(const mp_live *live)
+static void flush_events(const mp_live *live)
 {
     mp_stream *stream = live->stream;
     h2o_iovec_t pieces[PIECES];
@@ -228,7 +228,7 @@ static void flush(const mp_live *live)
 }
 
 /* Resets the stream (HTTP/2 only). */
-static void reset(const mp_live *live)
+static void reset_stream(const mp_live *live)
 {
     mp_stream *stream = mp_stream_ref(live->stream);
     mp_http2 *h2 = live->conn->http2;
@@ -248,9 +248,9 @@ void mp_stream_flush_dirty(mp_loop *loop)
         if (live == NULL)
             continue;
         if (stream->is_lost)
-            reset(live);
+            reset_stream(live);
         else
-            flush(live);
+            flush_events(live);
     }
 }
 
@@ -280,7 +280,7 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
         stream->is_finished = true;
         h2o_send(req, NULL, 0, H2O_SEND_STATE_ERROR);
     } else if (live != NULL) {
-        flush(live);
+        flush_events(live);
     }
 }
 

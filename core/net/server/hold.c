@@ -66,7 +66,7 @@ static void on_leaving(mp_timer *timer)
     mp_timer_start(server->loop, timer, LEAVING_MS, on_leaving);
 }
 
-static void leave(void *ctx)
+static void leave_listeners(void *ctx)
 {
     mp_server *server = ctx;
     if (server->is_draining || server->is_leaving)
@@ -82,5 +82,5 @@ static void leave(void *ctx)
 
 void mp_server_leave(mp_server *server)
 {
-    mp_loop_call(server->loop, leave, server);
+    mp_loop_call(server->loop, leave_listeners, server);
 }

@@ -7,7 +7,7 @@ MP_COUNTER(
     refused_proxy, "refused", "reason", "proxy_protocol",
     "connections without a PROXY header, or from peers that are no trusted proxies, at addresses with proxy_protocol")
 
-static void begin(mp_conn *conn)
+static void begin_request(mp_conn *conn)
 {
     const mp_endpoint *endpoint = &conn->listener->endpoint;
     mp_tls_slot *tls = endpoint->tls;
@@ -60,7 +60,7 @@ static void on_header(h2o_socket_t *socket, const char *MP_NULLABLE error)
     conn->is_hidden = !header.has_ip;
     if (header.has_ip)
         mp_ip_write(&header.ip, conn->peer);
-    begin(conn);
+    begin_request(conn);
 }
 
 static void await_header(mp_conn *conn)
@@ -82,5 +82,5 @@ void mp_conn_open(mp_conn *conn)
     if (conn->listener->endpoint.has_proxy_header)
         await_header(conn);
     else
-        begin(conn);
+        begin_request(conn);
 }

@@ -7,7 +7,7 @@ bool mp_stream_has_client(const mp_stream *stream)
     return mp_stream_is_open(stream) && !mp_peer_left(mp_stream_fd(stream));
 }
 
-static void lose(mp_stream *stream)
+static void lose_stream(mp_stream *stream)
 {
     mp_stream_lose(stream, false);
 }
@@ -18,9 +18,9 @@ static void on_left(mp_fdwatch *watch, uint32_t events)
     const mp_live *live = stream->live;
     mp_tls_conn *tls = live == NULL ? NULL : live->conn->tls;
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-        lose(stream);
+        lose_stream(stream);
     else if (tls != NULL)
-        mp_tls_watch_for_close_notify(tls, lose);
+        mp_tls_watch_for_close_notify(tls, lose_stream);
 }
 
 /* Edge-triggered and without EPOLLIN, so that pipelined requests cause no events. With TLS, arriving bytes are
@@ -36,7 +36,7 @@ void mp_stream_detect_close(mp_stream *stream)
     mp_fdwatch_start(stream->loop, &stream->peer, h2o_socket_get_fd(live->conn->socket),
                      EPOLLRDHUP | EPOLLET | (tls == NULL ? 0 : EPOLLIN), on_left);
     if (tls != NULL)
-        mp_tls_watch_for_close_notify(tls, lose);
+        mp_tls_watch_for_close_notify(tls, lose_stream);
 }
 
 void mp_stream_stop_watching(const mp_live *live)

@@ -4,7 +4,7 @@
 
 #define MAX_LINE 107 /* bytes of a header of version 1, with its CR LF */
 
-static mp_proxy_result fail(mp_proxy_header *header, const char *why)
+static mp_proxy_result fail_header(mp_proxy_header *header, const char *why)
 {
     header->why = why;
     return MP_PROXY_BROKEN;
@@ -25,14 +25,14 @@ static mp_proxy_result read_line(mp_str line, mp_proxy_header *header)
         return MP_PROXY_WHOLE;
     bool is_v6 = mp_str_is(family, "TCP6");
     if (!is_v6 && !mp_str_is(family, "TCP4"))
-        return fail(header, "the PROXY header has another protocol than TCP4, TCP6 and UNKNOWN");
+        return fail_header(header, "the PROXY header has another protocol than TCP4, TCP6 and UNKNOWN");
     mp_str from = mp_str_cut(&rest, ' '), to = mp_str_cut(&rest, ' '), from_port = mp_str_cut(&rest, ' ');
     mp_ip unused;
     bool has_colons = memchr(from.ptr == NULL ? "" : from.ptr, ':', from.len) != NULL;
     if (!mp_ip_read(from, &header->ip) || !mp_ip_read(to, &unused) || has_colons != is_v6)
-        return fail(header, "the PROXY header has no addresses");
+        return fail_header(header, "the PROXY header has no addresses");
     if (!is_port(from_port) || !is_port(rest))
-        return fail(header, "the PROXY header has no ports");
+        return fail_header(header, "the PROXY header has no ports");
     header->has_ip = true;
     return MP_PROXY_WHOLE;
 }
@@ -42,10 +42,10 @@ static mp_proxy_result read_v1(mp_str input, mp_proxy_header *header)
     size_t len = input.len < MAX_LINE ? input.len : MAX_LINE;
     const char *end = memchr(input.ptr, '\n', len);
     if (end == NULL)
-        return len == MAX_LINE ? fail(header, "the PROXY header does not end") : MP_PROXY_PARTIAL;
+        return len == MAX_LINE ? fail_header(header, "the PROXY header does not end") : MP_PROXY_PARTIAL;
     header->bytes = (size_t)(end - input.ptr) + 1;
     if (end[-1] != '\r')
-        return fail(header, "the line of the PROXY header ends without CR LF");
+        return fail_header(header, "the line of the PROXY header ends without CR LF");
     return read_line((mp_str){input.ptr, header->bytes - 2}, header);
 }
 
@@ -68,9 +68,9 @@ static mp_proxy_result read_v2(mp_str input, mp_proxy_header *header)
         return MP_PROXY_PARTIAL;
     size_t len = (size_t)head[14] << 8 | head[15];
     if (head[12] != LOCAL && head[12] != PROXY)
-        return fail(header, "the PROXY header has another version than 2, or an unknown command");
+        return fail_header(header, "the PROXY header has another version than 2, or an unknown command");
     if (HEAD + len > MP_PROXY_HEADER_MAX)
-        return fail(header, "the PROXY header is too large");
+        return fail_header(header, "the PROXY header is too large");
     header->bytes = HEAD + len;
     if (head[12] == LOCAL)
         return input.len < header->bytes ? MP_PROXY_PARTIAL : MP_PROXY_WHOLE;
@@ -79,9 +79,9 @@ static mp_proxy_result read_v2(mp_str input, mp_proxy_header *header)
         if (families[i].code == head[13])
             found = &families[i];
     if (found == NULL)
-        return fail(header, "the PROXY header has an address family or a transport that no TCP connection has");
+        return fail_header(header, "the PROXY header has an address family or a transport that no TCP connection has");
     if (len < found->bytes)
-        return fail(header, "the PROXY header is shorter than its addresses");
+        return fail_header(header, "the PROXY header is shorter than its addresses");
     if (input.len < header->bytes)
         return MP_PROXY_PARTIAL;
     if (found->address_bytes > 0) {
@@ -103,5 +103,5 @@ mp_proxy_result mp_proxy_header_read(mp_str input, mp_proxy_header *header)
         return first < sizeof v1 - 1 ? MP_PROXY_PARTIAL : read_v1(input, header);
     if (memcmp(input.ptr, v2, second) == 0)
         return read_v2(input, header);
-    return fail(header, "the connection does not begin with a PROXY header");
+    return fail_header(header, "the connection does not begin with a PROXY header");
 }

@@ -181,7 +181,7 @@ static void resume_accepting(mp_server *server)
     }
 }
 
-static void complain(mp_server *server, int error)
+static void log_accept_error(mp_server *server, int error)
 {
     uint64_t now = mp_loop_now(server->loop);
     if (now < server->complain_at)
@@ -257,7 +257,7 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
     int error = errno;
     mp_account_give(&mp_account_connections, 1);
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-        complain(server, error);
+        log_accept_error(server, error);
         if (!is_ending)
             pause_accepting(listener, socket, STARVED_RETRY_MS);
     }

@@ -32,7 +32,7 @@ static handover *MP_NULLABLE take_handover(mp_server *server)
     return mp_container(link, handover, link);
 }
 
-static void drop(int fd)
+static void drop_socket(int fd)
 {
     close(fd);
     mp_server_uncount();
@@ -60,7 +60,7 @@ void mp_server_take_handovers(mp_server *server)
     for (handover *given; (given = take_handover(server)) != NULL; free(given)) {
         mp_listener *listener = find_listener(server, given->address);
         if (listener == NULL)
-            drop(given->fd);
+            drop_socket(given->fd);
         else
             mp_server_begin_accepted(listener, given->fd);
     }
@@ -87,7 +87,7 @@ static void put_handover(mp_server *to, int address, int fd)
     mp_link_put(&to->handovers, &given->link);
 }
 
-static void notify(mp_server *to)
+static void notify_server(mp_server *to)
 {
     mp_loop_call(to->loop, take_handovers, to); /* a loop that has ended leaves them to mp_server_drop_handovers */
 }
@@ -100,11 +100,11 @@ bool mp_server_hand_over(mp_server *to, int address, int fd)
         put_handover(to, address, fd);
     pthread_mutex_unlock(&to->handover_lock);
     if (is_taken)
-        notify(to);
+        notify_server(to);
     return is_taken;
 }
 
-static void set(mp_server *server, _Atomic bool *flag, bool value)
+static void set_flag(mp_server *server, _Atomic bool *flag, bool value)
 {
     MP_LOCKED(&server->handover_lock);
     atomic_store(flag, value);
@@ -112,25 +112,25 @@ static void set(mp_server *server, _Atomic bool *flag, bool value)
 
 void mp_server_take_none(mp_server *server)
 {
-    set(server, &server->takes_none, true);
+    set_flag(server, &server->takes_none, true);
 }
 
 void mp_server_recover(mp_server *server)
 {
-    set(server, &server->is_stuck, false);
+    set_flag(server, &server->is_stuck, false);
 }
 
 void mp_server_drop_handovers(mp_server *server)
 {
     for (handover *given; (given = take_handover(server)) != NULL; free(given))
-        drop(given->fd);
+        drop_socket(given->fd);
 }
 
 /* `to` takes none if it drains, or is stuck too. */
 static void hand_over_or_drop(mp_server *to, int address, int fd)
 {
     if (!mp_server_hand_over(to, address, fd))
-        drop(fd);
+        drop_socket(fd);
 }
 
 /* Accepts a connection and puts it among the handovers of `to`, if that takes any. Holds the lock for both, so that
@@ -155,7 +155,7 @@ static void hand_over_queue(const mp_listener *listener, mp_server *to)
 {
     while (mp_server_count()) {
         if (accept_for(listener, to) >= 0) {
-            notify(to);
+            notify_server(to);
             continue;
         }
         int error = errno;
@@ -167,7 +167,7 @@ static void hand_over_queue(const mp_listener *listener, mp_server *to)
 
 void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to)
 {
-    set(server, &server->is_stuck, true);
+    set_flag(server, &server->is_stuck, true);
     pthread_mutex_lock(&server->listen_lock);
     MP_EACH(mp_listener, listener, &server->listeners, link) {
         if (listener->fd < 0 || listener->is_suspended || atomic_load(&listener->is_held))

@@ -49,7 +49,7 @@ typedef struct {
     mode_t mode;
 } pem_file;
 
-static void drop(pem_file *file)
+static void drop_file(pem_file *file)
 {
     if (file->len > 0)
         OPENSSL_cleanse(file->bytes, file->len);
@@ -88,11 +88,11 @@ static int read_file(pem_file *file, const char *path, mp_tls_file kind, mp_tls_
     close(fd);
     if (file->len <= FILE_CAP)
         return 0;
-    drop(file);
+    drop_file(file);
     return mp_err_set(add_finding(findings, kind, false), "%s is larger than 1MiB: not a PEM file", path);
 }
 
-static bool mentions(const pem_file *file, const char *text)
+static bool mentions_text(const pem_file *file, const char *text)
 {
     return memmem(file->bytes, file->len, text, strlen(text)) != NULL;
 }
@@ -105,15 +105,15 @@ static int report_content(const pem_file *file, mp_tls_file kind, mp_tls_finding
     const char *wanted = wants_key ? "private key" : "certificate";
     if (file->len == 0)
         return mp_err_set(err, "%s is empty", file->path);
-    if (wants_key ? mentions(file, "-----BEGIN CERTIFICATE-----") : mentions(file, "PRIVATE KEY-----")) {
+    if (wants_key ? mentions_text(file, "-----BEGIN CERTIFICATE-----") : mentions_text(file, "PRIVATE KEY-----")) {
         mp_err_set(err, "%s has a %s, but no %s", file->path, wants_key ? "certificate" : "private key", wanted);
         return mp_err_hint(err, "are 'certificate' and 'key' the wrong way round?");
     }
-    if (mentions(file, "-----BEGIN CERTIFICATE REQUEST-----")) {
+    if (mentions_text(file, "-----BEGIN CERTIFICATE REQUEST-----")) {
         mp_err_set(err, "%s has a certificate signing request, but no %s", file->path, wanted);
         return mp_err_hint(err, "send the request to a certificate authority, and use the certificate that it returns");
     }
-    if (mentions(file, "-----BEGIN PUBLIC KEY-----")) {
+    if (mentions_text(file, "-----BEGIN PUBLIC KEY-----")) {
         mp_err_set(err, "%s has a public key, but no %s", file->path, wanted);
         return -1;
     }
@@ -165,7 +165,7 @@ static STACK_OF(X509) *MP_NULLABLE read_certificates(const char *path, mp_tls_fi
     else if (count == 0)
         failed = report_content(&file, kind, findings);
     BIO_free(bio);
-    drop(&file);
+    drop_file(&file);
     if (failed == 0)
         return all;
     free_certificates(all);
@@ -181,11 +181,11 @@ static EVP_PKEY *MP_NULLABLE read_key(const char *path, mp_tls_findings *finding
     BIO *bio = BIO_new_mem_buf(file.bytes, (int)file.len);
     ERR_clear_error();
     EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, &is_encrypted);
-    if (key == NULL && (is_encrypted || mentions(&file, "ENCRYPTED"))) {
+    if (key == NULL && (is_encrypted || mentions_text(&file, "ENCRYPTED"))) {
         mp_err *err = add_finding(findings, MP_TLS_KEY, false);
         mp_err_set(err, "%s is encrypted: the gateway cannot ask for a passphrase", path);
         mp_err_hint(err, "remove the passphrase: openssl pkey -in FILE -out FILE.plain; then chmod 600 FILE.plain");
-    } else if (key == NULL && !mentions(&file, "PRIVATE KEY-----")) {
+    } else if (key == NULL && !mentions_text(&file, "PRIVATE KEY-----")) {
         report_content(&file, MP_TLS_KEY, findings);
     } else if (key == NULL) {
         mp_err_set(add_finding(findings, MP_TLS_KEY, false), "%s: the key is damaged: %s", path, openssl_says());
@@ -195,7 +195,7 @@ static EVP_PKEY *MP_NULLABLE read_key(const char *path, mp_tls_findings *finding
         mp_err_hint(err, "chmod 600, or 640 with a dedicated group");
     }
     BIO_free(bio);
-    drop(&file);
+    drop_file(&file);
     return key;
 }
 
@@ -312,8 +312,8 @@ int64_t mp_tls_not_after(const X509 *certificate)
     return (int64_t)timegm(&parts);
 }
 
-static mp_tls *MP_NULLABLE make(const mp_tls_files *files, STACK_OF(X509) *MP_NULLABLE chain, EVP_PKEY *MP_NULLABLE key,
-                                mp_tls_findings *findings)
+static mp_tls *MP_NULLABLE make_context(const mp_tls_files *files, STACK_OF(X509) *MP_NULLABLE chain,
+                                        EVP_PKEY *MP_NULLABLE key, mp_tls_findings *findings)
 {
     SSL_CTX *context = mp_tls_context_new();
     const char *client_ca = files->client_ca;
@@ -351,7 +351,7 @@ mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *find
     if (chain != NULL && !has_errors(findings))
         judge_for_clients(files->certificate, sk_X509_value(chain, 0), findings);
     if (!has_errors(findings))
-        tls = make(files, chain, key, findings);
+        tls = make_context(files, chain, key, findings);
     if (chain != NULL)
         free_certificates(chain);
     EVP_PKEY_free(key);

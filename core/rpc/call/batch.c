@@ -106,7 +106,7 @@ static int send_message(mp_call *call, mp_str json)
 
 /* Counts an answer, which waits for those of the other calls, in limits.answers; on an event stream it does not wait.
  * False if it does not fit. */
-static bool hold(mp_batch *batch, mp_str json)
+static bool hold_answer(mp_batch *batch, mp_str json)
 {
     if (mp_stream_is_events(batch->stream))
         return true;
@@ -121,7 +121,7 @@ static void add_answer(mp_call *call, MP_UNUSED int status, mp_str json)
     mp_batch *batch = call->batch;
     if (batch == NULL)
         return;
-    if (hold(batch, json)) {
+    if (hold_answer(batch, json)) {
         mp_batch_add(batch, json);
         return;
     }

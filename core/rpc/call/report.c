@@ -164,7 +164,7 @@ typedef struct {
     mp_call_inquiry *inquiry;
 } inquiry_message;
 
-static void deliver(void *content, mp_loop *MP_NULLABLE loop)
+static void deliver_report(void *content, mp_loop *MP_NULLABLE loop)
 {
     const inquiry_message *asked = content;
     mp_call_inquiry *inquiry = asked->inquiry;
@@ -186,6 +186,6 @@ void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry)
 {
     for (unsigned i = 0; i < count; i++) {
         mp_rpc *rpc = mp_table_rpc(table, i);
-        mp_loop_send(rpc->loop, deliver, &(inquiry_message){rpc, inquiry}, sizeof(inquiry_message), MP_STR_NONE);
+        mp_loop_send(rpc->loop, deliver_report, &(inquiry_message){rpc, inquiry}, sizeof(inquiry_message), MP_STR_NONE);
     }
 }

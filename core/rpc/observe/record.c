@@ -37,7 +37,7 @@ static uint64_t asked_left;     /* how many calls it may still record */
 static uint64_t serial;         /* number of the last entry */
 static size_t count;
 
-static void update(void)
+static void update_state(void)
 {
     atomic_store_explicit(&mp_record_on, asked != NULL || limits.tools != NULL, memory_order_relaxed);
 }
@@ -55,11 +55,11 @@ static void end_asked(void)
 {
     free(asked);
     asked = NULL;
-    update();
+    update_state();
 }
 
 /* Drops the oldest calls until at most `most` are left and MAX_BYTES has room for `more` bytes. */
-static void shrink(size_t most, size_t more)
+static void shrink_to(size_t most, size_t more)
 {
     while (count > 0 &&
            (count > most || mp_account_used(&mp_account_record_bytes) + (int64_t)more > (int64_t)MAX_BYTES)) {
@@ -86,9 +86,9 @@ void mp_record_configure(const mp_record_limits *wanted)
             tools[i] = mp_dup(mp_str_of(from[i]));
         limits.tools = tools;
     }
-    shrink(MAX_CALLS, 0);
+    shrink_to(MAX_CALLS, 0);
     mp_record_file_limit(MAX_BYTES);
-    update();
+    update_state();
 }
 
 bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most)
@@ -100,7 +100,7 @@ bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most)
         asked = mp_dup(mp_str_of(pattern));
         asked_until = mp_monotonic_ms() + ms;
         asked_left = most;
-        update();
+        update_state();
     }
     return is_free;
 }
@@ -158,7 +158,7 @@ static const entry *MP_NULLABLE keep_line(mp_str line)
     bool is_whole = line.len > 0 && line.ptr[line.len - 1] == '\n';
     size_t size = line.len + !is_whole;
     if (size <= MAX_BYTES)
-        shrink(MAX_CALLS - 1, size);
+        shrink_to(MAX_CALLS - 1, size);
     if (!mp_account_take(&mp_account_record_bytes, (int64_t)size, (int64_t)MAX_BYTES)) {
         mp_stat_add(&mp_stat_records_refused, 1);
         return NULL;

@@ -58,7 +58,7 @@ static pthread_key_t at_thread_end; /* made with the first list */
 
 /* -- filters ------------------------------------------------------------------------------------------------------- */
 
-static bool admits(const char *MP_NULLABLE pattern, mp_str text)
+static bool admits_text(const char *MP_NULLABLE pattern, mp_str text)
 {
     return pattern == NULL || mp_pattern_matches(pattern, mp_tap_cut(text));
 }
@@ -100,11 +100,11 @@ static bool is_slow(uint64_t slower_us, mp_tap_event *event)
 /* True if the tap shows the event. A name that is not known yet counts as a match. The cheap comparisons are first. */
 static bool is_admitted(const mp_tap_filter *filter, mp_tap_event *event)
 {
-    return (!wants_ends(filter) || event->outcome.len > 0) && admits(filter->method, event->method) &&
-           (event->is_name_unknown || admits(filter->tool, event->name)) &&
-           admits(filter->principal, event->principal) && admits(filter->outcome, event->outcome) &&
+    return (!wants_ends(filter) || event->outcome.len > 0) && admits_text(filter->method, event->method) &&
+           (event->is_name_unknown || admits_text(filter->tool, event->name)) &&
+           admits_text(filter->principal, event->principal) && admits_text(filter->outcome, event->outcome) &&
            is_sampled(filter->sample, event) && is_slow(filter->slower_us, event) &&
-           (filter->session == NULL || admits(filter->session, mp_tap_mark(event)));
+           (filter->session == NULL || admits_text(filter->session, mp_tap_mark(event)));
 }
 
 /* -- the list of taps ---------------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static __attribute__((noinline)) void take_newest(void)
 /* -- events -------------------------------------------------------------------------------------------------------- */
 
 /* The caller has the lock. */
-static void wake(mp_tap *tap)
+static void wake_tap(mp_tap *tap)
 {
     atomic_store(&tap->is_awake, true);
     tap->hooks.wake(tap->hooks.ctx);
@@ -191,7 +191,7 @@ static __attribute__((noinline)) void wake_for_dropped(mp_tap *tap)
 {
     MP_LOCKED(&lock);
     if (!tap->is_closed && !atomic_load(&tap->is_awake))
-        wake(tap);
+        wake_tap(tap);
 }
 
 /* True if the tap takes one more event in this second; then it is counted. A thread whose clock is behind counts in the
@@ -252,7 +252,7 @@ bool mp_tap_wants(mp_tap_event *event)
 static void decide_by_name(mp_tap_event *event)
 {
     for (int i = 0; event->undecided >> i != 0; i++)
-        if ((event->undecided >> i & 1) != 0 && admits(own->filters[i].tool, event->name))
+        if ((event->undecided >> i & 1) != 0 && admits_text(own->filters[i].tool, event->name))
             take_event(event, i, second_now());
     event->undecided = 0;
 }
@@ -269,7 +269,7 @@ static void queue_event(mp_tap *tap, mp_str text)
         mp_stat_add(&mp_stat_tap_sent, 1);
     }
     if (!atomic_load(&tap->is_awake) || (before < many && tap->queue.len >= many))
-        wake(tap);
+        wake_tap(tap);
 }
 
 void mp_tap_put(mp_tap_event *event)

@@ -29,7 +29,7 @@ void mp_hop_keys(const mp_processes *processes, mp_seal_key keys[2])
 }
 
 /* Erases text that is or was sealed: it has the client's token. */
-static void wipe(mp_buf *text)
+static void wipe_text(mp_buf *text)
 {
     if (text->ptr != NULL)
         explicit_bzero(text->ptr, text->len);
@@ -61,7 +61,7 @@ bool mp_hop_write(const mp_seal_key *keys, const mp_hop *hop, mp_buf *out)
         free(value);
     }
     free(sealed);
-    wipe(&text);
+    wipe_text(&text);
     return is_done;
 }
 
@@ -110,6 +110,6 @@ bool mp_hop_read(const mp_seal_key *keys, mp_str value, mp_hop *hop)
 
 void mp_hop_free(mp_hop *hop)
 {
-    wipe(&hop->room);
+    wipe_text(&hop->room);
     free(hop);
 }

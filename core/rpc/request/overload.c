@@ -105,7 +105,7 @@ void mp_pressure_rise(mp_rpc *rpc)
 }
 
 /* Learns how long a task takes that others wait for. */
-static void measure(mp_pressure *pressure, size_t waiting, uint64_t begun, uint64_t now_us)
+static void measure_pressure(mp_pressure *pressure, size_t waiting, uint64_t begun, uint64_t now_us)
 {
     begun -= pressure->late;
     if (waiting == 0) {
@@ -146,7 +146,7 @@ void mp_rpc_press(mp_rpc *rpc, const mp_load *load)
     if (waiting == 0 && load->preempted == 0 && !pressure->is_watched)
         return;
     uint64_t now_us = mp_monotonic_us();
-    measure(pressure, waiting, load->begun, now_us);
+    measure_pressure(pressure, waiting, load->begun, now_us);
     count_round(pressure, load, now_us);
     pressure->waiting = waiting;
     pressure->serial = rpc->last_serial;

@@ -39,13 +39,13 @@ mp_owners *mp_owners_new(uint16_t number)
     return owners;
 }
 
-static mp_owner *MP_NULLABLE find(const mp_map *map, mp_str name)
+static mp_owner *MP_NULLABLE find_owner(const mp_map *map, mp_str name)
 {
     mp_node *node = mp_map_find(map, name);
     return node == NULL ? NULL : mp_container(node, mp_owner, node);
 }
 
-static mp_owner *add(mp_map *map, uint16_t number, mp_str name)
+static mp_owner *add_owner(mp_map *map, uint16_t number, mp_str name)
 {
     mp_owner *owner = mp_slab_new(sizeof *owner + name.len + 1);
     owner->number = number;
@@ -55,7 +55,7 @@ static mp_owner *add(mp_map *map, uint16_t number, mp_str name)
     return owner;
 }
 
-static void drop(mp_map *map, mp_owner *owner)
+static void drop_owner(mp_map *map, mp_owner *owner)
 {
     mp_link_drop(&owner->news);
     mp_map_drop(map, &owner->node);
@@ -64,7 +64,7 @@ static void drop(mp_map *map, mp_owner *owner)
 
 static void drop_each(mp_node *node, void *map)
 {
-    drop(map, mp_container(node, mp_owner, node));
+    drop_owner(map, mp_container(node, mp_owner, node));
 }
 
 void mp_owners_free(mp_owners *owners)
@@ -85,23 +85,23 @@ static void changed(mp_owners *owners, mp_map *map, mp_owner *owner)
     if (is_said && mp_link_is_alone(&owner->news))
         mp_link_put(&owners->news, &owner->news);
     else if (!is_said && owner->sessions == 0)
-        drop(map, owner);
+        drop_owner(map, owner);
 }
 
 mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t most)
 {
     MP_LOCKED(&owners->lock);
-    mp_owner *owner = find(&owners->own, name);
+    mp_owner *owner = find_owner(&owners->own, name);
     int64_t sum = owner == NULL ? 0 : owner->sessions;
     for (int i = 0; i < owners->count; i++) {
-        const mp_owner *elsewhere = find(&owners->others[i].owners, name);
+        const mp_owner *elsewhere = find_owner(&owners->others[i].owners, name);
         sum += elsewhere == NULL ? 0 : elsewhere->sessions;
     }
     if (sum >= most) {
         owner = NULL;
     } else {
         if (owner == NULL)
-            owner = add(&owners->own, owners->number, name);
+            owner = add_owner(&owners->own, owners->number, name);
         owner->sessions++;
         changed(owners, &owners->own, owner);
     }
@@ -206,7 +206,7 @@ void mp_owners_put(mp_owners *owners, mp_buf *out, size_t room)
             mp_buf_printf(out, "%c%lld%c", 0, (long long)owner->sessions, 0);
         }
         if (owner->sessions == 0)
-            drop(map_of(owners, owner->number), owner);
+            drop_owner(map_of(owners, owner->number), owner);
     }
 }
 
@@ -224,16 +224,16 @@ static size_t read_name(mp_str digits, char bytes[NAME_MOST])
     return digits.len / 2;
 }
 
-static void take(mp_owners *owners, uint16_t number, mp_str name, int64_t sessions)
+static void take_count(mp_owners *owners, uint16_t number, mp_str name, int64_t sessions)
 {
     other *one = number == owners->number ? NULL : need_other(owners, number);
     if (one == NULL)
         return; /* the message has returned this process's own number */
-    mp_owner *owner = find(&one->owners, name);
+    mp_owner *owner = find_owner(&one->owners, name);
     if (owner == NULL && sessions == 0)
         return;
     if (owner == NULL)
-        owner = add(&one->owners, number, name);
+        owner = add_owner(&one->owners, number, name);
     owner->sessions = sessions;
     changed(owners, &one->owners, owner);
 }
@@ -249,6 +249,6 @@ void mp_owners_take(mp_owners *owners, mp_str body)
         if (len == 0 || !mp_json_int(process, &number) || number <= 0 || number > UINT16_MAX ||
             !mp_json_int(count, &sessions) || sessions < 0)
             break; /* of another version */
-        take(owners, (uint16_t)number, (mp_str){bytes, len}, sessions);
+        take_count(owners, (uint16_t)number, (mp_str){bytes, len}, sessions);
     }
 }

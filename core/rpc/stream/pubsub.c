@@ -249,7 +249,7 @@ static mp_session **followers_of(mp_topics *topics, mp_str name, size_t *count)
 
 /* -- publications ---------------------------------------------------------------------------------------------- */
 
-static char *keep(char *at, mp_str *s)
+static char *keep_copy(char *at, mp_str *s)
 {
     if (s->ptr == NULL)
         return at;
@@ -264,7 +264,7 @@ static size_t size_of(const mp_publication *publication)
            publication->after.len;
 }
 
-static mp_publication *ref(mp_publication *publication)
+static mp_publication *ref_publication(mp_publication *publication)
 {
     atomic_fetch_add_explicit(&publication->refs, 1, memory_order_relaxed);
     return publication;
@@ -379,8 +379,9 @@ void mp_topic_publish(mp_rpc *rpc, mp_str name, mp_str plain, mp_str before, mp_
     publication->plain = plain;
     publication->before = before;
     publication->after = after;
-    keep(keep(keep(keep(publication->bytes, &publication->topic), &publication->plain), &publication->before),
-         &publication->after);
+    keep_copy(keep_copy(keep_copy(keep_copy(publication->bytes, &publication->topic), &publication->plain),
+                        &publication->before),
+              &publication->after);
     mp_stat_add(&mp_stat_publication_bytes, (int64_t)size_of(publication));
     put_in_queue(&rpc->publisher->pending, publication);
 }
@@ -389,7 +390,7 @@ void mp_topic_publish(mp_rpc *rpc, mp_str name, mp_str plain, mp_str before, mp_
 
 static void pass_to_rpc(const mp_rpc *from, const mp_rpc *to, mp_publication *publication)
 {
-    if (put_in_queue(&to->publisher->to_calls, ref(publication)) && to != from)
+    if (put_in_queue(&to->publisher->to_calls, ref_publication(publication)) && to != from)
         mp_loop_wake(to->loop);
 }
 
@@ -404,7 +405,7 @@ static void distribute_pending(mp_rpc *rpc)
         uint64_t rpcs = t == NULL ? 0 : t->rpcs;
         pthread_mutex_unlock(&topics->lock);
         if (is_followed && publication->plain.ptr != NULL)
-            put_in_queue(&rpc->publisher->to_sessions, ref(publication));
+            put_in_queue(&rpc->publisher->to_sessions, ref_publication(publication));
         for (unsigned i = 0; publication->before.ptr != NULL && i < MP_RPC_MAX; i++)
             if (rpcs & (UINT64_C(1) << i))
                 pass_to_rpc(rpc, mp_table_rpc(rpc->table, i), publication);

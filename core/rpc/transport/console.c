@@ -198,7 +198,7 @@ typedef struct {
     char json[];
 } console_message;
 
-static void deliver(void *content, mp_loop *MP_NULLABLE loop)
+static void deliver_message(void *content, mp_loop *MP_NULLABLE loop)
 {
     const console_message *message = content;
     mp_console *console = message->console;
@@ -227,11 +227,11 @@ static void deliver(void *content, mp_loop *MP_NULLABLE loop)
     unref_console(console);
 }
 
-static void post(mp_console *console, bool closes, bool is_operator, mp_str json)
+static void post_message(mp_console *console, bool closes, bool is_operator, mp_str json)
 {
     const console_message message = {console, closes, is_operator, json.len};
     atomic_fetch_add(&console->refs, 1);
-    mp_loop_send(console->rpc->loop, deliver, &message, sizeof message, json);
+    mp_loop_send(console->rpc->loop, deliver_message, &message, sizeof message, json);
 }
 
 static mp_str copy_behind(char **at, mp_str text)
@@ -260,12 +260,12 @@ mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_s
 
 void mp_console_send(mp_console *console, mp_str json)
 {
-    post(console, false, false, json);
+    post_message(console, false, false, json);
 }
 
 void mp_console_close(mp_console *console, bool is_operator)
 {
     atomic_store(&console->is_closed, true);
-    post(console, true, is_operator, MP_STR_NONE);
+    post_message(console, true, is_operator, MP_STR_NONE);
     unref_console(console);
 }

@@ -139,7 +139,7 @@ static uint16_t find_process(const mp_rpc *rpc, const mp_stream *stream, mp_hop_
 
 /* -- the client's side --------------------------------------------------------------------------------------------- */
 
-static void mark(mp_passage *it)
+static void mark_passage(mp_passage *it)
 {
     mp_link_drop(&it->due);
     mp_link_put(&it->rpc->hops->due, &it->due);
@@ -149,7 +149,7 @@ static void end_transfer(mp_passage *it)
 {
     mp_transfer_free(it->transfer);
     it->transfer = NULL;
-    mark(it); /* mp_hops_turn() frees the mp_passage */
+    mark_passage(it); /* mp_hops_turn() frees the mp_passage */
 }
 
 static void on_client_left(void *ctx, MP_UNUSED mp_stream *stream)
@@ -159,7 +159,7 @@ static void on_client_left(void *ctx, MP_UNUSED mp_stream *stream)
 
 static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    mark(ctx);
+    mark_passage(ctx);
 }
 
 /* The stream gets its answer now: nobody waits for its end any more. */
@@ -368,7 +368,7 @@ static void on_news(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     mp_passage *it = ctx;
     it->heard_ms = mp_monotonic_ms();
-    mark(it);
+    mark_passage(it);
 }
 
 /* Names of headers that cross; also those that begin with "mcp-". */
@@ -458,7 +458,7 @@ static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, const char *path,
 }
 
 /* Seals the facts of the request for the other process. False if they are too large, or OpenSSL fails. */
-static bool seal(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed)
+static bool seal_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed)
 {
     int tokens;
     mp_scoped_buf principal = {0}, base = {0};
@@ -495,7 +495,7 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
     mp_hops_watch(rpc);
     mp_stat_add(&mp_stat_hops, 1);
     mp_stat_add(&mp_stat_hops_begun, 1);
-    if (!seal(rpc, stream, hop, &sealed)) {
+    if (!seal_hop(rpc, stream, hop, &sealed)) {
         mp_log(MP_ERROR, "request not sent on",
                mp_log_str("why", MP_STR("the facts of its principal for the other process are more than 120 KiB")));
     } else if (mp_processes_path(rpc->processes, hop->to, "mcp", path)) {

@@ -86,7 +86,7 @@ static void free_errand(errand *it)
 }
 
 /* Takes ownership of `body`, which is counted. False if the errand cannot be sent. */
-static bool begin(mp_rpc *rpc, uint16_t to, char *MP_NULLABLE body, size_t len)
+static bool begin_errand(mp_rpc *rpc, uint16_t to, char *MP_NULLABLE body, size_t len)
 {
     errand *it = mp_new(sizeof *it);
     *it = (errand){.body = body, .len = len, .to = to, .since_ms = mp_monotonic_ms()};
@@ -110,13 +110,13 @@ static mp_hop_peer *MP_NULLABLE find_peer(mp_hops *hops, uint16_t number)
 }
 
 /* Asks whether the process lives; not while a question waits for its answer. */
-static void ask(mp_rpc *rpc, uint16_t number)
+static void ask_process(mp_rpc *rpc, uint16_t number)
 {
     mp_hop_peer *peer = find_peer(rpc->hops, number);
     if (peer == NULL && (peer = find_peer(rpc->hops, 0)) != NULL)
         *peer = (mp_hop_peer){.number = number};
     if (peer != NULL && !peer->is_asked)
-        peer->is_asked = begin(rpc, number, NULL, 0);
+        peer->is_asked = begin_errand(rpc, number, NULL, 0);
 }
 
 bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number)
@@ -124,7 +124,7 @@ bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number)
     bool is_silent;
     mp_processes_heard(rpc->processes, number, &is_silent);
     if (is_silent)
-        ask(rpc, number);
+        ask_process(rpc, number);
     return is_silent;
 }
 
@@ -150,7 +150,7 @@ static void look_at(mp_rpc *rpc, mp_passage *passage, uint64_t now)
     if (is_silent)
         mp_passage_end(passage);
     else if (heard_ms == 0 || now > heard_ms + QUIET_MS)
-        ask(rpc, passage->to);
+        ask_process(rpc, passage->to);
 }
 
 /* -- the look ------------------------------------------------------------------------------------------------------ */
@@ -265,5 +265,5 @@ bool mp_rpc_order(mp_rpc *rpc, mp_str id, mp_str text)
                     mp_account_take_posted(&mp_account_order_bytes, text.len);
     if (!is_taken)
         mp_stat_add(&mp_stat_refused_orders, 1);
-    return is_taken && begin(rpc, to, mp_dup(text), text.len);
+    return is_taken && begin_errand(rpc, to, mp_dup(text), text.len);
 }

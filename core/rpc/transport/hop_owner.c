@@ -6,7 +6,7 @@
 MP_COUNTER(refused_hop_header, "refused", "reason", "hop_header",
            "requests to the socket between processes that no process of this gateway sent, or for another one")
 
-static void refuse(mp_rpc *rpc, mp_stream *stream, int status, const char *why)
+static void refuse_hop(mp_rpc *rpc, mp_stream *stream, int status, const char *why)
 {
     mp_stat_add(&mp_stat_refused_hop_header, 1);
     mp_refuse(rpc, stream, MP_CAUSE_HOP, status, MP_CODE_INVALID_REQUEST, MP_STR_NONE, why, MP_STR_NONE);
@@ -25,7 +25,7 @@ static bool is_of(const mp_hop *hop, const mp_stream *stream)
 }
 
 /* An order about a task of this process. */
-static void obey(mp_rpc *rpc, mp_stream *stream)
+static void obey_errand(mp_rpc *rpc, mp_stream *stream)
 {
     if (rpc->hooks->on_order(rpc->ctx, mp_stream_request(stream)->body))
         mp_stream_answer(stream, 202, NULL, MP_STR(""), NULL, 0);
@@ -34,7 +34,7 @@ static void obey(mp_rpc *rpc, mp_stream *stream)
 }
 
 /* Takes ownership of `hop`. */
-static void serve(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
+static void serve_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
 {
     mp_stream_set_origin(stream, hop->address, hop->base, hop->mark);
     if (!mp_str_eq(hop->principal, mp_principal_id(mp_nobody))) {
@@ -55,7 +55,7 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
     mp_phase_set(MP_PHASE_AUTH);
     mp_str value = mp_stream_header(stream, MP_HOP_HEADER, &count);
     if (!mp_stream_unix_user(stream, &user) || user != geteuid()) {
-        refuse(rpc, stream, 403, "only processes of the gateway's own user may connect here");
+        refuse_hop(rpc, stream, 403, "only processes of the gateway's own user may connect here");
         return;
     }
     if (mp_str_is(mp_stream_request(stream)->path, MP_HOP_ALIVE)) {
@@ -65,19 +65,19 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
     mp_hop *hop = mp_new(sizeof *hop);
     uint64_t now = mp_hop_now_ms();
     if (count != 1 || !mp_hop_read(mp_hops_keys(rpc), value, hop))
-        refuse(rpc, stream, 403, "the request needs a header that another process of the gateway has sealed");
+        refuse_hop(rpc, stream, 403, "the request needs a header that another process of the gateway has sealed");
     else if (hop->to != mp_processes_number(rpc->processes))
-        refuse(rpc, stream, 421, "the request is for another process");
+        refuse_hop(rpc, stream, 421, "the request is for another process");
     else if (!is_of(hop, stream))
-        refuse(rpc, stream, 403, "the sealed header is that of another request");
+        refuse_hop(rpc, stream, 403, "the sealed header is that of another request");
     else if (hop->hops > MP_HOP_MOST)
-        refuse(rpc, stream, 421, "the request has come through too many processes");
+        refuse_hop(rpc, stream, 421, "the request has come through too many processes");
     else if (hop->sent_ms > now || now - hop->sent_ms > MP_HOP_OLDEST_MS)
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "the request is too old: its client has its answer");
     else if (hop->endpoint == MP_HOP_ORDERS)
-        obey(rpc, stream);
+        obey_errand(rpc, stream);
     else {
-        serve(rpc, stream, hop);
+        serve_hop(rpc, stream, hop);
         return;
     }
     mp_hop_free(hop);

@@ -70,7 +70,7 @@ static bool must_mirror(const mp_era *MP_NULLABLE era)
 }
 
 /* True if the request has the header exactly once, and its value equals `body` (H-1, H-2). */
-static bool mirrors(const mp_stream *stream, mp_known_header header, mp_str body)
+static bool mirrors_body(const mp_stream *stream, mp_known_header header, mp_str body)
 {
     int count;
     mp_str value = mp_stream_known_header(stream, header, &count);
@@ -116,10 +116,10 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
     const char *named = mp_era_mirrored_member(envelope->method); /* NULL: the method ignores Mcp-Name (H-3) */
     if (!envelope->version_is_string || !envelope->has_capabilities)
         refuse_versions(rpc, stream, MP_CODE_INVALID_PARAMS, mp_meta_is_missing, MP_STR_NONE);
-    else if (must_mirror(era) && !mirrors(stream, MP_HEADER_MCP_PROTOCOL_VERSION, envelope->version))
+    else if (must_mirror(era) && !mirrors_body(stream, MP_HEADER_MCP_PROTOCOL_VERSION, envelope->version))
         refuse_header(rpc, stream, MP_HEADER_MCP_PROTOCOL_VERSION, "MCP-Protocol-Version",
                       "io.modelcontextprotocol/protocolVersion in params._meta", "");
-    else if (must_mirror(era) && !mirrors(stream, MP_HEADER_MCP_METHOD, envelope->method))
+    else if (must_mirror(era) && !mirrors_body(stream, MP_HEADER_MCP_METHOD, envelope->method))
         refuse_header(rpc, stream, MP_HEADER_MCP_METHOD, "Mcp-Method", "the method", "");
     else if (must_mirror(era) && named != NULL && !mirrors_name(stream, envelope))
         refuse_header(rpc, stream, MP_HEADER_MCP_NAME, "Mcp-Name", "params.", named);

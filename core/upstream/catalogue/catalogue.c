@@ -45,7 +45,7 @@ mp_str mp_catalogue_hash(const mp_catalogue *catalogue)
 }
 
 /* A counted reference to the catalogue with these bytes. */
-static mp_catalogue *intern(mp_upstreams *table, mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH])
+static mp_catalogue *intern_bytes(mp_upstreams *table, mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH])
 {
     mp_str key = {(const char *)hash, MP_CATALOGUE_HASH};
     mp_catalogue *fresh = mp_new(sizeof *fresh + bytes.len), *catalogue = fresh;
@@ -105,7 +105,7 @@ static void count_class(mp_node *node, void *ctx)
 /* Removes the class of the caller that was seen longest ago if there are too many. Returns its catalogue, which the
  * caller of this function unrefs once it has released the upstream's lock; NULL: none was removed. Under the upstream's
  * lock. */
-static mp_catalogue *MP_NULLABLE evict(mp_upstream *upstream, const mp_catalogue_class *spared)
+static mp_catalogue *MP_NULLABLE evict_catalogue(mp_upstream *upstream, const mp_catalogue_class *spared)
 {
     census it = {.spared = spared};
     mp_map_each(&upstream->classes, count_class, &it);
@@ -127,7 +127,7 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULL
     bool fits = bytes.len <= (size_t)MP_UPSTREAM_LIST_BYTES;
     mp_publish_result result = MP_PUBLISH_TOO_LARGE;
     if (fits) {
-        mp_catalogue *catalogue = intern(table, bytes, hash);
+        mp_catalogue *catalogue = intern_bytes(table, bytes, hash);
         pthread_mutex_lock(&upstream->lock);
         mp_catalogue_class *class = need_class(upstream, class_name);
         mp_catalogue *before = class->catalogue;
@@ -137,7 +137,7 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULL
         if (before != catalogue)
             atomic_fetch_add(&table->publications,
                              1); /* under the lock: a thread that reads the new number finds the new catalogue */
-        mp_catalogue *evicted = is_of_caller(class_name) ? evict(upstream, class) : NULL;
+        mp_catalogue *evicted = is_of_caller(class_name) ? evict_catalogue(upstream, class) : NULL;
         bool is_retired = upstream->is_retired;
         pthread_mutex_unlock(&upstream->lock);
         mp_catalogue_unref(evicted);

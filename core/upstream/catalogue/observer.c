@@ -27,7 +27,7 @@ static void free_observed(observed *one)
     free(one);
 }
 
-static void put(mp_upstream_host *host, observed *one)
+static void put_observed(mp_upstream_host *host, observed *one)
 {
     mp_link_init(&one->link);
     mp_link_put(&host->observed, &one->link);
@@ -53,7 +53,7 @@ void mp_observe_event(mp_channel *channel, mp_observation_kind kind)
     if (kind == MP_OBSERVED_GAP && channel->has_gap)
         return;
     channel->has_gap = channel->has_gap || kind == MP_OBSERVED_GAP;
-    put(channel->home, observed_new(channel, kind, 0));
+    put_observed(channel->home, observed_new(channel, kind, 0));
 }
 
 void mp_observe_end(mp_channel *channel, int64_t id, int status)
@@ -61,7 +61,7 @@ void mp_observe_end(mp_channel *channel, int64_t id, int status)
     observed *one = observed_new(channel, MP_OBSERVED_ENDED, 0);
     one->it.standing = id;
     one->it.status = status;
-    put(channel->home, one);
+    put_observed(channel->home, one);
 }
 
 /* Counts a request of the upstream that belongs to no exchange. False if there were too many: the request gets no
@@ -103,7 +103,7 @@ void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str
     memcpy(at + bytes.len, envelope->method.ptr, envelope->method.len);
     one->it.method = (mp_str){at + bytes.len, envelope->method.len};
     mp_stat_add(&mp_stat_upstream_observed, 1);
-    put(host, one);
+    put_observed(host, one);
 }
 
 void mp_observed_clear(mp_upstream_host *host)

@@ -120,7 +120,7 @@ static void leave_cap(mp_channel_request *request)
 }
 
 /* Takes a place within a limit of all upstreams, if no older request waits for it. False: this request waits. */
-static bool reserve(mp_channel_request *request, mp_cap *cap, int64_t limit)
+static bool reserve_place(mp_channel_request *request, mp_cap *cap, int64_t limit)
 {
     mp_upstreams *table = request->upstream->table;
     MP_LOCKED(&table->cap_lock);
@@ -165,9 +165,9 @@ static const char *MP_NULLABLE lacks_of(mp_channel_request *request)
         leave_room(request);
         return "the upstream has `most` sessions or programs";
     }
-    if (!reserve(request, &table->channels, part->limits.channels))
+    if (!reserve_place(request, &table->channels, part->limits.channels))
         return "limits.upstreams.channels are open";
-    if (part->it.kind != MP_UPSTREAM_COMMAND || reserve(request, &table->processes, part->limits.processes))
+    if (part->it.kind != MP_UPSTREAM_COMMAND || reserve_place(request, &table->processes, part->limits.processes))
         return NULL;
     mp_cap_release(&table->channels);
     return "limits.upstreams.processes run";
@@ -182,7 +182,7 @@ static mp_channel_key *need_key(mp_upstream *upstream, mp_str text)
 
 /* Gives the request its result, or lets it wait. Under the upstream's lock; the caller then closes the channels in
  * `ended` without the lock. */
-static void decide(mp_channel_request *request, mp_link *ended)
+static void decide_request(mp_channel_request *request, mp_link *ended)
 {
     mp_upstream *upstream = request->upstream;
     const mp_upstream_config *config = &upstream->part->it;
@@ -249,7 +249,7 @@ void mp_channel_requests_pump(mp_link *waiting, mp_link *ended)
         mp_link_put(&again, link);
     MP_EACH_TAKEN(mp_channel_request, request, &again, link) {
         mp_stat_add(&mp_stat_upstream_takes, -1);
-        decide(request, ended);
+        decide_request(request, ended);
         if (request->result == MP_ACQUIRE_WAITS)
             continue;
         mp_stat_add(&mp_stat_upstream_takes, 1);
@@ -277,7 +277,7 @@ mp_channel_request_new(mp_upstream_host *host, const mp_channel_request_options 
     mp_link ended = {&ended, &ended};
     pthread_mutex_lock(&upstream->lock);
     request->open_ms = upstream->part->it.open_ms;
-    decide(request, &ended);
+    decide_request(request, &ended);
     pthread_mutex_unlock(&upstream->lock);
     mp_channels_close(&ended, false);
     return request;

@@ -119,7 +119,7 @@ static void deliver_closing(mp_message *message, mp_loop *MP_NULLABLE loop)
     mp_loop_post(other->loop, message);
 }
 
-static void disown(mp_channel *channel)
+static void disown_channel(mp_channel *channel)
 {
     mp_upstreams *table = channel->upstream->table;
     MP_LOCKED(&table->lock);
@@ -137,7 +137,7 @@ static void disown(mp_channel *channel)
 
 void mp_channel_close_soon(mp_channel *channel, bool is_lost)
 {
-    disown(channel);
+    disown_channel(channel);
     channel->closing_is_lost = is_lost;
     channel->closing.deliver = deliver_closing;
     channel->closing_host = channel->home;
@@ -199,7 +199,8 @@ void mp_channel_own(mp_channel *channel, mp_str session_id)
     mp_upstreams *table = channel->upstream->table;
     pthread_mutex_lock(&table->lock);
     pthread_mutex_lock(&channel->upstream->lock);
-    /* if the channel ends after this, disown() waits for the table's lock and finds the owner that is set below */
+    /* if the channel ends after this, disown_channel() waits for the table's lock and finds the owner that is set below
+     */
     bool has_ended = channel->key == NULL;
     pthread_mutex_unlock(&channel->upstream->lock);
     if (channel->owner == NULL && !has_ended) {
@@ -255,7 +256,7 @@ void mp_channel_authorize(mp_channel *channel, mp_str token)
 
 /* Opening a channel of the key has failed: refuses the waiting requests for it, and further ones until retry_at. Under
  * the upstream's lock. */
-static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp_upstream_failure *failure)
+static void rest_key(mp_channel_key *key, const mp_upstream_config *config, const mp_upstream_failure *failure)
 {
     bool is_barred = failure->reason == MP_FAILURE_BARRED;
     uint64_t ms = is_barred ? BARRED_MS
@@ -289,7 +290,7 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
     give_up_probe(channel);
     bool was_claimed = key != NULL && channel->is_claimed && mp_channel_detach(channel, false);
     if (was_claimed) {
-        rest(key, &upstream->part->it, failure);
+        rest_key(key, &upstream->part->it, failure);
         if (key->state == MP_KEY_BARRED && !mp_channel_key_is_of_caller(key)) {
             snprintf(upstream->error, sizeof upstream->error, "%s", failure->why);
             upstream->error_at = (int64_t)time(NULL);

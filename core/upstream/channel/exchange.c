@@ -51,7 +51,7 @@ static void free_events(mp_own_exchange *exchange)
 }
 
 /* Returns the mp_own_exchange whose member `super` is `exchange`. */
-static mp_own_exchange *own(mp_exchange *exchange)
+static mp_own_exchange *own_of(mp_exchange *exchange)
 {
     return mp_container(exchange, mp_own_exchange, super);
 }
@@ -101,7 +101,7 @@ static bool may_have_run(const mp_own_exchange *exchange)
 }
 
 /* Gives the message to the transport. On the transport's thread. */
-static void perform(mp_own_exchange *exchange, deed what, mp_str bytes)
+static void perform_deed(mp_own_exchange *exchange, deed what, mp_str bytes)
 {
     const mp_upstream_transport *transport = exchange->transport;
     bool is_home = transport->has_home;
@@ -131,7 +131,7 @@ static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
     mp_account_give(&it->exchange->super.channel->home->ordered, (int64_t)it->size);
     mp_stat_add(&mp_stat_upstream_ordered_bytes, -(int64_t)it->size);
     if (loop != NULL && !it->exchange->super.channel->home->is_over) {
-        perform(it->exchange, it->deed, (mp_str){it->bytes, it->len});
+        perform_deed(it->exchange, it->deed, (mp_str){it->bytes, it->len});
     } else if (it->deed == SEND) {
         post_failure(it->exchange,
                      mp_upstream_failure_of(MP_FAILURE_STOPPED, false, "the worker of the channel has ended"));
@@ -155,7 +155,7 @@ static bool take_room(mp_upstream_host *home, deed what, size_t size)
 static bool give_message(mp_own_exchange *exchange, deed what, mp_str bytes)
 {
     if (is_direct(exchange)) {
-        perform(exchange, what, bytes);
+        perform_deed(exchange, what, bytes);
         return true;
     }
     mp_upstream_host *home = exchange->super.channel->home;
@@ -203,7 +203,7 @@ static void check_flags(MP_UNUSED const mp_own_exchange *exchange)
 
 /* Ends the exchange: its timers stop, and its slot is free. May free the exchange, unless the caller has a
  * reference. */
-static void finish(mp_own_exchange *exchange)
+static void finish_exchange(mp_own_exchange *exchange)
 {
     if (exchange->super.is_ended)
         return;
@@ -237,7 +237,7 @@ static void fail_here(mp_own_exchange *exchange, mp_upstream_failure failure)
     }
     mp_exchange_ref(exchange);
     exchange->super.failure = failure;
-    finish(exchange);
+    finish_exchange(exchange);
     call_ready(exchange);
     mp_exchange_unref(exchange);
 }
@@ -338,7 +338,7 @@ static void count_question(mp_own_exchange *exchange)
 }
 
 /* Adds an event to the exchange, which owns it from then on. On the task's thread. */
-static void enqueue(mp_own_exchange *exchange, mp_queued_event *event)
+static void enqueue_event(mp_own_exchange *exchange, mp_queued_event *event)
 {
     bool is_answer = event->event.kind == MP_EVENT_ANSWER || event->event.kind == MP_EVENT_ACCEPTED;
     if (exchange->super.is_ended || exchange->is_detached || (exchange->asks_too_much && !is_answer)) {
@@ -356,7 +356,7 @@ static void enqueue(mp_own_exchange *exchange, mp_queued_event *event)
     if (is_answer) {
         exchange->has_answer = true;
         exchange->has_result = kind == MP_EVENT_ANSWER && !event->event.is_error;
-        finish(exchange);
+        finish_exchange(exchange);
     } else {
         mp_timer_start(exchange->super.host->loop, &exchange->silence, exchange->timeout_ms, exchange->silence.fire);
     }
@@ -372,14 +372,14 @@ static void deliver_event(mp_message *message, mp_loop *MP_NULLABLE loop)
     if (loop == NULL)
         free_event(exchange, event);
     else
-        enqueue(exchange, event);
+        enqueue_event(exchange, event);
     mp_exchange_unref(exchange);
 }
 
 void mp_exchange_pass(mp_own_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event)
 {
     if (here == exchange->super.host) {
-        enqueue(exchange, event);
+        enqueue_event(exchange, event);
         return;
     }
     event->message.deliver = deliver_event;
@@ -394,10 +394,10 @@ static void accept_here(mp_own_exchange *exchange, int status)
     if (exchange->super.is_ended || exchange->is_detached) {
         free(event);
         exchange->has_answer = exchange->has_answer || !exchange->super.is_ended;
-        finish(exchange);
+        finish_exchange(exchange);
         return;
     }
-    enqueue(exchange, event);
+    enqueue_event(exchange, event);
 }
 
 void mp_exchange_accepted(mp_own_exchange *exchange, int status)
@@ -447,7 +447,7 @@ static void on_total(mp_timer *timer)
     mp_exchange_end_with(exchange, MP_FAILURE_QUESTIONS, "more questions than one request may bring, 256");
 }
 
-static void start(mp_own_exchange *exchange)
+static void start_exchange(mp_own_exchange *exchange)
 {
     exchange->is_started = true;
     exchange->began_us = mp_monotonic_us();
@@ -469,7 +469,7 @@ static void deliver_granted(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_own_exchange *exchange = mp_container(message, mp_own_exchange, granted);
     if (loop != NULL && !exchange->super.is_ended)
-        start(exchange);
+        start_exchange(exchange);
     mp_exchange_unref(exchange);
 }
 
@@ -487,15 +487,15 @@ mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_own_exchange *exchange)
 
 static mp_queued_event *MP_NULLABLE take_own(mp_exchange *exchange)
 {
-    mp_queued_event *event = mp_exchange_take_event(own(exchange));
+    mp_queued_event *event = mp_exchange_take_event(own_of(exchange));
     if (event != NULL)
-        mp_exchange_release(own(exchange), event->size);
+        mp_exchange_release(own_of(exchange), event->size);
     return event;
 }
 
 static bool reply_own(mp_exchange *super, mp_str message)
 {
-    mp_own_exchange *exchange = own(super);
+    mp_own_exchange *exchange = own_of(super);
     exchange->questions -= exchange->questions > 0;
     if (super->is_ended || !exchange->is_started)
         return false;
@@ -505,7 +505,7 @@ static bool reply_own(mp_exchange *super, mp_str message)
 
 static void cancel_own(mp_exchange *super, mp_str message)
 {
-    mp_own_exchange *exchange = own(super);
+    mp_own_exchange *exchange = own_of(super);
     if (super->is_ended)
         return;
     if (message.len == 0)
@@ -513,14 +513,14 @@ static void cancel_own(mp_exchange *super, mp_str message)
     if (exchange->is_started && message.len > 0 && !super->host->is_over)
         give_message(exchange, SAY, message);
     mp_exchange_ref(exchange);
-    finish(exchange);
+    finish_exchange(exchange);
     free_events(exchange);
     mp_exchange_unref(exchange);
 }
 
 static void leave_own(mp_exchange *super)
 {
-    mp_own_exchange *exchange = own(super);
+    mp_own_exchange *exchange = own_of(super);
     if (exchange->has_id || super->host->is_over)
         cancel_own(super, MP_STR_NONE);
     exchange->is_detached = true;
@@ -585,7 +585,7 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
     exchange->total_at = mp_monotonic_ms() + exchange->total_ms;
     mp_timer_start(host->loop, &exchange->total, exchange->total_ms, on_total);
     if (!waits)
-        start(exchange);
+        start_exchange(exchange);
     exchange->super.ready = options->ready; /* not before this function returns */
     exchange->super.ctx = options->ctx;
     return &exchange->super;

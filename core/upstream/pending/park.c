@@ -22,7 +22,7 @@ static bool is_note(const mp_queued_event *event, const char *MP_NULLABLE method
 }
 
 /* Takes an event that is no longer kept out of note_bytes or exchange->queued. */
-static void uncount(mp_park *park, const mp_queued_event *event)
+static void uncount_event(mp_park *park, const mp_queued_event *event)
 {
     if (is_note(event, NULL))
         park->note_bytes -= event->size;
@@ -30,17 +30,17 @@ static void uncount(mp_park *park, const mp_queued_event *event)
         mp_exchange_release(park->exchange, event->size);
 }
 
-static void discard(mp_park *park, mp_queued_event *event)
+static void discard_event(mp_park *park, mp_queued_event *event)
 {
     mp_link_drop(&event->link);
-    uncount(park, event);
+    uncount_event(park, event);
     free(event);
 }
 
 static void clear_kept(mp_park *park)
 {
     while (!mp_link_is_alone(&park->kept))
-        discard(park, mp_container(park->kept.next, mp_queued_event, link));
+        discard_event(park, mp_container(park->kept.next, mp_queued_event, link));
 }
 
 static void clear_farewell(mp_park *park)
@@ -92,7 +92,7 @@ static void count_dropped(void)
 }
 
 /* Keeps an event that came while no task waits for it. A question stays counted in exchange->queued. */
-static void keep(mp_park *park, mp_queued_event *event)
+static void keep_event(mp_park *park, mp_queued_event *event)
 {
     mp_link_init(&event->link);
     if (!is_note(event, NULL)) {
@@ -104,7 +104,7 @@ static void keep(mp_park *park, mp_queued_event *event)
         mp_queued_event *withdrawn = find_withdrawn(park, event);
         if (withdrawn != NULL) {
             park->exchange->questions--;
-            discard(park, withdrawn);
+            discard_event(park, withdrawn);
             free(event);
             return;
         }
@@ -112,7 +112,7 @@ static void keep(mp_park *park, mp_queued_event *event)
     bool is_parked = park->relay == NULL;
     mp_queued_event *before = find_note(park, "notifications/progress");
     if (is_parked && before != NULL && is_note(event, "notifications/progress")) {
-        discard(park, before);
+        discard_event(park, before);
         count_dropped();
     }
     mp_link_put(&park->kept, &event->link);
@@ -122,7 +122,7 @@ static void keep(mp_park *park, mp_queued_event *event)
         mp_queued_event *oldest = find_note(park, "notifications/message");
         if (oldest == NULL && (oldest = find_note(park, NULL)) == NULL)
             break;
-        discard(park, oldest);
+        discard_event(park, oldest);
         count_dropped();
     }
 }
@@ -131,11 +131,11 @@ static void keep(mp_park *park, mp_queued_event *event)
 static void keep_all(mp_park *park)
 {
     for (mp_queued_event *event; (event = mp_exchange_take_event(park->exchange)) != NULL;)
-        keep(park, event);
+        keep_event(park, event);
 }
 
 /* Sends the relay the next event or the failure, if it waits for one. */
-static void serve(mp_park *park)
+static void serve_relay(mp_park *park)
 {
     const mp_own_exchange *exchange = park->exchange;
     mp_relay *relay = park->relay;
@@ -145,7 +145,7 @@ static void serve(mp_park *park)
     if (link != NULL) {
         mp_queued_event *event = mp_container(link, mp_queued_event, link);
         park->is_wanted = false;
-        uncount(park, event);
+        uncount_event(park, event);
         mp_relay_post_news(relay, event, (mp_upstream_failure){0});
     } else if (exchange->super.failure.reason != MP_FAILURE_NONE || exchange->super.is_ended) {
         mp_upstream_failure failure = exchange->super.failure;
@@ -165,7 +165,7 @@ static void on_ready(void *ctx)
     keep_all(park);
     if (park->relay == NULL && park->exchange->super.failure.reason != MP_FAILURE_NONE && mp_link_is_alone(&park->kept))
         mp_parks_note_failed(park);
-    serve(park);
+    serve_relay(park);
 }
 
 /* -- the home: the end --------------------------------------------------------------------------------------------- */
@@ -240,7 +240,7 @@ static void post_home_ended(mp_relay *relay)
                        mp_upstream_failure_of(MP_FAILURE_STOPPED, true, "the worker of the exchange has ended"));
 }
 
-static void attach(mp_park *park, mp_relay *relay)
+static void attach_relay(mp_park *park, mp_relay *relay)
 {
     clear_farewell(park);
     park->relay = mp_relay_ref(relay);
@@ -252,7 +252,7 @@ static void attach(mp_park *park, mp_relay *relay)
         return;
     }
     mp_exchange_go_on(park->exchange);
-    serve(park);
+    serve_relay(park);
 }
 
 /* Keeps an event that a relay received but did not read, before events that have arrived since. */
@@ -295,18 +295,18 @@ static void take_back(mp_park *park, mp_relay_message *it)
     park->awaits_return = false;
     if (event != NULL)
         keep_first(park, event);
-    serve(park);
+    serve_relay(park);
 }
 
-static void perform(mp_park *park, mp_relay_message *it)
+static void perform_message(mp_park *park, mp_relay_message *it)
 {
     switch (it->word) {
     case MP_RELAY_ATTACH:
-        attach(park, it->relay);
+        attach_relay(park, it->relay);
         break;
     case MP_RELAY_ASK:
         park->is_wanted = park->relay != NULL;
-        serve(park);
+        serve_relay(park);
         break;
     case MP_RELAY_REPLY:
         if (!park->is_over)
@@ -328,7 +328,7 @@ void mp_park_deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
     mp_relay_message *it = content;
     if (loop != NULL) {
-        perform(it->relay->park, it);
+        perform_message(it->relay->park, it);
     } else if (it->word == MP_RELAY_ATTACH || it->word == MP_RELAY_ASK) {
         post_home_ended(it->relay);
     }

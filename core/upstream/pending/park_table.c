@@ -52,7 +52,7 @@ mp_parks *mp_parks_new(void)
 }
 
 /* The entry does not count for the limits any more. Under the lock. */
-static void discount(mp_parks *parks, mp_park_entry *entry)
+static void discount_entry(mp_parks *parks, mp_park_entry *entry)
 {
     owner *it = entry->owner;
     if (it == NULL)
@@ -75,7 +75,7 @@ static void remove_entry(mp_parks *parks, mp_park_entry *entry)
     if (!mp_link_is_alone(&entry->link))
         parks->failed_count--;
     mp_link_drop(&entry->link);
-    discount(parks, entry);
+    discount_entry(parks, entry);
     mp_map_drop(&parks->by_handle, &entry->node);
     mp_park *park = entry->park;
     if (park != NULL)
@@ -153,7 +153,7 @@ void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NUL
     pthread_mutex_lock(&parks->lock);
     bool is_late = atomic_load(&table->has_ended_parks);
     if (is_late) {
-        discount(parks, entry);
+        discount_entry(parks, entry);
     } else {
         if (park != NULL)
             park->entry = entry;
@@ -165,7 +165,7 @@ void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NUL
 }
 
 /* Takes the entry of a handle out of the table; NULL: there is none for this principal. */
-static mp_park_entry *MP_NULLABLE claim(mp_upstreams *table, mp_str handle, mp_str principal, bool has_bytes)
+static mp_park_entry *MP_NULLABLE claim_entry(mp_upstreams *table, mp_str handle, mp_str principal, bool has_bytes)
 {
     mp_parks *parks = table->parks;
     MP_LOCKED(&parks->lock);
@@ -180,7 +180,7 @@ static mp_park_entry *MP_NULLABLE claim(mp_upstreams *table, mp_str handle, mp_s
 
 mp_park *MP_NULLABLE mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal)
 {
-    mp_park_entry *entry = claim(table, handle, principal, false);
+    mp_park_entry *entry = claim_entry(table, handle, principal, false);
     if (entry == NULL)
         return NULL;
     mp_park *park = entry->park;
@@ -191,7 +191,7 @@ mp_park *MP_NULLABLE mp_parks_take(mp_upstreams *table, mp_str handle, mp_str pr
 
 char *MP_NULLABLE mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len)
 {
-    mp_park_entry *entry = claim(table, handle, principal, true);
+    mp_park_entry *entry = claim_entry(table, handle, principal, true);
     if (entry == NULL)
         return NULL;
     char *bytes = entry->bytes;
@@ -236,7 +236,7 @@ void mp_parks_note_failed(mp_park *park)
     pthread_mutex_lock(&parks->lock);
     mp_park_entry *entry = park->entry;
     if (entry != NULL && entry->owner != NULL) {
-        discount(parks, entry);
+        discount_entry(parks, entry);
         mp_link_put(&parks->failed, &entry->link);
         if (++parks->failed_count > MAX_PARKED) {
             oldest = mp_container(parks->failed.next, mp_park_entry, link);

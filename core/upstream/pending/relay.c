@@ -94,7 +94,7 @@ static mp_queued_event *MP_NULLABLE take_and_ask(mp_exchange *exchange)
     return event;
 }
 
-static bool reply(mp_exchange *exchange, mp_str message)
+static bool reply_by_relay(mp_exchange *exchange, mp_str message)
 {
     bool is_over = mp_exchange_is_over(exchange);
     if (!is_over)
@@ -102,7 +102,7 @@ static bool reply(mp_exchange *exchange, mp_str message)
     return !is_over;
 }
 
-static void cancel(mp_exchange *exchange, mp_str message)
+static void cancel_by_relay(mp_exchange *exchange, mp_str message)
 {
     mp_relay *relay = relay_of(exchange);
     if (relay->has_left)
@@ -111,9 +111,9 @@ static void cancel(mp_exchange *exchange, mp_str message)
     send_home(relay, (mp_relay_message){.word = MP_RELAY_LEAVE}, message);
 }
 
-static void leave(mp_exchange *exchange)
+static void leave_relay(mp_exchange *exchange)
 {
-    cancel(exchange, MP_STR_NONE);
+    cancel_by_relay(exchange, MP_STR_NONE);
     mp_relay_unref(relay_of(exchange));
 }
 
@@ -143,7 +143,7 @@ static bool park_again(mp_exchange *exchange, const mp_park_options *options, ch
     return true;
 }
 
-static const mp_exchange_kind resumed = {take_and_ask, reply, cancel, park_again, leave};
+static const mp_exchange_kind resumed = {take_and_ask, reply_by_relay, cancel_by_relay, park_again, leave_relay};
 
 mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
                                              void (*ready)(void *ctx), void *ctx)

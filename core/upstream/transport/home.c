@@ -63,7 +63,7 @@ static void end_search(search *it)
         free(it->list);
 }
 
-static mp_own_exchange *MP_NULLABLE keep(search *it, size_t i)
+static mp_own_exchange *MP_NULLABLE keep_found(search *it, size_t i)
 {
     mp_own_exchange *found = i < it->count ? mp_exchange_ref(it->list[i]) : NULL;
     end_search(it);
@@ -77,7 +77,7 @@ static mp_own_exchange *MP_NULLABLE exchange_of(mp_channel *channel, mp_str id)
     if (id.len == 0 || !mp_json_int(id, &it.id))
         return NULL;
     look_for(&it, channel);
-    return keep(&it, 0);
+    return keep_found(&it, 0);
 }
 
 /* Index of the exchange that gets a message: one whose task can ask a client if the message is a question, then one
@@ -102,7 +102,7 @@ static mp_own_exchange *MP_NULLABLE asked(mp_channel *channel)
 {
     search it = {0};
     look_for(&it, channel);
-    return keep(&it, best_of(&it, true));
+    return keep_found(&it, best_of(&it, true));
 }
 
 /* A token is the number of its request, also where an upstream has made a text of it. */
@@ -118,7 +118,7 @@ static mp_own_exchange *MP_NULLABLE newest(mp_channel *channel, bool alone)
 {
     search it = {0};
     look_for(&it, channel);
-    return keep(&it, alone && it.count > 1 ? it.count : best_of(&it, false));
+    return keep_found(&it, alone && it.count > 1 ? it.count : best_of(&it, false));
 }
 
 static bool ends_with(mp_str text, const char *end)
@@ -162,7 +162,7 @@ static void take_back(mp_channel *channel, const mp_envelope *envelope, mp_str b
 }
 
 /* Handles a message that no exchange takes: notifications and requests are observed, others dropped. */
-static void observe(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
+static void observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
 {
     bool is_note = envelope->kind == MP_KIND_NOTE && !mp_str_is(envelope->method, "notifications/progress");
     if (is_note || envelope->kind == MP_KIND_REQUEST)
@@ -183,7 +183,7 @@ static bool take_one(mp_channel *channel, mp_str bytes)
     }
     mp_own_exchange *exchange = owner_of(channel, envelope);
     if (exchange == NULL)
-        observe(channel, envelope, bytes);
+        observe_message(channel, envelope, bytes);
     else if (envelope->kind == MP_KIND_RESPONSE && !channel->transport->has_home)
         mp_channel_count_dropped(channel); /* over HTTP an answer is valid only on the stream of its own request */
     else if (envelope->kind == MP_KIND_RESPONSE && bytes.len > exchange->answer)

@@ -86,7 +86,7 @@ static void on_deadline(mp_timer *timer)
 }
 
 /* Nothing waits for the answer any more: reads the rest of it for a moment. */
-static void linger(request *it)
+static void linger_for_end(request *it)
 {
     leave_exchange(it);
     it->host->held -= it->body.len;
@@ -195,7 +195,8 @@ static void fail_transfer(const arrival *at)
 
 #define MAX_SESSION 1024 /* bytes of a session id */
 
-static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message);
+static request *MP_NULLABLE tell_upstream(mp_upstream_host *host, mp_channel *channel, const char *method,
+                                          mp_str message);
 
 /* Keeps the session id that the head has, if it can be sent as a header. A channel whose `initialize` is sent again has
  * ended the session before. */
@@ -213,7 +214,7 @@ static void take_session(const arrival *at)
     if (exchange->super.host != channel->home)
         return;
     if (channel->given != NULL)
-        tell(exchange->super.host, channel, "DELETE", MP_STR_NONE);
+        tell_upstream(exchange->super.host, channel, "DELETE", MP_STR_NONE);
     free(channel->given);
     channel->given = mp_dup(id);
 }
@@ -266,7 +267,7 @@ static void read_body(const arrival *at)
 }
 
 /* Appends the bytes that have arrived to the body. False if the exchange has failed because of them. */
-static bool collect(const arrival *at)
+static bool collect_body(const arrival *at)
 {
     mp_upstream_host *host = at->of->host;
     mp_buf *body = &at->of->body;
@@ -294,7 +295,7 @@ static bool collect(const arrival *at)
 
 static void pull_body(const arrival *at)
 {
-    if (!collect(at) || !mp_transfer_is_over(at->transfer))
+    if (!collect_body(at) || !mp_transfer_is_over(at->transfer))
         return;
     if (mp_transfer_failure(at->transfer) != NULL)
         fail_transfer(at);
@@ -351,7 +352,7 @@ static bool resume_later(const arrival *at)
     return true;
 }
 
-/* Reads events as long as the task takes them. The rest stays in the socket until resume(). */
+/* Reads events as long as the task takes them. The rest stays in the socket until resume_exchange(). */
 static void pull_stream(const arrival *at)
 {
     const request *it = at->of;
@@ -424,13 +425,13 @@ static void pull_answer(const arrival *at)
     if (!it->has_left)
         return;
     if (at->exchange->has_answer)
-        linger(it);
+        linger_for_end(it);
     else
         free_request(it);
 }
 
 /* Reads the bytes that have arrived for a request. May free it. */
-static void pull(request *it)
+static void pull_events(request *it)
 {
     mp_own_exchange *exchange = it->exchange;
     mp_transfer *transfer = it->transfer;
@@ -460,8 +461,9 @@ static mp_outgoing outgoing_of(request *it, const char *method, const char *cons
 }
 
 /* Starts a request. NULL: `err` has the reason. `exchange`: the exchange that waits for the answer; NULL: none. */
-static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, mp_own_exchange *MP_NULLABLE exchange,
-                                  const char *method, mp_str message, mp_err *err)
+static request *MP_NULLABLE begin_request(mp_upstream_host *host, mp_channel *channel,
+                                          mp_own_exchange *MP_NULLABLE exchange, const char *method, mp_str message,
+                                          mp_err *err)
 {
     const mp_upstream_part *part = channel->part;
     if (part->url == NULL) {
@@ -518,10 +520,11 @@ static void on_resume(mp_timer *timer)
         mp_exchange_fail_with(exchange, MP_FAILURE_CLOSED, err.text);
 }
 
-static void send(mp_own_exchange *exchange)
+static void send_exchange(mp_own_exchange *exchange)
 {
     mp_err err = {0};
-    exchange->request = begin(exchange->super.host, exchange->super.channel, exchange, "POST", exchange->message, &err);
+    exchange->request =
+        begin_request(exchange->super.host, exchange->super.channel, exchange, "POST", exchange->message, &err);
     if (exchange->request == NULL)
         mp_exchange_fail_with(exchange, MP_FAILURE_REFUSED, err.text);
     else
@@ -529,18 +532,19 @@ static void send(mp_own_exchange *exchange)
 }
 
 /* Sends a message whose answer nothing waits for. NULL: the request could not be started. */
-static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message)
+static request *MP_NULLABLE tell_upstream(mp_upstream_host *host, mp_channel *channel, const char *method,
+                                          mp_str message)
 {
     mp_err err;
-    request *it = host->is_over ? NULL : begin(host, channel, NULL, method, message, &err);
+    request *it = host->is_over ? NULL : begin_request(host, channel, NULL, method, message, &err);
     if (it != NULL)
         mp_timer_start(host->loop, &it->deadline, FAREWELL_MS, on_deadline);
     return it;
 }
 
-static void say(mp_own_exchange *exchange, mp_str message)
+static void say_message(mp_own_exchange *exchange, mp_str message)
 {
-    request *it = tell(exchange->super.host, exchange->super.channel, "POST", message);
+    request *it = tell_upstream(exchange->super.host, exchange->super.channel, "POST", message);
     if (it == NULL)
         return;
     it->is_note = true;
@@ -548,7 +552,7 @@ static void say(mp_own_exchange *exchange, mp_str message)
     atomic_fetch_add(&it->channel->said, 1);
 }
 
-static void leave(mp_own_exchange *exchange)
+static void leave_http(mp_own_exchange *exchange)
 {
     request *it = exchange->request;
     if (it == NULL)
@@ -556,7 +560,7 @@ static void leave(mp_own_exchange *exchange)
     if (it->is_in_pull)
         it->has_left = true;
     else if (exchange->has_answer && !exchange->super.host->is_over)
-        linger(it);
+        linger_for_end(it);
     else
         free_request(it);
 }
@@ -570,7 +574,7 @@ static bool has_sent(const mp_own_exchange *exchange)
     return it->resumptions > 0 || (transfer != NULL && mp_transfer_trouble_of(transfer) != MP_TRANSFER_UNSENT);
 }
 
-static void resume(mp_own_exchange *exchange)
+static void resume_exchange(mp_own_exchange *exchange)
 {
     request *it = exchange->request;
     if (it != NULL && mp_link_is_alone(&it->hot))
@@ -585,7 +589,7 @@ static void close_channel(mp_channel *channel, bool is_lost)
         mp_standing_close(channel);
     }
     if (!is_lost && session != NULL && *session != '\0')
-        tell(channel->closing_host, channel, "DELETE", MP_STR_NONE);
+        tell_upstream(channel->closing_host, channel, "DELETE", MP_STR_NONE);
 }
 
 /* True once no request is left. Requests whose exchange has not ended are freed by their tasks. */
@@ -594,12 +598,12 @@ static bool end_host(mp_upstream_host *host)
     return mp_link_is_alone(&host->requests);
 }
 
-static bool turn(mp_upstream_host *host)
+static bool turn_host(mp_upstream_host *host)
 {
     mp_link *link;
     bool did = false;
     for (int i = 0; i < 256 && (link = mp_link_take(&host->hot)) != NULL; i++) {
-        pull(mp_container(link, request, hot));
+        pull_events(mp_container(link, request, hot));
         did = true;
     }
     return did;
@@ -617,13 +621,13 @@ static void free_host(mp_upstream_host *host)
 }
 
 const mp_upstream_transport mp_upstream_http = {.name = "http",
-                                                .send = send,
-                                                .say = say,
-                                                .leave = leave,
-                                                .resume = resume,
+                                                .send = send_exchange,
+                                                .say = say_message,
+                                                .leave = leave_http,
+                                                .resume = resume_exchange,
                                                 .has_sent = has_sent,
                                                 .close = close_channel,
-                                                .turn = turn,
+                                                .turn = turn_host,
                                                 .has_work = has_work,
                                                 .end_host = end_host,
                                                 .free_host = free_host};

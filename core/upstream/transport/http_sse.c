@@ -188,7 +188,7 @@ static bool is_success(const mp_transfer *transfer)
 }
 
 /* Appends the bytes that have arrived to `body`, up to ERROR_BODY; drops the rest. */
-static void collect(mp_transfer *transfer, mp_buf *body)
+static void collect_body(mp_transfer *transfer, mp_buf *body)
 {
     for (mp_str piece; (piece = mp_transfer_body(transfer)).len > 0; mp_transfer_take(transfer)) {
         size_t room = ERROR_BODY - body->len;
@@ -199,7 +199,7 @@ static void collect(mp_transfer *transfer, mp_buf *body)
 /* Reads the bytes that have arrived for a post. May free it. */
 static void pull_post(post *one, mp_transfer *transfer)
 {
-    collect(transfer, &one->body);
+    collect_body(transfer, &one->body);
     if (!mp_transfer_is_over(transfer))
         return;
     connection *it = one->of;
@@ -309,7 +309,7 @@ static void pull_stream(connection *it)
             end_by_itself(it, MP_FAILURE_CLOSED, "the event stream ended");
         return;
     }
-    collect(it->stream, &it->body);
+    collect_body(it->stream, &it->body);
     if (is_over || it->body.len >= ERROR_BODY)
         refuse_stream(it);
 }
@@ -344,7 +344,7 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_excha
 
 /* -- the transport ------------------------------------------------------------------------------------------------- */
 
-static void send(mp_own_exchange *exchange)
+static void send_exchange(mp_own_exchange *exchange)
 {
     mp_channel *channel = exchange->super.channel;
     connection *it = channel->connection;
@@ -360,7 +360,7 @@ static void send(mp_own_exchange *exchange)
 }
 
 /* A message about an exchange, such as a cancellation, must not overtake its request. */
-static void say(mp_own_exchange *exchange, mp_str message)
+static void say_message(mp_own_exchange *exchange, mp_str message)
 {
     connection *it = exchange->super.channel->connection;
     post *before = exchange->request;
@@ -372,7 +372,7 @@ static void say(mp_own_exchange *exchange, mp_str message)
         add_post(it, NULL, message);
 }
 
-static void leave(mp_own_exchange *exchange)
+static void leave_exchange(mp_own_exchange *exchange)
 {
     post *one = exchange->request;
     if (one == NULL)
@@ -419,7 +419,7 @@ static void close_channel(mp_channel *channel, bool is_lost)
     mp_channel_drop_exchanges(channel);
 }
 
-static bool turn(mp_upstream_host *host)
+static bool turn_host(mp_upstream_host *host)
 {
     bool did = false;
     for (mp_link *link = mp_link_first(&host->streams), *following; link != &host->streams; link = following) {
@@ -479,11 +479,11 @@ static void free_host(mp_upstream_host *host)
 
 const mp_upstream_transport mp_upstream_sse = {.name = "sse",
                                                .has_home = true,
-                                               .send = send,
-                                               .say = say,
-                                               .leave = leave,
+                                               .send = send_exchange,
+                                               .say = say_message,
+                                               .leave = leave_exchange,
                                                .close = close_channel,
-                                               .turn = turn,
+                                               .turn = turn_host,
                                                .has_work = has_work,
                                                .end_host = end_host,
                                                .free_host = free_host};

@@ -65,7 +65,7 @@ static void deliver_result(mp_message *message, mp_loop *MP_NULLABLE loop)
 }
 
 /* Ends the wait of a task with the HTTP status of the answer; -1: there is none. */
-static void answer(mp_stand *stand, int status)
+static void answer_stand(mp_stand *stand, int status)
 {
     stand->status = status;
     stand->super.deliver = deliver_result;
@@ -78,7 +78,7 @@ static void answer_all(standing *it, int status)
         if (it->host->is_over) /* the tasks have ended, and their hosts may be freed */
             unref_stand(mp_container(link, mp_stand, link));
         else
-            answer(mp_container(link, mp_stand, link), status);
+            answer_stand(mp_container(link, mp_stand, link), status);
 }
 
 static void free_standing(standing *it)
@@ -107,7 +107,7 @@ static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 }
 
 /* Sends the request. False: it cannot be sent. */
-static bool begin(standing *it)
+static bool begin_standing(standing *it)
 {
     const mp_upstream_part *part = it->channel->part;
     mp_err err = {"", ""};
@@ -193,7 +193,7 @@ static void on_again(mp_timer *timer)
 {
     standing *it = mp_container(timer, standing, again);
     mp_stat_add(&mp_stat_upstream_reopened, 1);
-    if (!begin(it))
+    if (!begin_standing(it))
         pause_standing(it);
 }
 
@@ -251,7 +251,7 @@ static bool read_events(standing *it, mp_transfer *transfer)
     return true;
 }
 
-static void pull(standing *it)
+static void pull_events(standing *it)
 {
     mp_transfer *transfer = it->transfer;
     if (transfer == NULL)
@@ -279,7 +279,7 @@ bool mp_standing_turn(mp_upstream_host *host)
     mp_link *link;
     bool did = false;
     for (int i = 0; i < 256 && (link = mp_link_take(&host->hot_standings)) != NULL; i++) {
-        pull(mp_container(link, standing, hot));
+        pull_events(mp_container(link, standing, hot));
         did = true;
     }
     return did;
@@ -299,7 +299,7 @@ void mp_standing_end(mp_upstream_host *host)
 
 /* -- wishes -------------------------------------------------------------------------------------------------------- */
 
-static standing *MP_NULLABLE find(const mp_channel *channel, int64_t id)
+static standing *MP_NULLABLE find_standing(const mp_channel *channel, int64_t id)
 {
     MP_EACH(standing, it, &channel->standings, in_channel) {
         if (it->id == id)
@@ -337,17 +337,17 @@ static void deliver_wish(mp_message *message, mp_loop *MP_NULLABLE loop)
         return;
     }
     if (channel->home->is_over || channel->home->end_by != 0 || channel->is_closed) {
-        answer(stand, -1);
+        answer_stand(stand, -1);
         return;
     }
     /* the connection of such a transport carries all messages: it needs no stream */
     if (channel->transport->has_home) {
-        answer(stand, 200);
+        answer_stand(stand, 200);
         return;
     }
-    standing *it = find(channel, stand->id);
+    standing *it = find_standing(channel, stand->id);
     if (it != NULL && it->is_open) {
-        answer(stand, 200);
+        answer_stand(stand, 200);
         return;
     }
     bool is_new = it == NULL;
@@ -355,7 +355,7 @@ static void deliver_wish(mp_message *message, mp_loop *MP_NULLABLE loop)
         it = standing_new(stand);
     mp_link_init(&stand->link);
     mp_link_put(&it->waiting, &stand->link);
-    if (is_new && !begin(it))
+    if (is_new && !begin_standing(it))
         free_standing(it);
 }
 
@@ -402,7 +402,7 @@ typedef struct {
 static void deliver_leave(void *content, mp_loop *MP_NULLABLE loop)
 {
     const leave_message *it = content;
-    standing *found = loop == NULL ? NULL : find(it->channel, it->id);
+    standing *found = loop == NULL ? NULL : find_standing(it->channel, it->id);
     if (found != NULL)
         free_standing(found);
     mp_channel_unref(it->channel);

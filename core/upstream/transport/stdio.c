@@ -310,7 +310,7 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_excha
 
 /* -- the transport ------------------------------------------------------------------------------------------------- */
 
-static void send(mp_own_exchange *exchange)
+static void send_exchange(mp_own_exchange *exchange)
 {
     mp_channel *channel = exchange->super.channel;
     connection *it = channel->connection;
@@ -330,14 +330,14 @@ static void send(mp_own_exchange *exchange)
     hand_over(it);
 }
 
-static void say(mp_own_exchange *exchange, mp_str message)
+static void say_message(mp_own_exchange *exchange, mp_str message)
 {
     connection *it = exchange->super.channel->connection;
     if (it != NULL && !it->is_over)
         send_line(it, message);
 }
 
-static void leave(mp_own_exchange *exchange)
+static void leave_exchange(mp_own_exchange *exchange)
 {
     if (exchange->request != NULL)
         free_place(exchange->request);
@@ -366,7 +366,7 @@ static void close_channel(mp_channel *channel, MP_UNUSED bool is_lost)
     mp_channel_drop_exchanges(channel);
 }
 
-static bool turn(mp_upstream_host *host)
+static bool turn_host(mp_upstream_host *host)
 {
     bool did = false;
     for (mp_link *link = mp_link_first(&host->processes); link != &host->processes; link = link->next)
@@ -411,11 +411,11 @@ static void free_host(mp_upstream_host *host)
 
 const mp_upstream_transport mp_upstream_stdio = {.name = "stdio",
                                                  .has_home = true,
-                                                 .send = send,
-                                                 .say = say,
-                                                 .leave = leave,
+                                                 .send = send_exchange,
+                                                 .say = say_message,
+                                                 .leave = leave_exchange,
                                                  .close = close_channel,
-                                                 .turn = turn,
+                                                 .turn = turn_host,
                                                  .has_work = has_work,
                                                  .end_host = end_host,
                                                  .free_host = free_host};

@@ -79,7 +79,7 @@ static void make_table(decoder *d, const frame *f)
 }
 
 /* Moves the held elements into the table. False if a name is in the table already. */
-static bool store(decoder *d, frame *f)
+static bool store_value(decoder *d, frame *f)
 {
     lua_State *L = d->L;
     if (f->stored == 0)
@@ -167,7 +167,7 @@ static bool push_scalar(decoder *d, mp_json_token token)
 
 /* Decodes until the outermost value is complete, or other tasks have to run. frames[0] represents the container of
  * that value. */
-static outcome run(decoder *d)
+static outcome run_decoder(decoder *d)
 {
     while (d->frames[0].held == 0) {
         frame *f = &d->frames[d->depth];
@@ -176,11 +176,11 @@ static outcome run(decoder *d)
             if (mp_task_should_turn(d->L))
                 return PAUSED;
         }
-        if (f->held == BATCH && !store(d, f))
+        if (f->held == BATCH && !store_value(d, f))
             return REPEATED;
         mp_json_token token = mp_json_next(&d->cursor);
         if (token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT) {
-            if ((f->held > 0 || f->stored == 0) && !store(d, f))
+            if ((f->held > 0 || f->stored == 0) && !store_value(d, f))
                 return REPEATED;
             close_frame(d, f);
             continue;
@@ -210,7 +210,7 @@ static void clean_up(decoder *d, outcome result)
 }
 
 /* Pushes the values of the slots, for a decoder that begins at the first byte of the text. */
-static void begin(decoder *d)
+static void begin_decoder(decoder *d)
 {
     lua_State *L = d->L;
     d->look = d->look < 0 ? -1 : LOOK;
@@ -230,7 +230,7 @@ static void begin(decoder *d)
     lua_insert(L, -2); /* on the stack: objects, arrays becomes ARRAY_MT, OBJECT_MT */
 }
 
-static void init(decoder *d, lua_State *L, mp_str text, mp_lua_faith faith)
+static void init_decoder(decoder *d, lua_State *L, mp_str text, mp_lua_faith faith)
 {
     luaL_checkstack(L, LUA_MINSTACK, "JSON");
     d->L = L;
@@ -240,18 +240,18 @@ static void init(decoder *d, lua_State *L, mp_str text, mp_lua_faith faith)
     d->look = -1;
     d->repeated = NULL;
     lua_pushnil(L);
-    begin(d);
+    begin_decoder(d);
 }
 
-/* Decodes as run() does, and begins again with faithful tables where a number would lose digits. */
+/* Decodes as run_decoder() does, and begins again with faithful tables where a number would lose digits. */
 static outcome run_faithfully(decoder *d)
 {
-    outcome result = run(d);
+    outcome result = run_decoder(d);
     if (result == INEXACT && d->faith == MP_LUA_EXACT) {
         lua_settop(d->L, d->base + SAVED);
         d->faith = MP_LUA_FAITHFUL;
-        begin(d);
-        result = run(d);
+        begin_decoder(d);
+        result = run_decoder(d);
     }
     if (result == REPEATED && d->source != NULL)
         d->repeated = d->text.ptr + (d->repeated - d->source->text.ptr);
@@ -259,10 +259,10 @@ static outcome run_faithfully(decoder *d)
 }
 
 /* Pushes the value, unless the result is an error. `*repeated` gets the position of a repeated key, or NULL. */
-static int decode(lua_State *L, mp_str text, mp_lua_faith faith, const char *MP_NULLABLE *repeated)
+static int decode_text(lua_State *L, mp_str text, mp_lua_faith faith, const char *MP_NULLABLE *repeated)
 {
     decoder d; /* not cleared: the frames take 18 KiB */
-    init(&d, L, text, faith);
+    init_decoder(&d, L, text, faith);
     outcome result = run_faithfully(&d);
     clean_up(&d, result);
     *repeated = d.repeated;
@@ -272,7 +272,7 @@ static int decode(lua_State *L, mp_str text, mp_lua_faith faith, const char *MP_
 int mp_lua_decode_with(lua_State *L, mp_str text, mp_lua_faith faith)
 {
     const char *repeated;
-    return decode(L, text, faith, &repeated);
+    return decode_text(L, text, faith, &repeated);
 }
 
 int mp_lua_decode(lua_State *L, mp_str text)
@@ -286,7 +286,7 @@ int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json
     if (result != MP_JSON_OK)
         return result;
     const char *repeated;
-    int status = decode(L, text, faith, &repeated);
+    int status = decode_text(L, text, faith, &repeated);
     if (status == MP_JSON_REPEATED && fault != NULL)
         *fault = (mp_json_fault){"repeated key", (size_t)(repeated - text.ptr)};
     return status;
@@ -297,7 +297,7 @@ int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json
 static int go_on(lua_State *L, int status, lua_KContext context);
 
 /* Ends, or yields. `d` is the decoder in its permanent memory. */
-static int finish(decoder *d, outcome result)
+static int finish_decoder(decoder *d, outcome result)
 {
     if (result == PAUSED) {
         mp_task_turn(d->L);
@@ -317,21 +317,21 @@ static int go_on(lua_State *L, MP_UNUSED int status, lua_KContext context)
     decoder *d = (decoder *)context;
     mp_closing_after_wait(L); /* called before the text is read: the text of a cancelled task may be freed already */
     d->L = L;
-    return finish(d, run_faithfully(d));
+    return finish_decoder(d, run_faithfully(d));
 }
 
 int mp_lua_decode_in_turns(lua_State *L, mp_str text, mp_lua_faith faith, mp_lua_decoded done, void *ctx)
 {
     decoder d;
-    init(&d, L, text, faith);
+    init_decoder(&d, L, text, faith);
     d.look = LOOK;
     d.done = done;
     d.done_ctx = ctx;
     outcome result = run_faithfully(&d);
     if (result != PAUSED)
-        return finish(&d, result);
+        return finish_decoder(&d, result);
     decoder *kept = lua_newuserdatauv(L, sizeof d, 0);
     memcpy(kept, &d, sizeof d - sizeof d.frames + (size_t)(d.depth + 1) * sizeof(frame));
     lua_replace(L, d.base + SAVED);
-    return finish(kept, PAUSED);
+    return finish_decoder(kept, PAUSED);
 }

@@ -6,7 +6,7 @@
 #include <lauxlib.h>
 
 /* Throws: the current value cannot be encoded. */
-static _Noreturn void fail(encoder *e, const char *what)
+static _Noreturn void fail_encoder(encoder *e, const char *what)
 {
     mp_encode_fail_at(e, e->depth, what);
 }
@@ -20,7 +20,7 @@ static _Noreturn void fail_table(encoder *e, const char *what)
 void mp_encode_overflow(encoder *e, size_t more)
 {
     if (!e->counts)
-        fail(e, "more than 32 MiB");
+        fail_encoder(e, "more than 32 MiB");
     e->counted += e->kept + e->out->len - e->start + more;
     e->out->len = e->start;
     e->kept = 0;
@@ -182,7 +182,7 @@ static void check_time(encoder *e)
     uint64_t bytes = e->counted + e->out->len - e->start, most_us = SLACK_US + bytes * BYTE_NS / 1000;
     uint64_t spent_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - e->began_us;
     if (spent_us >= most_us)
-        fail(e, "tables that take too long to read (were large tables emptied?)");
+        fail_encoder(e, "tables that take too long to read (were large tables emptied?)");
     e->look_at_us = now_us + most_us - spent_us;
 }
 
@@ -192,7 +192,7 @@ void mp_encode_check_table(encoder *e, int index)
     if (e->depth == MP_JSON_DEPTH)
         mp_encode_fail_deep(e, index);
     if (!lua_checkstack(e->L, LUA_MINSTACK))
-        fail(e, "a table this large");
+        fail_encoder(e, "a table this large");
 }
 
 /* Opens a frame for the table at `index`. False if the table is empty, and is written already. */
@@ -239,7 +239,7 @@ static void put_userdata(encoder *e, int index)
     const void *block = lua_touserdata(e->L, index);
     if (lua_islightuserdata(e->L, index)) {
         if (block != NULL && block != &mp_lua_empty_array)
-            fail(e, "a light userdata");
+            fail_encoder(e, "a light userdata");
         mp_buf_put(e->out, block == NULL ? MP_STR("null") : MP_STR("[]"));
         return;
     }
@@ -248,7 +248,7 @@ static void put_userdata(encoder *e, int index)
     else if (luaL_testudata(e->L, index, MP_LUA_SECRET) != NULL)
         mp_buf_put(e->out, MP_STR("\"***\""));
     else
-        fail(e, "a userdata");
+        fail_encoder(e, "a userdata");
 }
 
 bool mp_encode_value(encoder *e, int index)
@@ -271,7 +271,7 @@ bool mp_encode_value(encoder *e, int index)
         if (lua_isinteger(L, index))
             mp_json_put_int(e->out, lua_tointeger(L, index));
         else if (mp_json_put_double(e->out, lua_tonumber(L, index)) != 0)
-            fail(e, "a number that is not finite");
+            fail_encoder(e, "a number that is not finite");
         break;
     case LUA_TBOOLEAN:
         mp_buf_put(e->out, lua_toboolean(L, index) ? MP_STR("true") : MP_STR("false"));
@@ -288,7 +288,7 @@ bool mp_encode_value(encoder *e, int index)
         put_userdata(e, index);
         break;
     default:
-        fail(e, lua_type(L, index) == LUA_TFUNCTION ? "a function" : "a coroutine");
+        fail_encoder(e, lua_type(L, index) == LUA_TFUNCTION ? "a function" : "a coroutine");
     }
     if (e->out->len > e->most)
         mp_encode_overflow(e, 0);
@@ -309,7 +309,7 @@ static void put_piece(encoder *e)
 }
 
 /* Writes until the outermost value is complete (then true), or other tasks have to run. */
-static bool run(encoder *e)
+static bool run_encoder(encoder *e)
 {
     static void (*const steps[])(encoder *, frame *) = {
         [ELEMENTS] = put_elements,
@@ -346,7 +346,7 @@ static bool run(encoder *e)
     return true;
 }
 
-static void init(encoder *e, lua_State *L, mp_buf *out, size_t most, bool counts)
+static void init_encoder(encoder *e, lua_State *L, mp_buf *out, size_t most, bool counts)
 {
     luaL_checkstack(L, LUA_MINSTACK, "JSON");
     e->L = L;
@@ -377,16 +377,16 @@ void mp_lua_encode(lua_State *L, int index, mp_buf *out)
     e.array_mt = lua_topointer(L, -2); /* the registry holds a reference to the userdata */
     e.object_mt = lua_topointer(L, -1);
     lua_pop(L, 2);
-    init(&e, L, out, MP_MAX_ENCODED_BYTES, false);
+    init_encoder(&e, L, out, MP_MAX_ENCODED_BYTES, false);
     mp_encode_value(&e, index);
-    run(&e);
+    run_encoder(&e);
     lua_settop(L, e.base);
 }
 
 /* -- in turns ---------------------------------------------------------------------------------------------------- */
 
 /* Moves the text in `out`, which other tasks use meanwhile, to the userdata in slot KEPT. */
-static void keep(encoder *e)
+static void keep_encoder(encoder *e)
 {
     lua_State *L = e->L;
     size_t size = e->out->len - e->start;
@@ -411,15 +411,15 @@ static void keep(encoder *e)
 
 static int go_on(lua_State *L, int status, lua_KContext context);
 
-static int turn(encoder *e)
+static int turn_encoder(encoder *e)
 {
-    keep(e);
+    keep_encoder(e);
     mp_task_turn(e->L);
     return lua_yieldk(e->L, 0, (lua_KContext)e, go_on);
 }
 
 /* The text is in `out`; or, after a yield, in KEPT, which stays on the stack until `done` has read the text. */
-static int end(encoder *e)
+static int end_encoder(encoder *e)
 {
     lua_State *L = e->L;
     mp_buf *out = e->out;
@@ -428,7 +428,7 @@ static int end(encoder *e)
     if (e->counted > 0) {
         out->len = start;
     } else if (e->kept > 0) {
-        keep(e);
+        keep_encoder(e);
         text = (mp_str){lua_touserdata(L, e->base + KEPT), size};
     } else {
         text = (mp_str){out->ptr + start, size};
@@ -445,7 +445,7 @@ static int go_on(lua_State *L, MP_UNUSED int status, lua_KContext context)
     e->L = L;
     e->start = e->out->len;
     e->most = e->start + e->limit - e->kept;
-    return run(e) ? end(e) : turn(e);
+    return run_encoder(e) ? end_encoder(e) : turn_encoder(e);
 }
 
 bool mp_lua_can_encode_in_turns(lua_State *L)
@@ -460,17 +460,17 @@ int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded 
     mp_vm *vm = mp_vm_of(L);
     e.array_mt = vm->array_mt;
     e.object_mt = vm->object_mt;
-    init(&e, L, &vm->out, most == 0 ? MP_MAX_ENCODED_BYTES : most, most != 0);
+    init_encoder(&e, L, &vm->out, most == 0 ? MP_MAX_ENCODED_BYTES : most, most != 0);
     e.look = LOOK;
     e.done = done;
     e.done_ctx = ctx;
     mp_encode_value(&e, index);
-    if (run(&e))
-        return end(&e);
+    if (run_encoder(&e))
+        return end_encoder(&e);
     encoder *saved = lua_newuserdatauv(L, sizeof e, 0);
     memcpy(saved, &e, offsetof(encoder, frames) + e.depth * sizeof(frame));
     if (e.members == e.few)
         saved->members = saved->few;
     lua_replace(L, e.base + SAVED);
-    return turn(saved);
+    return turn_encoder(saved);
 }

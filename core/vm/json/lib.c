@@ -96,7 +96,7 @@ static int l_faithful(lua_State *L)
     return decode_text(L, MP_LUA_FAITHFUL);
 }
 
-static int mark(lua_State *L, void (*push_metatable)(lua_State *L))
+static int mark_table(lua_State *L, void (*push_metatable)(lua_State *L))
 {
     if (lua_isnoneornil(L, 1)) {
         lua_settop(L, 0);
@@ -115,13 +115,13 @@ static int mark(lua_State *L, void (*push_metatable)(lua_State *L))
 /* array([table]) -> the table, which encodes as an array even when it is empty */
 static int l_array(lua_State *L)
 {
-    return mark(L, mp_lua_push_array_mt);
+    return mark_table(L, mp_lua_push_array_mt);
 }
 
 /* object([table]) -> the table, which encodes as an object even when it is empty */
 static int l_object(lua_State *L)
 {
-    return mark(L, mp_lua_push_object_mt);
+    return mark_table(L, mp_lua_push_object_mt);
 }
 
 /* Pushes a value that encodes as this text, which is JSON, on one line.  [-0, +1, throws memory] */

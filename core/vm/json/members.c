@@ -24,7 +24,7 @@ static int compare_names(const member *a, const member *b)
     return order != 0 ? order : (a->name.len > b->name.len) - (a->name.len < b->name.len);
 }
 
-static int compare(const void *one, const void *two)
+static int compare_members(const void *one, const void *two)
 {
     const member *a = one, *b = two;
     if (a->rank != b->rank)
@@ -32,33 +32,33 @@ static int compare(const void *one, const void *two)
     return compare_names(a, b);
 }
 
-static void sort(member *members, size_t count)
+static void sort_members(member *members, size_t count)
 {
     if (count > SORT_BY_HAND) {
-        qsort(members, count, sizeof *members, compare);
+        qsort(members, count, sizeof *members, compare_members);
         return;
     }
     for (size_t i = 1; i < count; i++) {
         member moved = members[i];
         size_t at = i;
-        for (; at > 0 && compare(&members[at - 1], &moved) > 0; at--)
+        for (; at > 0 && compare_members(&members[at - 1], &moved) > 0; at--)
             members[at] = members[at - 1];
         members[at] = moved;
     }
 }
 
 /* Merges the sorted runs [from, middle) and [middle, end) of `members`; `scratch` has room for both. */
-static void merge(member *members, member *scratch, size_t from, size_t middle, size_t end)
+static void merge_members(member *members, member *scratch, size_t from, size_t middle, size_t end)
 {
     size_t left = from, right = middle, to = from;
     while (left < middle && right < end)
-        scratch[to++] = compare(&members[right], &members[left]) < 0 ? members[right++] : members[left++];
+        scratch[to++] = compare_members(&members[right], &members[left]) < 0 ? members[right++] : members[left++];
     memcpy(scratch + to, members + left, (middle - left) * sizeof *members);
     memcpy(members + from, scratch + from, (to + middle - left - from) * sizeof *members);
 }
 
 /* Finds a name among members that are sorted by name, without their ranks; NULL if it is not there. */
-static member *MP_NULLABLE find(member *members, size_t count, mp_str name)
+static member *MP_NULLABLE find_member(member *members, size_t count, mp_str name)
 {
     uint64_t head = head_of(name);
     size_t low = 0, high = count;
@@ -138,7 +138,7 @@ void mp_encode_sort(encoder *e, frame *f)
     member *members = e->members + f->first;
     size_t count = f->members;
     if (count <= RUN) {
-        sort(members, count);
+        sort_members(members, count);
         end_sort(f);
         return;
     }
@@ -147,7 +147,7 @@ void mp_encode_sort(encoder *e, frame *f)
         if (f->from == 0)
             lua_newuserdatauv(e->L, count * sizeof(member), 0);
         size_t run = count - f->from < RUN ? count - f->from : RUN;
-        sort(members + f->from, run);
+        sort_members(members + f->from, run);
         f->from += run;
         if (f->from == count) {
             f->width = RUN;
@@ -157,7 +157,7 @@ void mp_encode_sort(encoder *e, frame *f)
     }
     size_t middle = f->from + f->width, end = middle + f->width < count ? middle + f->width : count;
     if (middle < count)
-        merge(members, lua_touserdata(e->L, -1), f->from, middle, end);
+        merge_members(members, lua_touserdata(e->L, -1), f->from, middle, end);
     f->from = end;
     if (middle < count && end < count)
         return;
@@ -184,7 +184,7 @@ void mp_encode_rank(encoder *e, frame *f)
         }
         mp_str name;
         name.ptr = lua_tolstring(L, -1, &name.len);
-        member *m = name.len > RANKED_NAME ? NULL : find(e->members + f->first, f->members, name);
+        member *m = name.len > RANKED_NAME ? NULL : find_member(e->members + f->first, f->members, name);
         if (m != NULL && m->rank == INT_MAX)
             m->rank = f->index <= INT_MAX - most ? (int)f->index : INT_MAX - 1;
         lua_pop(L, 1);

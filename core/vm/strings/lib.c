@@ -89,7 +89,7 @@ static int go_on(MP_UNUSED lua_State *L, MP_UNUSED int status, lua_KContext cont
 }
 
 /* Copies the search from the C stack to a userdata, and yields.  [-0, +n, throws, yields] */
-static int leave(const mp_pattern *m, const char *start, const char *MP_NULLABLE last, search_end *then)
+static int leave_search(const mp_pattern *m, const char *start, const char *MP_NULLABLE last, search_end *then)
 {
     long_search *search = lua_newuserdatauv(m->L, sizeof *search, 0);
     search->m = *m;
@@ -127,7 +127,7 @@ static int end_match(mp_pattern *m, const char *start, const char *MP_NULLABLE e
     return push_captures(m, start, end, true);
 }
 
-static int find(lua_State *L, bool wants_place)
+static int find_pattern(lua_State *L, bool wants_place)
 {
     mp_str text = check_text(L, 1), pattern = check_text(L, 2);
     size_t at = check_start(L, 3, text.len);
@@ -149,7 +149,7 @@ static int find(lua_State *L, bool wants_place)
     const char *start = text.ptr + at, *end = mp_pattern_search(&m, &start, NULL);
     search_end *then = wants_place ? end_find : end_match;
     if (end == mp_pattern_paused)
-        return leave(&m, start, NULL, then);
+        return leave_search(&m, start, NULL, then);
     mp_pattern_charge(&m);
     return then(&m, start, end);
 }
@@ -157,13 +157,13 @@ static int find(lua_State *L, bool wants_place)
 /* string.find(s, pattern [, init [, plain]])  [-0, +n, throws] */
 static int l_find(lua_State *L)
 {
-    return find(L, true);
+    return find_pattern(L, true);
 }
 
 /* string.match(s, pattern [, init])  [-0, +n, throws] */
 static int l_match(lua_State *L)
 {
-    return find(L, false);
+    return find_pattern(L, false);
 }
 
 /* -- gmatch ------------------------------------------------------------------------------------------------------ */
@@ -192,7 +192,7 @@ static int gmatch_next(lua_State *L)
     mp_pattern_begin(&it->m, L, captures);
     const char *start = it->at, *end = mp_pattern_search(&it->m, &start, it->last);
     if (end == mp_pattern_paused)
-        return leave(&it->m, start, it->last, end_gmatch);
+        return leave_search(&it->m, start, it->last, end_gmatch);
     mp_pattern_charge(&it->m);
     return end_gmatch(&it->m, start, end);
 }
@@ -264,7 +264,7 @@ static substitution *make_lasting(lua_State *L, const substitution *here)
 }
 
 /* Appends the text between the last replacement and the match. */
-static void keep(lua_State *L, substitution *sub)
+static void keep_substitution(lua_State *L, substitution *sub)
 {
     mp_string_out_put(L, &sub->out, sub->copied, (size_t)(sub->match - sub->copied));
     sub->copied = sub->behind;
@@ -276,7 +276,7 @@ static void put_text(lua_State *L, substitution *sub)
 {
     mp_str by;
     by.ptr = lua_tolstring(L, BY, &by.len);
-    keep(L, sub);
+    keep_substitution(L, sub);
     for (const char *mark; (mark = memchr(by.ptr, '%', by.len)) != NULL;) {
         size_t before = (size_t)(mark - by.ptr);
         char which = mark[1]; /* a zero at the end of the text */
@@ -311,7 +311,7 @@ static void put_value(lua_State *L, substitution *sub)
     if (lua_isstring(L, -1)) {
         size_t len;
         const char *text = lua_tolstring(L, -1, &len);
-        keep(L, sub);
+        keep_substitution(L, sub);
         mp_string_out_put(L, &sub->out, text, len);
     } else if (lua_toboolean(L, -1)) {
         luaL_error(L, "invalid replacement value (a %s)", luaL_typename(L, -1));
@@ -323,7 +323,7 @@ static int gsub_back(lua_State *L, int status, lua_KContext context);
 static int gsub_again(lua_State *L, int status, lua_KContext context);
 
 /* Continues the substitution to its end.  [-0, +2, throws, parks] */
-static int substitute(lua_State *L, substitution *sub)
+static int substitute_matches(lua_State *L, substitution *sub)
 {
     while (sub->count < sub->most && !(sub->m.is_anchored && sub->last != NULL)) {
         const char *start = sub->at, *end = mp_pattern_search(&sub->m, &start, sub->last);
@@ -368,12 +368,12 @@ static int gsub_back(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     substitution *sub = (substitution *)context;
     put_value(L, sub);
-    return substitute(L, sub);
+    return substitute_matches(L, sub);
 }
 
 static int gsub_again(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    return substitute(L, (substitution *)context);
+    return substitute_matches(L, (substitution *)context);
 }
 
 /* string.gsub(s, pattern, by [, most])  [-0, +2, throws, parks] */
@@ -399,7 +399,7 @@ static int l_gsub(lua_State *L)
     sub->most = most;
     sub->by = by;
     sub->is_changed = false;
-    return substitute(L, sub);
+    return substitute_matches(L, sub);
 }
 
 /* -- opening ----------------------------------------------------------------------------------------------------- */

@@ -247,7 +247,7 @@ static int l_unpack(lua_State *L)
 
 /* Replaces a function of the table at `strings` by `bounded`, which has the limits and the original function as
  * upvalues. */
-static void replace(lua_State *L, int strings, int limits, const char *name, lua_CFunction bounded)
+static void replace_function(lua_State *L, int strings, int limits, const char *name, lua_CFunction bounded)
 {
     lua_pushvalue(L, limits);
     if (lua_getfield(L, strings, name) == LUA_TNIL) {
@@ -265,10 +265,10 @@ void mp_lib_string_make(lua_State *L, int strings, int tables, int limits)
     lua_pushvalue(L, limits);
     lua_pushcclosure(L, l_rep, 1);
     lua_setfield(L, strings, "rep");
-    replace(L, strings, limits, "format", l_format);
-    replace(L, strings, limits, "pack", l_pack);
-    replace(L, strings, limits, "packsize", l_unpack);
-    replace(L, strings, limits, "unpack", l_unpack);
+    replace_function(L, strings, limits, "format", l_format);
+    replace_function(L, strings, limits, "pack", l_pack);
+    replace_function(L, strings, limits, "packsize", l_unpack);
+    replace_function(L, strings, limits, "unpack", l_unpack);
     lua_pushvalue(L, limits);
     lua_pushcclosure(L, l_concat, 1);
     lua_setfield(L, tables, "concat");

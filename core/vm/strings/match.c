@@ -73,7 +73,7 @@ typedef struct {
     pending stack[MAX_PENDING];
 } kept_attempt;
 
-static inline pending *push(mp_pattern *m, attempt *a, pending_kind kind)
+static inline pending *push_attempt(mp_pattern *m, attempt *a, pending_kind kind)
 {
     if (a->depth == MAX_PENDING)
         mp_pattern_fail(m, "pattern too complex");
@@ -91,7 +91,7 @@ static void open_capture(mp_pattern *m, attempt *a)
     m->captures[m->level].len = is_position ? MP_CAPTURE_POSITION : MP_CAPTURE_OPEN;
     m->level++;
     a->p += is_position ? 2 : 1;
-    push(m, a, OPENED);
+    push_attempt(m, a, OPENED);
 }
 
 static void close_capture(mp_pattern *m, attempt *a)
@@ -103,7 +103,7 @@ static void close_capture(mp_pattern *m, attempt *a)
         mp_pattern_fail(m, "invalid pattern capture");
     m->captures[which].len = a->s - m->captures[which].from;
     a->p++;
-    push(m, a, CLOSED)->needed = which;
+    push_attempt(m, a, CLOSED)->needed = which;
 }
 
 /* %bxy */
@@ -176,14 +176,14 @@ static bool match_item(mp_pattern *m, attempt *a)
     switch (suffix) {
     case '?':
         if (fit) {
-            top = push(m, a, WITHOUT);
+            top = push_attempt(m, a, WITHOUT);
             top->text = a->s++;
             top->rest = it.end + 1;
         }
         break;
     case '-':
         if (fit) {
-            top = push(m, a, SHORTEST);
+            top = push_attempt(m, a, SHORTEST);
             top->text = a->s;
             top->rest = a->p;
             top->needed = needed_byte(m, it.end + 1);
@@ -195,7 +195,7 @@ static bool match_item(mp_pattern *m, attempt *a)
             return false;
         if (fit) {
             size_t count = run_length(m, &it, a->s), least = suffix == '+';
-            top = push(m, a, LONGEST);
+            top = push_attempt(m, a, LONGEST);
             top->text = a->s + least;
             top->rest = it.end + 1;
             top->count = count - least;
@@ -213,7 +213,7 @@ static bool match_item(mp_pattern *m, attempt *a)
 }
 
 /* Shortens the match of a repeated item to the next length after which the needed byte follows. */
-static bool shorten(mp_pattern *m, attempt *a, pending *top)
+static bool shorten_attempt(mp_pattern *m, attempt *a, pending *top)
 {
     if (top->count == 0)
         return false;
@@ -231,7 +231,7 @@ static bool shorten(mp_pattern *m, attempt *a, pending *top)
     return true;
 }
 
-static bool lengthen(mp_pattern *m, attempt *a, pending *top)
+static bool lengthen_attempt(mp_pattern *m, attempt *a, pending *top)
 {
     mp_item it = mp_item_read(m, top->rest);
     const char *s = top->text;
@@ -256,7 +256,7 @@ static bool lengthen(mp_pattern *m, attempt *a, pending *top)
 }
 
 /* Returns to the last choice that has an alternative left; false if there is none. */
-static bool back(mp_pattern *m, attempt *a)
+static bool go_back(mp_pattern *m, attempt *a)
 {
     while (a->depth > 0) {
         pending *top = &a->stack[a->depth - 1];
@@ -268,11 +268,11 @@ static bool back(mp_pattern *m, attempt *a)
             m->captures[top->needed].len = MP_CAPTURE_OPEN;
             break;
         case LONGEST:
-            if (shorten(m, a, top))
+            if (shorten_attempt(m, a, top))
                 return true;
             break;
         case SHORTEST:
-            if (lengthen(m, a, top))
+            if (lengthen_attempt(m, a, top))
                 return true;
             break;
         case WITHOUT:
@@ -287,7 +287,7 @@ static bool back(mp_pattern *m, attempt *a)
 }
 
 /* Matches one piece of the pattern. The pattern is not at its end. */
-static bool advance(mp_pattern *m, attempt *a)
+static bool advance_match(mp_pattern *m, attempt *a)
 {
     char second = '\0';
     switch (*a->p) {
@@ -358,7 +358,7 @@ static const char *MP_NULLABLE match_at(mp_pattern *m, const char *s)
             return leave(m, a);
         if (a.p == m->end)
             return a.s;
-        if (!advance(m, &a) && !back(m, &a))
+        if (!advance_match(m, &a) && !go_back(m, &a))
             return NULL;
     }
 }
@@ -424,7 +424,7 @@ static bool read_first(mp_pattern *m, mp_item *it)
 }
 
 /* The next position where `it` matches; or an earlier one, when a long stretch was scanned; NULL if there is none. */
-static const char *MP_NULLABLE skip(mp_pattern *m, mp_item it, const char *s)
+static const char *MP_NULLABLE skip_item(mp_pattern *m, mp_item it, const char *s)
 {
     const char *at = s;
     if (it.kind == MP_ITEM_BYTE && s < m->text_end) {
@@ -459,7 +459,7 @@ const char *MP_NULLABLE mp_pattern_search(mp_pattern *m, const char **at, const 
     if (skips && first.kind == MP_ITEM_SET)
         first.bits = memcpy(bits, first.bits, sizeof bits); /* the pattern may have more sets than are cached */
     for (const char *s = *at;; s++) {
-        if (skips && !m->is_paused && (s = skip(m, first, s)) == NULL)
+        if (skips && !m->is_paused && (s = skip_item(m, first, s)) == NULL)
             return NULL;
         const char *end = match_at(m, s);
         if (end != NULL && end != last) { /* the attempt is suspended */
