@@ -283,9 +283,7 @@ static void on_overflow(void *ctx)
 static void configure_runs(void *part)
 {
     mp_admin_runs *runs = part;
-    for (mp_link *link = mp_link_first(&runs->list), *next; link != &runs->list; link = next) {
-        run *of = mp_container(link, run, link);
-        next = link->next;
+    MP_EACH(run, of, &runs->list, link) {
         if (!mp_admin_access_has(mp_admin_access_of(runs->admin), &of->caller))
             end_run(of, "the caller has no longer the role operate", true);
     }

@@ -67,11 +67,12 @@ static inline mp_link *MP_NULLABLE mp_link_take(mp_link *head)
     return first;
 }
 
-/* Runs for each struct of type `type` whose member `member` is in the list with this head; `name` points at it. The
- * struct must stay in the list until its turn is over. */
+/* Runs for each struct of type `type` whose member `member` is in the list with this head; `name` points at it. In its
+ * turn it may leave the list and be freed; the one after it must stay. */
 #define MP_EACH(type, name, head, member)                                                                              \
-    for (type *name = mp_container(mp_link_first(head), type, member); &name->member != (head);                        \
-         name = mp_container(name->member.next, type, member))
+    for (type *name = mp_container(mp_link_first(head), type, member), *name##_next;                                   \
+         &name->member != (head) && (name##_next = mp_container(name->member.next, type, member), true);               \
+         name = name##_next)
 
 /* Takes one after another from the list until it is empty. */
 #define MP_EACH_TAKEN(type, name, head, member)                                                                        \

@@ -435,11 +435,6 @@ void mp_database_leave(mp_databases *all, mp_database *database)
     free_ended(all, false);
 }
 
-void mp_databases_init(mp_databases *all)
-{
-    mp_link_init(&all->leaving);
-}
-
 int64_t mp_databases_count(mp_databases *all)
 {
     return free_ended(all, false);

@@ -73,7 +73,6 @@ mp_str mp_database_name(const mp_database *database);
 /* Cancels all statements, for each of which `done` is called, and closes the database. Returns before that is
  * finished. The caller must not use the database any more. */
 void mp_database_leave(mp_databases *all, mp_database *database);
-void mp_databases_init(mp_databases *all);
 /* The number of closed databases whose threads still run. */
 int64_t mp_databases_count(mp_databases *all);
 /* Waits until the threads of all closed databases have ended. Called before the loops of their statements are freed. */

@@ -189,9 +189,7 @@ static void free_generation(mp_worker *worker, generation *before)
 static bool turn_draining(mp_worker *worker)
 {
     bool more = false;
-    for (mp_link *link = mp_link_first(&worker->draining), *next; link != &worker->draining; link = next) {
-        next = link->next;
-        generation *before = mp_container(link, generation, link);
+    MP_EACH(generation, before, &worker->draining, link) {
         more = mp_lib_turn(before->vm) || more;
         if (mp_vm_is_idle(before->vm)) {
             mp_loop_measure(worker->loop, MP_MEASURE_RELOAD);

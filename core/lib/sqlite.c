@@ -498,7 +498,6 @@ MP_SCRIPT_LIBRARY(sqlite)
     /* Created before any database, so that its finalizer runs after those of the databases when the VM ends. */
     shared *all = lua_newuserdatauv(L, sizeof *all, 0);
     *all = (shared){.limits = config->sqlite};
-    mp_databases_init(&all->leaving);
     set_collector(L, SHARED, l_end);
     luaL_setmetatable(L, SHARED);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &shared_key);

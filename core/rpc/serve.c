@@ -182,10 +182,8 @@ void mp_rpc_abort(mp_rpc *rpc, const char *why)
     const mp_stat *counter = rpc->is_input_over ? &mp_stat_tool_gone : &mp_stat_tool_shutdown;
     mp_authn_cancel_all(rpc, why);
     mp_hops_abort(rpc);
-    for (mp_link *link = mp_link_first(&rpc->calls), *next; link != &rpc->calls; link = next) {
-        next = link->next;
-        mp_call_cancel(mp_container(link, mp_call, link), why, counter, MP_CANCEL_ANSWER);
-    }
+    MP_EACH(mp_call, call, &rpc->calls, link)
+        mp_call_cancel(call, why, counter, MP_CANCEL_ANSWER);
     mp_detached_cancel(rpc, why);
 }
 

@@ -378,9 +378,7 @@ int mp_call_send(mp_call *call, mp_str json)
 
 void mp_calls_end(mp_rpc *rpc, mp_session *session)
 {
-    for (mp_link *link = mp_link_first(&rpc->calls), *next; link != &rpc->calls; link = next) {
-        next = link->next;
-        mp_call *call = mp_container(link, mp_call, link);
+    MP_EACH(mp_call, call, &rpc->calls, link) {
         if (call->session == session && !call->opens_session)
             mp_call_cancel(call, "the session ended", &mp_stat_tool_gone, MP_CANCEL_ANSWER);
     }

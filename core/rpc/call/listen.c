@@ -134,9 +134,8 @@ void mp_call_unlisten(mp_call *call)
 
 void mp_subscribers_end(mp_rpc *rpc)
 {
-    for (mp_link *link = mp_link_first(&rpc->calls), *next; link != &rpc->calls; link = next) {
-        next = link->next;
-        const mp_subscriber *subscriber = mp_container(link, mp_call, link)->subscriber;
+    MP_EACH(mp_call, call, &rpc->calls, link) {
+        const mp_subscriber *subscriber = call->subscriber;
         if (subscriber != NULL)
             end_subscriber(subscriber);
     }

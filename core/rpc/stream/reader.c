@@ -465,9 +465,7 @@ void mp_readers_end(mp_rpc *rpc, mp_session *session)
 
 void mp_readers_drain(mp_rpc *rpc, bool all)
 {
-    for (mp_link *link = mp_link_first(&rpc->readers), *next; link != &rpc->readers; link = next) {
-        next = link->next;
-        mp_reader *reader = mp_container(link, mp_reader, link);
+    MP_EACH(mp_reader, reader, &rpc->readers, link) {
         mp_session *session = reader->session;
         bool is_idle = reader->number == 0 && (!session->is_sse || atomic_load(&session->calls) == 0);
         bool was_idle = reader->was_idle;

@@ -157,9 +157,7 @@ static mp_principal *begin_console(mp_rpc *rpc, mp_console *console)
 
 static void cancel_calls(mp_rpc *rpc, const mp_console *console, bool is_operator)
 {
-    for (mp_link *link = mp_link_first(&rpc->calls), *next; link != &rpc->calls; link = next) {
-        next = link->next;
-        mp_call *call = mp_container(link, mp_call, link);
+    MP_EACH(mp_call, call, &rpc->calls, link) {
         if (call->console == console)
             mp_call_cancel(call, is_operator ? "cancelled by an operator" : "the client left",
                            is_operator ? &mp_stat_tool_cancelled : &mp_stat_tool_gone, MP_CANCEL_QUIET);

@@ -545,9 +545,7 @@ bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint)
 void mp_hops_drain(mp_rpc *rpc)
 {
     mp_hops *hops = rpc->hops;
-    for (mp_link *link = mp_link_first(&hops->all), *next; link != &hops->all; link = next) {
-        next = link->next;
-        mp_passage *it = mp_container(link, mp_passage, link);
+    MP_EACH(mp_passage, it, &hops->all, link) {
         if (it->endpoint != MP_HOP_SSE && !(it->has_begun && it->is_get))
             continue;
         leave_stream(it);
@@ -568,10 +566,8 @@ void mp_passage_end(mp_passage *it)
 void mp_hops_abort(mp_rpc *rpc)
 {
     mp_hops *hops = rpc->hops;
-    for (mp_link *link = mp_link_first(&hops->all), *next; link != &hops->all; link = next) {
-        next = link->next;
-        mp_passage_end(mp_container(link, mp_passage, link));
-    }
+    MP_EACH(mp_passage, passage, &hops->all, link)
+        mp_passage_end(passage);
 }
 
 void mp_hops_free(mp_rpc *rpc)

@@ -191,10 +191,8 @@ static void look_at_errand(mp_rpc *rpc, errand *it, uint64_t now)
 static void look_at_errands(mp_rpc *rpc, uint64_t now)
 {
     mp_hops *hops = rpc->hops;
-    for (mp_link *link = mp_link_first(&hops->errands), *next; link != &hops->errands; link = next) {
-        next = link->next;
-        look_at_errand(rpc, mp_container(link, errand, link), now);
-    }
+    MP_EACH(errand, each, &hops->errands, link)
+        look_at_errand(rpc, each, now);
 }
 
 /* Asks the processes that do not answer once more. True if there are some. */
@@ -216,9 +214,7 @@ static void look(mp_timer *timer)
     mp_rpc *rpc = hops->rpc;
     look_at_errands(rpc, mp_monotonic_ms());
     uint64_t now = mp_monotonic_ms(); /* read here, so that it is not before any time that is compared with it */
-    for (mp_link *link = mp_link_first(&hops->all), *next; link != &hops->all; link = next) {
-        next = link->next;
-        mp_passage *passage = mp_container(link, mp_passage, link);
+    MP_EACH(mp_passage, passage, &hops->all, link) {
         if (now - passage->heard_ms >= QUIET_MS)
             look_at(rpc, passage, now);
     }
