@@ -3,7 +3,6 @@
 #include "api.h"
 #include "codes.h"
 #include "query_slots.h"
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 

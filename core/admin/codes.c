@@ -1,6 +1,5 @@
 #include "codes.h"
 #include "json/json.h"
-#include <pthread.h>
 #include <sys/random.h>
 
 MP_COUNTER(dropped_codes, "dropped", "reason", "admin_codes",

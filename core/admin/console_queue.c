@@ -1,6 +1,4 @@
 #include "console_queue.h"
-#include <pthread.h>
-#include <stdatomic.h>
 
 typedef struct inbox_message {
     struct inbox_message *MP_NULLABLE next;

@@ -2,7 +2,6 @@
 #include "history.h"
 #include "json/json.h"
 #include <math.h>
-#include <time.h>
 
 MP_COUNTER(refused_readers, "refused", "reason", "admin_readers",
            "requests for /api/live and /api/history above 16, and for /api/tap above 8")

@@ -2,7 +2,6 @@
 #include "saturation.h"
 #include "json/json.h"
 #include <math.h>
-#include <time.h>
 
 const mp_history_number mp_history_numbers[] = {
     {"calls", RATE, "calls"},

@@ -3,7 +3,6 @@
 #include "history_state.h"
 #include "json/json.h"
 #include <math.h>
-#include <time.h>
 
 /* -- numbers ------------------------------------------------------------------------------------------------------- */
 

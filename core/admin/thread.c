@@ -7,7 +7,6 @@
 #include "profile.h"
 #include "tap.h"
 #include "metrics.h"
-#include <pthread.h>
 #include <unistd.h>
 
 /* additional connections above limits.connections, so that an operator can connect to a full gateway */

@@ -1,6 +1,5 @@
 #include "upstreams.h"
 #include "json/json.h"
-#include <time.h>
 
 static void put_number(mp_buf *out, const char *name, int64_t value)
 {

@@ -20,7 +20,9 @@
 #include "write_text.h"
 /* The headers of the C library that nearly every file needs are included here; files include further ones themselves.
  */
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +30,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #endif

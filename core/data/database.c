@@ -6,9 +6,7 @@
 #include "data/sql_rules.h"
 #include "data/wal_owner.h"
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 MP_GAUGE(databases, "databases", "", "", "open SQLite databases of scripts")
 MP_GAUGE(statements, "statements", "", "", "SQL statements of scripts that wait or run")

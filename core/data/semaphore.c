@@ -1,7 +1,6 @@
 /* semaphore.c: which passes hold a place and which wait. One lock guards all semaphores. When a waiting pass gets
  * its place, its loop gets a message. */
 #include "data/semaphore.h"
-#include <pthread.h>
 #include <signal.h>
 
 MP_GAUGE(calls_waiting, "calls_waiting", "", "",

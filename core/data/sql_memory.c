@@ -2,7 +2,6 @@
 #include "data/sql_memory.h"
 #include "data/database.h"
 #include <malloc.h>
-#include <pthread.h>
 #include <sqlite3.h>
 
 MP_ACCOUNT(sqlite_heap_bytes, "sqlite_heap_bytes", "", "",

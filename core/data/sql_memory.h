@@ -5,9 +5,6 @@
 #define MP_DATA_SQL_MEMORY_H
 
 #include "base/base.h"
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 typedef struct {
     int64_t used;      /* bytes */

@@ -5,7 +5,6 @@
 
 #include "base/base.h"
 #include <sqlite3.h>
-#include <stdbool.h>
 
 typedef enum { MP_SQL_FUNCTION, MP_SQL_MODULE, MP_SQL_PRAGMA } mp_sql_thing;
 

@@ -3,9 +3,6 @@
  * the compiler can join them. */
 #include "data/store_wire.h"
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <time.h>
 
 MP_GAUGE(store_entries, "store_entries", "", "", "entries of the store")
 MP_GAUGE(store_bytes, "store_bytes", "", "", "bytes of keys and values in the store")

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #define OURS 0x6d6f6f6e      /* the application_id of an SQLite file */

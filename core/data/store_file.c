@@ -8,9 +8,7 @@
 #include "data/store_entry.h"
 #include "data/database.h"
 #include "data/store_database.h"
-#include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store to its file")
 

@@ -1,7 +1,6 @@
 /* store_open.c: the begin and the end of a store. */
 #include "data/store_wire.h"
 #include <sys/random.h>
-#include <time.h>
 
 mp_store *mp_store_new(int64_t entries, size_t bytes)
 {

@@ -1,11 +1,8 @@
 #include "certificates.h"
 #include "json/json.h"
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define QUIET_MS 100       /* wait after the last change: a certificate and its key are two files */

@@ -1,7 +1,5 @@
 #include "reload_past.h"
 #include "json/json.h"
-#include <pthread.h>
-#include <time.h>
 
 #define MAX_RELOADS 32
 #define MAX_TEXT 8192

@@ -1,7 +1,6 @@
 /* terminal.c: writes to stdout without blocking. */
 #include "terminal.h"
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
 void mp_terminal_print(mp_str text)

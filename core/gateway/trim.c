@@ -5,7 +5,6 @@
 #include "rpc/observe.h"
 #include <fcntl.h>
 #include <malloc.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 MP_COUNTER(trims_1ms, "trims", "within", "1ms",

@@ -3,10 +3,8 @@
 #include "gateway/listeners/listeners.h"
 #include "json/json.h"
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 MP_GAUGE(workers_stuck, "workers_stuck", "", "", "workers whose loop has not run for 5 s")

@@ -5,8 +5,6 @@
 
 #include "base/base.h"
 #include <lauxlib.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 /* Each of these sets the field `name` of the table on top of the stack.  [-0, +0, throws] */
 

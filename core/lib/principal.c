@@ -2,7 +2,6 @@
 #include "lib/principal.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
-#include <time.h>
 
 #define PRINCIPAL "moonpool.principal"
 

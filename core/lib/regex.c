@@ -18,7 +18,6 @@
 
 #include <lauxlib.h>
 #include <pcre2.h>
-#include <time.h>
 
 #define REGEX "moonpool.regex"
 #define MATCHER "moonpool.regex.matcher"

@@ -2,7 +2,6 @@
 #include "lib/bindings.h"
 #include <lauxlib.h>
 #include <math.h>
-#include <time.h>
 
 #define MAX_SLEEP_S 3600.0
 

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Defines five counters of a family, for turns of up to 1, 5, 20 and 100 ms and for longer ones, and the list of them.

@@ -2,7 +2,6 @@
  * of it, so that a page that no block uses need not be resident. */
 #include "pages.h"
 #include "base/base.h"
-#include <pthread.h>
 #include <sys/mman.h>
 
 MP_GAUGE(page_bytes, "page_bytes", "", "",

@@ -1,6 +1,5 @@
 /* pool.c: threads that take jobs from one queue and post them back to the loops that submitted them. */
 #include "pool.h"
-#include <pthread.h>
 #include <signal.h>
 
 MP_GAUGE(pool_jobs, "pool_jobs", "", "", "blocking jobs that wait for a thread or run")

@@ -12,7 +12,6 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WAIT_NS 5000000L /* between two searches for remaining descendants */

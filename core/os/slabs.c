@@ -4,7 +4,6 @@
  * back to pages.c. */
 #include "slabs.h"
 #include "pages.h"
-#include <pthread.h>
 
 #define STEP 16 /* of the sizes of pieces up to FINE_BYTES: 16, 32, … 256 */
 #define FINE_BYTES 256

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "processes.h"
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

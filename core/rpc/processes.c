@@ -1,8 +1,6 @@
 /* processes.c: which processes the gateway consists of, and ids that carry the number of the process that made them. */
 #include "processes.h"
 #include "data/data.h"
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/random.h>
 
 #define MOST_PATH 100 /* bytes of a socket's path: some systems take no more */

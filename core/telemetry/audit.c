@@ -6,8 +6,6 @@
 #include "base/base.h"
 #include "writer.h"
 #include <errno.h>
-#include <stdatomic.h>
-#include <time.h>
 
 MP_COUNTER(dropped_audit, "dropped", "reason", "audit",
            "audit lines that did not fit the queue, or could not be written")

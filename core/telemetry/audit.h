@@ -6,7 +6,6 @@
 #define MP_TELEMETRY_AUDIT_H
 
 #include "base/base.h"
-#include <stdbool.h>
 
 /* Starts appending to `path`, which is created with mode 0600. When the audit log is already open, switches to
  * `path` (possibly the same path, opened again after another program has renamed it). Returns -1 and changes nothing if

@@ -11,8 +11,6 @@
 #define MP_TELEMETRY_CRASH_H
 
 #include "base/base.h"
-#include <stdbool.h>
-#include <stdint.h>
 
 /* The line is written from now on, and the calling thread is called "main". A signal that has a handler already keeps
  * it: the sanitizers report in their own way. Before threads start. */

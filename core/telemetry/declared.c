@@ -1,6 +1,5 @@
 #include "declared.h"
 #include <math.h>
-#include <pthread.h>
 
 typedef struct {
     mp_family family;

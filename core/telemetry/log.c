@@ -7,9 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 MP_COUNTER(dropped_log, "dropped", "reason", "log", "log lines that did not fit the queue")

@@ -15,8 +15,6 @@
 #define MP_TELEMETRY_LOG_H
 
 #include "base/base.h"
-#include <stdbool.h>
-#include <stdint.h>
 
 typedef enum { MP_DEBUG, MP_INFO, MP_WARN, MP_ERROR } mp_log_level;
 

@@ -1,6 +1,5 @@
 /* mark.c: see mark.h. A thread takes the bytes of many marks from the kernel at once. */
 #include "mark.h"
-#include <stdatomic.h>
 #include <sys/random.h>
 
 static __thread struct {

@@ -4,8 +4,6 @@
 #define MP_TELEMETRY_MARK_H
 
 #include "base/base.h"
-#include <stdbool.h>
-#include <stdint.h>
 
 /* A new mark, never 0. Any thread. */
 uint64_t mp_mark_new(void);

@@ -1,8 +1,6 @@
 /* refusal.c: the budgets of log lines per cause, and the lines of `run --trace`. */
 #include "refusal.h"
 #include "stats.h"
-#include <stdatomic.h>
-#include <time.h>
 
 MP_COUNTER(suppressed_log, "dropped", "reason", "refusals", "log lines about refusals above 10 a second of one cause")
 

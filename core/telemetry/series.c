@@ -1,5 +1,4 @@
 #include "series_state.h"
-#include <pthread.h>
 
 MP_COUNTER(
     left_out_most, "series_left_out", "cause", "most",

@@ -1,6 +1,5 @@
 #define _GNU_SOURCE /* for strverscmp */
 #include "stats.h"
-#include <pthread.h>
 
 #define MAX_COPIES 256
 

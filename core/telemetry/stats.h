@@ -13,7 +13,6 @@
 #define MP_TELEMETRY_STATS_H
 
 #include "base/base.h"
-#include <stdatomic.h>
 
 typedef enum { MP_STAT_COUNTER, MP_STAT_GAUGE, MP_STAT_HISTOGRAM } mp_stat_kind; /* histograms: series.h alone */
 

@@ -7,9 +7,6 @@
 #define MP_TELEMETRY_WRITER_H
 
 #include "base/base.h"
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 
 typedef struct mp_writer {
     pthread_mutex_t lock;

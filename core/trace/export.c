@@ -3,7 +3,6 @@
  * in the queue, and those over its limits are dropped. No other thread ever waits for the collector. */
 #include "json/json.h"
 #include "state.h"
-#include <pthread.h>
 #include <sys/random.h>
 #include <zlib.h>
 

@@ -1,6 +1,5 @@
 /* record.c: the record of one upstream: found by name, counted, freed with its last reference. */
 #include "upstream/state.h"
-#include <time.h>
 
 mp_upstream *mp_upstream_ref(mp_upstream *upstream)
 {

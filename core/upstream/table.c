@@ -3,7 +3,6 @@
 #include "upstream/pending/park.h"
 #include "upstream/transport/standing.h"
 #include <sys/random.h>
-#include <time.h>
 
 #define SWEEP_MS 250
 /* time between two looks of a host at the clock of the table, which all workers share */

@@ -4,7 +4,6 @@
 #include "vm/luax.h"
 #include "vm/preempt.h"
 #include <lauxlib.h>
-#include <pthread.h>
 
 MP_COUNTER(dropped_bus, "dropped", "reason", "bus", "messages between workers over the queue of a Lua state")
 MP_GAUGE(bus_bytes, "bus_bytes", "", "", "bytes of messages between workers that wait for their Lua states")

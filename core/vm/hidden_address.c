@@ -3,7 +3,6 @@
 #include "telemetry/telemetry.h"
 #include "vm/hidden_address.h"
 #include <lauxlib.h>
-#include <pthread.h>
 #include <sys/random.h>
 
 /* hexadecimal digits of the hash: two of a million objects share a hash in one of 100,000 processes */

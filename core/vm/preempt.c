@@ -3,9 +3,7 @@
 #include "vm/preempt.h"
 #include "vm/schedule.h"
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifndef sigev_notify_thread_id /* older versions of glibc */

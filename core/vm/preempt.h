@@ -8,7 +8,6 @@
 
 #include "base/base.h"
 #include <lua.h>
-#include <stdbool.h>
 
 #ifndef MP_PREEMPT
 #define MP_PREEMPT 1 /* 0 turns preemption off, to measure what it costs */

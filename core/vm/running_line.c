@@ -3,7 +3,6 @@
 #include "vm/running_line.h"
 #include "vm/preempt.h"
 #include "vm/schedule.h"
-#include <stdatomic.h>
 
 /* The values of mp_where.state. `text` belongs to the watched thread from ASKED to ANSWERED, to the asking thread
  * otherwise. */

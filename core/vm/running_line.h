@@ -4,7 +4,6 @@
 
 #include "base/base.h"
 #include <lua.h>
-#include <stdbool.h>
 
 /* Called from the count hook: answers a pending mp_vm_where of this thread.  [-0, +0] */
 void mp_where_answer(lua_State *L);

@@ -6,7 +6,6 @@
 #include "vm/preempt.h"
 #include <assert.h>
 #include <lauxlib.h>
-#include <time.h>
 
 MP_GAUGE(tasks, "tasks", "", "", "Lua coroutines that run or wait")
 MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error")

@@ -4,8 +4,6 @@
 #include "net/net.h"
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
-#include <time.h>
 #include <unistd.h>
 
 #define RETRY_SECONDS 60 /* seconds before another attempt, as after a full disk */

@@ -2,7 +2,6 @@
 #include "lib/shortcut/audit_line.h"
 #include "lib/principal.h"
 #include <math.h>
-#include <time.h>
 
 #define MAX_TEXT_BYTES 256 /* longer texts are cut, as those of arguments in audit.lua */
 

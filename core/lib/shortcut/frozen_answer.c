@@ -3,7 +3,6 @@
 #include "lib/bindings.h"
 #include "lib/shortcut/audit_line.h"
 #include <lauxlib.h>
-#include <pthread.h>
 
 MP_COUNTER(calls_frozen, "calls_frozen", "", "", "lists and fixed texts answered from kept bytes, without Lua")
 MP_COUNTER(answers_outdated, "answers_outdated", "", "",

@@ -4,7 +4,6 @@
 #include "lib/work/job_log.h"
 #include "data/data.h"
 #include "vm/engine.h"
-#include <stdatomic.h>
 
 #define MIN_TICK_MS 20
 #define MAX_TICK_MS 1000

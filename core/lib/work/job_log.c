@@ -1,8 +1,6 @@
 #include "lib/work/job_log.h"
 #include "json/json.h"
 #include "lib/lib.h"
-#include <pthread.h>
-#include <time.h>
 
 typedef struct record {
     struct record *next;

@@ -1,7 +1,6 @@
 #include "curl.h"
 #include "net/net.h"
 #include <dlfcn.h>
-#include <pthread.h>
 
 #define MIN_VERSION 0x075700 /* 7.87: nothing older has been tried */
 

@@ -4,9 +4,7 @@
 #include "lookup.h"
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 
 MP_GAUGE(lookups, "lookups", "", "", "name lookups in progress, including those of cancelled requests")
 MP_COUNTER(old_addresses, "old_addresses", "", "",

@@ -7,7 +7,6 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FILE_CAP ((size_t)1 << 20)

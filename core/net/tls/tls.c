@@ -1,6 +1,5 @@
 /* tls.c: settings that all TLS connections share, and the slot that holds a listener's current certificate. */
 #include "context.h"
-#include <pthread.h>
 
 /* lifetime of session tickets: a client that reconnects within it skips most of the handshake */
 #define TICKET_SECONDS 7200

@@ -1,7 +1,5 @@
 /* metrics.c: the histograms of requests and of tools, which each call enters when it ends. */
 #include "state.h"
-#include <pthread.h>
-#include <time.h>
 
 #define MAX_TOOLS                                                                                                      \
     MP_LIMIT(metrics_tools,                                                                                            \

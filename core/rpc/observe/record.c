@@ -4,7 +4,6 @@
 #include "rpc/role.h"
 #include "json/json.h"
 #include "telemetry/telemetry.h"
-#include <pthread.h>
 
 MP_COUNTER(records_kept, "records", "result", "kept", "calls that were recorded")
 MP_COUNTER(records_dropped, "records", "result", "dropped", "recorded calls that made room for later ones")

@@ -3,7 +3,6 @@
  * the event once for each form of arguments that is wanted, and holds the lock while it appends these texts to the
  * queues. */
 #include "tap.h"
-#include <pthread.h>
 
 MP_COUNTER(tap_sent, "tap_events", "result", "sent", "events of calls that a tap has queued for its reader")
 MP_COUNTER(tap_dropped, "tap_events", "result", "dropped", "events of calls over the rate or the queue of a tap")

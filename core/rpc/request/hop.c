@@ -1,6 +1,5 @@
 /* hop.c: the header moonpool-hop, as it is sealed and read. */
 #include "hop.h"
-#include <time.h>
 
 #define PURPOSE "hop 1"
 #define TEXTS 6

@@ -1,7 +1,6 @@
 /* expiry.c: at the time at which credentials expire, ends the event streams that they opened (A-14); the client
  * reconnects with new credentials. A call in flight continues. */
 #include "state.h"
-#include <time.h>
 
 #define DAY_MS ((uint64_t)86400000)
 

@@ -3,7 +3,6 @@
  * twice. */
 #define _GNU_SOURCE
 #include "upstream/transport/standing.h"
-#include <time.h>
 
 MP_COUNTER(upstream_resumed, "upstream_resumed", "", "",
            "event streams of upstreams that ended before the answer and were resumed after their last event")
