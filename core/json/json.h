@@ -102,13 +102,13 @@ typedef enum {
     MP_JSON_DROP,  /* removes the member, if there is one */
     MP_JSON_SET,   /* replaces the value in its place; appends the member if the object lacks it */
     MP_JSON_RENAME /* replaces the key, if there is such a member */
-} mp_json_deed;
+} mp_json_edit_kind;
 
 #define MP_JSON_EDITS 32 /* limit of the edits of one object */
 
 /* One change of a member. No two edits of a list have the same place and name. */
 typedef struct {
-    mp_json_deed deed;
+    mp_json_edit_kind kind;
     bool in_meta; /* a member of the member `_meta`, which MP_JSON_SET makes if it is absent; else of the object itself
                    */
     mp_str name;  /* the key, unescaped */

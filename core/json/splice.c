@@ -76,7 +76,7 @@ static const mp_json_edit *MP_NULLABLE find_edit(splice *s, mp_str name)
 static void note_kept(splice *s, mp_str name, const mp_json_edit *MP_NULLABLE by)
 {
     for (size_t i = 0; i < s->count; i++)
-        if (s->edits[i].deed == MP_JSON_RENAME && &s->edits[i] != by && s->edits[i].in_meta == s->in_meta &&
+        if (s->edits[i].kind == MP_JSON_RENAME && &s->edits[i] != by && s->edits[i].in_meta == s->in_meta &&
             mp_str_eq(s->edits[i].value, name))
             s->occupied |= (uint64_t)1 << i;
 }
@@ -96,15 +96,15 @@ static void take_member(splice *s, const char *key, mp_str name, mp_json_type ty
 {
     const mp_json_edit *edit = find_edit(s, name);
     const char *end = value.ptr + value.len;
-    if (edit != NULL && edit->deed == MP_JSON_DROP) {
+    if (edit != NULL && edit->kind == MP_JSON_DROP) {
         open_gap(s);
         s->at = end;
         return;
     }
     close_gap(s, key);
-    note_kept(s, edit != NULL && edit->deed == MP_JSON_RENAME ? edit->value : name, edit);
-    s->has_meta = s->has_meta || (mp_str_is(name, "_meta") && (edit == NULL || edit->deed == MP_JSON_SET));
-    if (edit != NULL && edit->deed == MP_JSON_SET) {
+    note_kept(s, edit != NULL && edit->kind == MP_JSON_RENAME ? edit->value : name, edit);
+    s->has_meta = s->has_meta || (mp_str_is(name, "_meta") && (edit == NULL || edit->kind == MP_JSON_SET));
+    if (edit != NULL && edit->kind == MP_JSON_SET) {
         copy_to(s, value.ptr);
         mp_buf_put(s->out, edit->value);
         s->from = end;
@@ -125,7 +125,7 @@ static void append_members(splice *s)
 {
     for (size_t i = 0; i < s->count; i++) {
         const mp_json_edit *edit = &s->edits[i];
-        if (edit->deed != MP_JSON_SET || edit->in_meta != s->in_meta || (s->found >> i & 1) != 0)
+        if (edit->kind != MP_JSON_SET || edit->in_meta != s->in_meta || (s->found >> i & 1) != 0)
             continue;
         open_gap(s);
         if (s->kept++ > 0)
@@ -189,7 +189,7 @@ static void add_meta(splice *s)
     size_t added = 0;
     for (size_t i = 0; i < s->count && !s->has_meta; i++) {
         const mp_json_edit *edit = &s->edits[i];
-        if (edit->deed != MP_JSON_SET || !edit->in_meta)
+        if (edit->kind != MP_JSON_SET || !edit->in_meta)
             continue;
         if (added++ == 0) {
             open_gap(s);

@@ -66,15 +66,15 @@ static void check_result(const members *before, const members *after, const mp_j
     for (size_t i = 0; i < before->count; i++) {
         mp_str name = {before->list[i].name, before->list[i].name_len};
         const mp_json_edit *edit = find_edit(edits, count, name);
-        if (edit != NULL && edit->deed == MP_JSON_DROP)
+        if (edit != NULL && edit->kind == MP_JSON_DROP)
             continue;
         expected++;
-        const member *found = find_member(after, edit != NULL && edit->deed == MP_JSON_RENAME ? edit->value : name);
+        const member *found = find_member(after, edit != NULL && edit->kind == MP_JSON_RENAME ? edit->value : name);
         MUST(found != NULL);
-        MUST(mp_str_eq(found->value, edit != NULL && edit->deed == MP_JSON_SET ? edit->value : before->list[i].value));
+        MUST(mp_str_eq(found->value, edit != NULL && edit->kind == MP_JSON_SET ? edit->value : before->list[i].value));
     }
     for (size_t i = 0; i < count; i++) {
-        bool is_new = edits[i].deed == MP_JSON_SET && find_member(before, edits[i].name) == NULL;
+        bool is_new = edits[i].kind == MP_JSON_SET && find_member(before, edits[i].name) == NULL;
         expected += is_new;
         MUST(!is_new || find_member(after, edits[i].name) != NULL);
     }
@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
         return 0;
     size_t count = 0;
     for (size_t i = 0; i < EDITS; i++) {
-        mp_json_edit edit = {(mp_json_deed)(data[i] % 3), false, names[data[i] / 3 % NAMES],
+        mp_json_edit edit = {(mp_json_edit_kind)(data[i] % 3), false, names[data[i] / 3 % NAMES],
                              data[i] % 3 == MP_JSON_RENAME ? names[data[i] / 12 % NAMES] : MP_STR("[0]")};
         if (find_edit(edits, count, edit.name) == NULL)
             edits[count++] = edit;

@@ -130,7 +130,7 @@ row([[json.decode
   { "local s = '[' .. ('0,'):rep(2000000) .. '0]'", "return #json.decode(s)" }, { "local s = '[' .. ('{},'):rep(200000) .. '0]'", "return #json.decode(s)" },
   { "local s = '[' .. ('\"abcdefgh\",'):rep(300000) .. '0]'", "return #json.decode(s)" })
 row([[json.splice
-  json.faithful]], 40, "lua/moonpool's own: splice reads and copies one message once, with at most 32 edits; faithful is decode")
+  json.preserving]], 40, "lua/moonpool's own: splice reads and copies one message once, with at most 32 edits; preserving is decode")
 row([[events.new
   moonpool.events.__gc
   moonpool.events:feed

@@ -73,9 +73,9 @@ typedef struct {
     size_t count;
 } edits;
 
-static void add_edit(edits *to, mp_json_deed deed, bool in_meta, mp_str name, mp_str value)
+static void add_edit(edits *to, mp_json_edit_kind kind, bool in_meta, mp_str name, mp_str value)
 {
-    to->list[to->count++] = (mp_json_edit){deed, in_meta, name, value};
+    to->list[to->count++] = (mp_json_edit){kind, in_meta, name, value};
 }
 
 /* -- the message to the upstream
@@ -160,9 +160,9 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
         bool waits = target->route->may_be_task && era != NULL && era->has_sessions;
         mp_str able = waits ? MP_STR("{\"extensions\":{\"" PREFIX "tasks\":{}}}") : MP_STR("{}");
         mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};
-        mp_json_deed deed = is_modern ? MP_JSON_SET : MP_JSON_DROP;
+        mp_json_edit_kind kind = is_modern ? MP_JSON_SET : MP_JSON_DROP;
         for (size_t i = 0; i < 3; i++)
-            add_edit(&to, deed, true, own_names[i], values[i]);
+            add_edit(&to, kind, true, own_names[i], values[i]);
         add_edit(&to, has_token ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("progressToken"),
                  (mp_str){id, (size_t)digits});
     }

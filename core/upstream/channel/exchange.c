@@ -76,15 +76,15 @@ void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange)
 /* -- messages from the task's thread to the transport's
  * ------------------------------------------------------------- */
 
-typedef enum { SEND, SAY, LEAVE } deed;
+typedef enum { SEND, SAY, LEAVE } action;
 
 typedef struct {
     mp_own_exchange *exchange; /* a counted reference */
-    deed deed;
+    action action;
     size_t size; /* bytes of the message and, for SEND, of the exchange: counted in home->ordered until it arrives */
     size_t len;
     char bytes[];
-} deed_message;
+} action_message;
 
 /* True if the task's thread is the transport's. */
 static bool is_direct(const mp_own_exchange *exchange)
@@ -101,7 +101,7 @@ static bool may_have_run(const mp_own_exchange *exchange)
 }
 
 /* Gives the message to the transport. On the transport's thread. */
-static void perform_deed(mp_own_exchange *exchange, deed what, mp_str bytes)
+static void perform_action(mp_own_exchange *exchange, action what, mp_str bytes)
 {
     const mp_upstream_transport *transport = exchange->transport;
     bool is_home = transport->has_home;
@@ -127,12 +127,12 @@ static void post_failure(mp_own_exchange *exchange, mp_upstream_failure failure)
 
 static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
 {
-    const deed_message *it = content;
+    const action_message *it = content;
     mp_account_give(&it->exchange->super.channel->home->ordered, (int64_t)it->size);
     mp_stat_add(&mp_stat_upstream_ordered_bytes, -(int64_t)it->size);
     if (loop != NULL && !it->exchange->super.channel->home->is_over) {
-        perform_deed(it->exchange, it->deed, (mp_str){it->bytes, it->len});
-    } else if (it->deed == SEND) {
+        perform_action(it->exchange, it->action, (mp_str){it->bytes, it->len});
+    } else if (it->action == SEND) {
         post_failure(it->exchange,
                      mp_upstream_failure_of(MP_FAILURE_STOPPED, false, "the worker of the channel has ended"));
     }
@@ -141,7 +141,7 @@ static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
 
 /* Counts a message in home->ordered; false if it does not fit. LEAVE always fits: it follows a SEND that did, and
  * without it the exchange would stay. */
-static bool take_room(mp_upstream_host *home, deed what, size_t size)
+static bool take_room(mp_upstream_host *home, action what, size_t size)
 {
     if (what == LEAVE)
         mp_account_add(&home->ordered, (int64_t)size);
@@ -152,20 +152,20 @@ static bool take_room(mp_upstream_host *home, deed what, size_t size)
 }
 
 /* False if too much is on its way to the channel's worker, which may be stuck: then nothing was sent. */
-static bool give_message(mp_own_exchange *exchange, deed what, mp_str bytes)
+static bool give_message(mp_own_exchange *exchange, action what, mp_str bytes)
 {
     if (is_direct(exchange)) {
-        perform_deed(exchange, what, bytes);
+        perform_action(exchange, what, bytes);
         return true;
     }
     mp_upstream_host *home = exchange->super.channel->home;
     size_t held = what == SEND ? sizeof *exchange + exchange->message.len : 0;
-    size_t size = sizeof(deed_message) + bytes.len + held;
+    size_t size = sizeof(action_message) + bytes.len + held;
     if (!take_room(home, what, size)) {
         mp_stat_add(&mp_stat_refused_upstream_busy, 1);
         return false;
     }
-    const deed_message message = {mp_exchange_ref(exchange), what, size, bytes.len};
+    const action_message message = {mp_exchange_ref(exchange), what, size, bytes.len};
     mp_loop_send(home->loop, deliver_deed, &message, sizeof message, bytes);
     return true;
 }

@@ -1,7 +1,7 @@
 /* decode.c: JSON text to Lua values. The elements of an array or object gather on the Lua stack in batches, so
  * that the table is made in its final size. Open arrays and objects are in an array of frames, not on the C stack,
- * so that decoding can yield between two values. source.h says what faithful tables are. No memory here needs to be
- * freed: an error may be thrown anywhere. */
+ * so that decoding can yield between two values. source.h says what byte-preserving tables are. No memory here needs to
+ * be freed: an error may be thrown anywhere. */
 #include "vm/closing.h"
 #include "vm/json/source.h"
 #include "vm/json/lua_json.h"
@@ -19,7 +19,7 @@ typedef struct {
     int held; /* number of elements or members on the stack above `slot`; each value of an object has its name below it
                */
     bool is_object;
-    uint32_t place;           /* faithful tables: the number of the array or object in the source */
+    uint32_t place;           /* byte-preserving tables: the number of the array or object in the source */
     const char *names[BATCH]; /* positions in the text of the names of the held members */
 } frame;
 
@@ -30,8 +30,8 @@ typedef struct {
     int base; /* height of the stack before decoding; the slots SAVED to OBJECT_MT follow */
     int look; /* number of values until the next check whether other tasks wait; negative: never yields */
     const char *MP_NULLABLE repeated;   /* one position of a key that its object has twice */
-    mp_json_source *MP_NULLABLE source; /* of faithful tables; NULL: the tables are ordinary ones */
-    mp_lua_faith faith;
+    mp_json_source *MP_NULLABLE source; /* of byte-preserving tables; NULL: the tables are ordinary ones */
+    mp_lua_table_kind kind;
     mp_lua_decoded done; /* function that is called at the end, and its context: see mp_lua_decode_in_turns */
     void *done_ctx;
     int depth; /* number of frames in use */
@@ -44,7 +44,7 @@ enum {
     OBJECT_MT,
     VALUE
 }; /* Slots above `base`. SAVED: nil, or a userdata with the decoder, once it has yielded. OBJECT_MT: nil, or the
-      metatable of faithful objects. */
+      metatable of byte-preserving objects. */
 
 typedef enum { COMPLETE, PAUSED, REPEATED, INEXACT } outcome;
 
@@ -154,7 +154,7 @@ static bool push_scalar(decoder *d, mp_json_token token)
     case MP_JSON_T_FLOAT:
         x = mp_json_double(token.span);
         lua_pushnumber(d->L, x);
-        return (d->faith != MP_LUA_EXACT && d->faith != MP_LUA_STRICT) || !is_inexact(token.span, x);
+        return (d->kind != MP_LUA_EXACT && d->kind != MP_LUA_STRICT) || !is_inexact(token.span, x);
     case MP_JSON_T_TRUE:
     case MP_JSON_T_FALSE:
         lua_pushboolean(d->L, token.type == MP_JSON_T_TRUE);
@@ -219,7 +219,7 @@ static void begin_decoder(decoder *d)
     d->frames[0].is_object = false;
     d->source = NULL;
     d->cursor = (mp_json_cursor){d->text.ptr, d->text.ptr + d->text.len};
-    if (d->faith != MP_LUA_FAITHFUL) {
+    if (d->kind != MP_LUA_PRESERVING) {
         mp_lua_push_array_mt(L);
         lua_pushnil(L);
         return;
@@ -230,12 +230,12 @@ static void begin_decoder(decoder *d)
     lua_insert(L, -2); /* on the stack: objects, arrays becomes ARRAY_MT, OBJECT_MT */
 }
 
-static void init_decoder(decoder *d, lua_State *L, mp_str text, mp_lua_faith faith)
+static void init_decoder(decoder *d, lua_State *L, mp_str text, mp_lua_table_kind kind)
 {
     luaL_checkstack(L, LUA_MINSTACK, "JSON");
     d->L = L;
     d->text = text;
-    d->faith = text.len < UINT32_MAX ? faith : MP_LUA_PLAIN;
+    d->kind = text.len < UINT32_MAX ? kind : MP_LUA_PLAIN;
     d->base = lua_gettop(L);
     d->look = -1;
     d->repeated = NULL;
@@ -243,13 +243,13 @@ static void init_decoder(decoder *d, lua_State *L, mp_str text, mp_lua_faith fai
     begin_decoder(d);
 }
 
-/* Decodes as run_decoder() does, and begins again with faithful tables where a number would lose digits. */
-static outcome run_faithfully(decoder *d)
+/* Decodes as run_decoder() does, and begins again with byte-preserving tables where a number would lose digits. */
+static outcome run_preserving(decoder *d)
 {
     outcome result = run_decoder(d);
-    if (result == INEXACT && d->faith == MP_LUA_EXACT) {
+    if (result == INEXACT && d->kind == MP_LUA_EXACT) {
         lua_settop(d->L, d->base + SAVED);
-        d->faith = MP_LUA_FAITHFUL;
+        d->kind = MP_LUA_PRESERVING;
         begin_decoder(d);
         result = run_decoder(d);
     }
@@ -259,20 +259,20 @@ static outcome run_faithfully(decoder *d)
 }
 
 /* Pushes the value, unless the result is an error. `*repeated` gets the position of a repeated key, or NULL. */
-static int decode_text(lua_State *L, mp_str text, mp_lua_faith faith, const char *MP_NULLABLE *repeated)
+static int decode_text(lua_State *L, mp_str text, mp_lua_table_kind kind, const char *MP_NULLABLE *repeated)
 {
     decoder d; /* not cleared: the frames take 18 KiB */
-    init_decoder(&d, L, text, faith);
-    outcome result = run_faithfully(&d);
+    init_decoder(&d, L, text, kind);
+    outcome result = run_preserving(&d);
     clean_up(&d, result);
     *repeated = d.repeated;
     return result == COMPLETE ? 0 : result == REPEATED ? MP_JSON_REPEATED : MP_JSON_STOPPED;
 }
 
-int mp_lua_decode_with(lua_State *L, mp_str text, mp_lua_faith faith)
+int mp_lua_decode_with(lua_State *L, mp_str text, mp_lua_table_kind kind)
 {
     const char *repeated;
-    return decode_text(L, text, faith, &repeated);
+    return decode_text(L, text, kind, &repeated);
 }
 
 int mp_lua_decode(lua_State *L, mp_str text)
@@ -280,13 +280,13 @@ int mp_lua_decode(lua_State *L, mp_str text)
     return mp_lua_decode_with(L, text, MP_LUA_PLAIN);
 }
 
-int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json_fault *MP_NULLABLE fault)
+int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_table_kind kind, mp_json_fault *MP_NULLABLE fault)
 {
     mp_json_result result = mp_json_scan(text, NULL, NULL, fault);
     if (result != MP_JSON_OK)
         return result;
     const char *repeated;
-    int status = decode_text(L, text, faith, &repeated);
+    int status = decode_text(L, text, kind, &repeated);
     if (status == MP_JSON_REPEATED && fault != NULL)
         *fault = (mp_json_fault){"repeated key", (size_t)(repeated - text.ptr)};
     return status;
@@ -317,17 +317,17 @@ static int go_on(lua_State *L, MP_UNUSED int status, lua_KContext context)
     decoder *d = (decoder *)context;
     mp_closing_after_wait(L); /* called before the text is read: the text of a cancelled task may be freed already */
     d->L = L;
-    return finish_decoder(d, run_faithfully(d));
+    return finish_decoder(d, run_preserving(d));
 }
 
-int mp_lua_decode_in_turns(lua_State *L, mp_str text, mp_lua_faith faith, mp_lua_decoded done, void *ctx)
+int mp_lua_decode_in_turns(lua_State *L, mp_str text, mp_lua_table_kind kind, mp_lua_decoded done, void *ctx)
 {
     decoder d;
-    init_decoder(&d, L, text, faith);
+    init_decoder(&d, L, text, kind);
     d.look = LOOK;
     d.done = done;
     d.done_ctx = ctx;
-    outcome result = run_faithfully(&d);
+    outcome result = run_preserving(&d);
     if (result != PAUSED)
         return finish_decoder(&d, result);
     decoder *kept = lua_newuserdatauv(L, sizeof d, 0);

@@ -39,7 +39,7 @@ static void put_members(encoder *e, frame *f)
         const member *m = &e->members[f->first + f->at];
         if (f->at++ > 0 || f->keep.kept > 0)
             mp_buf_putc(e->out, ',');
-        else if (!f->is_faithful)
+        else if (!f->is_preserving)
             mp_buf_putc(e->out, '{');
         mp_json_put_string(e->out, m->name);
         mp_buf_putc(e->out, ':');
@@ -47,8 +47,8 @@ static void put_members(encoder *e, frame *f)
             return;
     }
     e->count = f->first;
-    if (f->is_faithful)
-        mp_encode_end_faithful(e, f);
+    if (f->is_preserving)
+        mp_encode_end_preserving(e, f);
     else
         close_table(e, '}');
 }
@@ -124,8 +124,8 @@ typedef struct {
     mp_json_source *MP_NULLABLE source;
 } kind;
 
-/* Reads the metatable on top; the one of a faithful table is replaced by the ordinary one. False if no JSON value has
- * it.  [-1, +1] */
+/* Reads the metatable on top; the one of a byte-preserving table is replaced by the ordinary one. False if no JSON
+ * value has it.  [-1, +1] */
 static bool read_metatable(encoder *e, kind *found)
 {
     const void *metatable = lua_topointer(e->L, -1);
@@ -138,8 +138,8 @@ static bool read_metatable(encoder *e, kind *found)
     return found->source != NULL;
 }
 
-/* Pushes the metatable of the table at `*index`, if it has one, or, in its place, the source of a faithful table. The
- * metatable of a read-only table names the table to encode instead; `*index` is then the slot of that table.
+/* Pushes the metatable of the table at `*index`, if it has one, or, in its place, the source of a byte-preserving
+ * table. The metatable of a read-only table names the table to encode instead; `*index` is then the slot of that table.
  * [-0, +0..3] */
 static bool push_metatable(encoder *e, int *index, kind *found)
 {
@@ -204,7 +204,7 @@ static bool open_table(encoder *e, int index)
     mp_encode_check_table(e, index);
     if (push_metatable(e, &index, &found)) {
         if (found.source != NULL) {
-            if (mp_encode_open_faithful(e, index, top, found.source, found.is_array))
+            if (mp_encode_open_preserving(e, index, top, found.source, found.is_array))
                 return true;
         } else if (!found.is_array && !found.is_object) {
             lua_pushliteral(L, "__order");
@@ -228,7 +228,7 @@ static bool open_table(encoder *e, int index)
     f->index = 0;
     f->first = e->count;
     f->at = 0;
-    f->is_faithful = false;
+    f->is_preserving = false;
     f->keep.kept = 0;
     f->keep.names = 0;
     return true;

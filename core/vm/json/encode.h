@@ -30,8 +30,8 @@ typedef struct {
 
 /* The next step for an open table. An array begins with ELEMENTS; if lua_next does not give 1..n in order, COUNT and
  * FETCH follow. An object takes GATHER and SORT; with __order also RANK and again SORT; then MEMBERS.
- * A faithful array takes KEPT_ELEMENTS, ADDED_ELEMENTS and COUNT_ELEMENTS; a faithful object KEPT_MEMBERS and
- * COUNT_MEMBERS, and, if it has members that its source does not have, LIST_NAMES, GATHER, SORT and MEMBERS. */
+ * A byte-preserving array takes KEPT_ELEMENTS, ADDED_ELEMENTS and COUNT_ELEMENTS; a byte-preserving object KEPT_MEMBERS
+ * and COUNT_MEMBERS, and, if it has members that its source does not have, LIST_NAMES, GATHER, SORT and MEMBERS. */
 typedef enum {
     ELEMENTS,
     COUNT,
@@ -48,18 +48,18 @@ typedef enum {
     COUNT_ELEMENTS
 } phase;
 
-/* How far a faithful table is written. Offsets are in the text of its source. Of an ordinary table only `kept` and
- * `names` are used, which are 0. */
+/* How far a byte-preserving table is written. Offsets are in the text of its source. Of an ordinary table only `kept`
+ * and `names` are used, which are 0. */
 typedef struct {
     mp_json_source *source;
-    bool is_inner;      /* the table is in its original place in an outer faithful table, which continues after it */
-    bool has_gap;       /* what lies between `end` and `at` is left out, and all before `end` is written */
-    bool has_inner;     /* the value on top of the stack is an inner table, which has ended */
-    uint32_t from;      /* bytes from here on are not written yet */
-    uint32_t end;       /* behind the last member that is kept, or behind the opening bracket */
-    uint32_t at;        /* where the next member is read */
-    uint32_t close;     /* offset of the closing bracket */
-    uint32_t next;      /* number of the next array or object in the source */
+    bool is_inner;  /* the table is in its original place in an outer byte-preserving table, which continues after it */
+    bool has_gap;   /* what lies between `end` and `at` is left out, and all before `end` is written */
+    bool has_inner; /* the value on top of the stack is an inner table, which has ended */
+    uint32_t from;  /* bytes from here on are not written yet */
+    uint32_t end;   /* behind the last member that is kept, or behind the opening bracket */
+    uint32_t at;    /* where the next member is read */
+    uint32_t close; /* offset of the closing bracket */
+    uint32_t next;  /* number of the next array or object in the source */
     uint32_t first, to; /* of the table: number of its first inner array or object; offset of its end */
     uint32_t start;     /* offset of the opening bracket */
     lua_Integer kept;   /* number of members that are written */
@@ -73,7 +73,7 @@ typedef struct {
     int top;   /* height of the stack before the table */
     int order; /* slot of the list of __order; 0: the table has none, or the list has been read */
     phase phase;
-    bool is_faithful;
+    bool is_preserving;
     bool has_value;             /* ELEMENTS, FETCH: the value on top of the stack has been written */
     lua_Integer index;          /* arrays: index of the last element; RANK: index in the list */
     lua_Integer count, largest; /* COUNT, FETCH: number of keys, and the largest key */
@@ -129,17 +129,17 @@ void mp_encode_overflow(encoder *e, size_t more);
 /* Checks the time and the depth before a table is opened, and that the Lua stack has room. */
 void mp_encode_check_table(encoder *e, int index);
 
-/* faithful.c: opens a frame for the faithful table at `index`; `top` is the height of the stack before the table. The
- * source is on top. False if the table must be written as an ordinary one. [-0, +0, throws] */
-bool mp_encode_open_faithful(encoder *e, int index, int top, mp_json_source *source, bool is_array);
+/* preserving.c: opens a frame for the byte-preserving table at `index`; `top` is the height of the stack before the
+ * table. The source is on top. False if the table must be written as an ordinary one. [-0, +0, throws] */
+bool mp_encode_open_preserving(encoder *e, int index, int top, mp_json_source *source, bool is_array);
 void mp_encode_kept_members(encoder *e, frame *f);
 void mp_encode_count_members(encoder *e, frame *f);
 void mp_encode_list_names(encoder *e, frame *f);
 void mp_encode_kept_elements(encoder *e, frame *f);
 void mp_encode_added_elements(encoder *e, frame *f);
 void mp_encode_count_elements(encoder *e, frame *f);
-/* All members of the faithful table are written: writes its end, and closes the frame. */
-void mp_encode_end_faithful(encoder *e, frame *f);
+/* All members of the byte-preserving table are written: writes its end, and closes the frame. */
+void mp_encode_end_preserving(encoder *e, frame *f);
 
 /* members.c: the steps that sort the members of an object: by rank, then by the bytes of their names. */
 void mp_encode_gather(encoder *e, frame *f);

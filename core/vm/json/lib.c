@@ -73,7 +73,7 @@ static int decoded(lua_State *L, void *ctx, const char *MP_NULLABLE repeated)
     return push_fault(L, (mp_json_fault){"repeated key", (size_t)(repeated - text)}, true);
 }
 
-static int decode_text(lua_State *L, mp_lua_faith faith)
+static int decode_text(lua_State *L, mp_lua_table_kind kind)
 {
     mp_str text;
     mp_json_fault fault;
@@ -81,7 +81,7 @@ static int decode_text(lua_State *L, mp_lua_faith faith)
     lua_settop(L, 1); /* keeps the text on the stack, because `decode` borrows it */
     if (mp_json_scan(text, NULL, NULL, &fault) != MP_JSON_OK)
         return push_fault(L, fault, false);
-    return mp_lua_decode_in_turns(L, text, faith, decoded, (void *)(uintptr_t)text.ptr);
+    return mp_lua_decode_in_turns(L, text, kind, decoded, (void *)(uintptr_t)text.ptr);
 }
 
 /* decode(text) -> value | nil, why  [throws, yields] */
@@ -90,10 +90,10 @@ static int l_decode(lua_State *L)
     return decode_text(L, MP_LUA_PLAIN);
 }
 
-/* faithful(text) -> value | nil, why: decode, with faithful tables (lua_json.h)  [throws, yields] */
-static int l_faithful(lua_State *L)
+/* preserving(text) -> value | nil, why: decode, with byte-preserving tables (lua_json.h)  [throws, yields] */
+static int l_preserving(lua_State *L)
 {
-    return decode_text(L, MP_LUA_FAITHFUL);
+    return decode_text(L, MP_LUA_PRESERVING);
 }
 
 static int mark_table(lua_State *L, void (*push_metatable)(lua_State *L))
@@ -167,15 +167,15 @@ static int push_raw_out(lua_State *L)
  * throws] */
 static mp_json_edit read_edit(lua_State *L)
 {
-    static const char *const deeds[] = {"drop", "set", "rename", NULL};
+    static const char *const kinds[] = {"drop", "set", "rename", NULL};
     int at = lua_gettop(L);
     luaL_checktype(L, at, LUA_TTABLE);
     mp_json_edit edit = {0};
     lua_rawgeti(L, at, 1);
-    edit.deed = (mp_json_deed)luaL_checkoption(L, -1, NULL, deeds);
+    edit.kind = (mp_json_edit_kind)luaL_checkoption(L, -1, NULL, kinds);
     lua_rawgeti(L, at, 2);
     edit.name = mp_check_str(L, -1);
-    if (lua_rawgeti(L, at, 3) != LUA_TNIL || edit.deed != MP_JSON_DROP)
+    if (lua_rawgeti(L, at, 3) != LUA_TNIL || edit.kind != MP_JSON_DROP)
         edit.value = mp_check_str(L, -1);
     lua_getfield(L, at, "meta");
     edit.in_meta = lua_toboolean(L, -1);
@@ -262,9 +262,9 @@ void mp_lib_json_of_vm(lua_State *L, mp_vm *vm)
 
 int mp_lib_json(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"encode", l_encode},     {"decode", l_decode}, {"array", l_array},
-                                         {"object", l_object},     {"raw", l_raw},       {"splice", l_splice},
-                                         {"faithful", l_faithful}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"encode", l_encode},         {"decode", l_decode}, {"array", l_array},
+                                         {"object", l_object},         {"raw", l_raw},       {"splice", l_splice},
+                                         {"preserving", l_preserving}, {NULL, NULL}};
     if (luaL_newmetatable(L, MP_LUA_RAW)) {
         lua_pushcfunction(L, l_raw_tostring);
         lua_setfield(L, -2, "__tostring");

@@ -1,4 +1,4 @@
-/* metatables.c: the metatables of arrays and objects, and getmetatable, which does not show those of faithful
+/* metatables.c: the metatables of arrays and objects, and getmetatable, which does not show those of byte-preserving
  * tables. */
 #include "vm/json/source.h"
 #include "vm/json/lua_json.h"

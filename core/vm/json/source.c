@@ -1,4 +1,4 @@
-/* source.c: sources of faithful tables, and how they are found from a table. */
+/* source.c: sources of byte-preserving tables, and how they are found from a table. */
 #include "vm/json/source.h"
 #include <lauxlib.h>
 

@@ -1,6 +1,6 @@
-/* source.h: the text that faithful tables were decoded from. A faithful table is an ordinary table whose metatable
- * names its source, so that the encoder finds the bytes of every value that Lua did not change. Scripts do not see that
- * metatable (mp_lib_metatables).
+/* source.h: the text that byte-preserving tables were decoded from. A byte-preserving table is an ordinary table whose
+ * metatable names its source, so that the encoder finds the bytes of every value that Lua did not change. Scripts do
+ * not see that metatable (mp_lib_metatables).
  *
  * The source holds no values: the encoder compares the table with the text, value by value, and takes the bytes of
  * those that are equal. So no way of changing a table goes unnoticed, and what is written has the values of the table
@@ -43,8 +43,8 @@ mp_json_source *MP_NULLABLE mp_json_source_of(lua_State *L);
 const mp_json_place *MP_NULLABLE mp_json_source_find(lua_State *L, mp_json_source *source, int index,
                                                      const void *table);
 
-/* Replaces getmetatable and debug.getmetatable: a faithful array has json.array_mt, a faithful object has none.  [-0,
- * +0, throws] */
+/* Replaces getmetatable and debug.getmetatable: a byte-preserving array has json.array_mt, a byte-preserving object has
+ * none.  [-0, +0, throws] */
 void mp_lib_metatables(lua_State *L);
 
 /* -- the module "moonpool.json" ------------------------------------------------------------------------------------ */

@@ -109,7 +109,7 @@ function client_request.take_answer(call, key) return taken(call, "answers", key
 --- The answers of the client's request by key, as it sent them.
 function client_request.sent_answers(call)
   local text = host.call.params(call, true)
-  local whole = text and json.faithful(text)
+  local whole = text and json.preserving(text)
   local sent = type(whole) == "table" and whole.inputResponses
   return type(sent) == "table" and debug.getmetatable(sent) ~= json.array_mt and sent or {}
 end

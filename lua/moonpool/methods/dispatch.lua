@@ -159,7 +159,7 @@ function dispatch.set_plans(finish_audited) host.plan.set_ends(dispatch.finish, 
 local function take_over(tool, exchange, channel, call, id, revision)
   request.go_on(call, channel, exchange, id)
   local row, params = eras[revision], host.call.params(call) or none
-  local whole = json.faithful(host.call.params(call, true))
+  local whole = json.preserving(host.call.params(call, true))
   return complete(call, row, "tools/call", tool_answer.answer(tool, row, call, params, xpcall(tool.handler, failure.handler, whole.arguments or {}, call)))
 end
 

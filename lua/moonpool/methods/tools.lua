@@ -140,7 +140,7 @@ tools["tools/call"] = function(call, params, era)
   local args = params.arguments
   if tool.upstream and call.method == "tools/call" then                                -- the upstream gets the client's own bytes
     local text = host.call.params(call, true)
-    local whole = text and json.faithful(text)
+    local whole = text and json.preserving(text)
     if whole then args = whole.arguments end
   end
   if args == nil or args == null then

@@ -602,7 +602,7 @@ end
 function registry.page(kind, era, cursor, call)
   local bytes, err = page_for(kind, era, cursor, call)
   if not bytes or not hops.is_gateway(call) then return bytes, err end
-  local result = json.faithful(json.encode(bytes))
+  local result = json.preserving(json.encode(bytes))
   hops.mark(result[served.now[kind].member], by_definition(kind), key_of[kind])
   return json.raw(json.encode(result))
 end

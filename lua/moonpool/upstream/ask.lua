@@ -204,7 +204,7 @@ end
 
 -- The client's result as the upstream's revision has it: before tools, the content of a message was one block.
 local function older_result(card, text)
-  local result = json.faithful(text)
+  local result = json.preserving(text)
   local content = type(result) == "table" and result.content
   if era.facts(card.revision).has_sampling_context or debug.getmetatable(content) ~= json.array_mt or content[2] then return json.raw(text) end
   result.content = content[1]
@@ -258,7 +258,7 @@ end
 function asker:take(event)
   local method = event.method
   if not class.kind(method) then return ask.decline(self.channel, self.pending, event, self.class) end
-  local whole = json.faithful(event.bytes)
+  local whole = json.preserving(event.bytes)
   local question = ask.question(method, type(whole) == "table" and whole.params)
   question.id, question.is_guess = event.id, event.status == nil
   if question.is_guess and self.turns_at then serial_calls.doubt(self.record, self.turns_at) end

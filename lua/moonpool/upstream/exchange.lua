@@ -94,10 +94,10 @@ end
 --- The result of an answer as a table; or nil and the table of its error; or nil, nil and a failure if it is neither.
 function exchange.read(event)
   if event.error then
-    local err = json.faithful(event.error)
+    local err = json.preserving(event.error)
     if type(err) == "table" then return nil, err end
   elseif event.result then
-    local result = json.faithful(event.result)
+    local result = json.preserving(event.result)
     if type(result) == "table" and debug.getmetatable(result) ~= json.array_mt then return result end
   end
   return nil, nil, { outcome = "unknown", reason = "unreadable" }

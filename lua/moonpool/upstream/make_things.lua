@@ -17,7 +17,7 @@ local function fits() return true end
 
 -- The definition as clients see it; nil if the operator's script hides it.
 local function definition_of(record, entry, shown, script)
-  local definition = json.faithful(entry.definition)
+  local definition = json.preserving(entry.definition)
   if entry.kind == "tools" or entry.kind == "prompts" then definition.name = shown end
   local described = record.describe[entry.kind == "resources" and definition.name or entry.key]
   if described then definition.description = described end

@@ -40,7 +40,7 @@ end
 --- with escapes.
 function message.answer_text(text)
   if not text:find(OWN, 1, true) and not text:find("\\", 1, true) then return text end
-  local value = json.faithful(text)
+  local value = json.preserving(text)
   message.strip(value)
   return json.encode(value)
 end

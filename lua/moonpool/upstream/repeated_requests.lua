@@ -373,7 +373,7 @@ end
 -- Returns the results of request.send in an earlier run.
 local function given_again(found)
   if found.failed then return nil, found.failed end
-  local value = json.faithful(found.text)
+  local value = json.preserving(found.text)
   if found.is_error then return nil, nil, value end
   return { result = value, text = found.text, is_new = found.is_new }
 end

@@ -137,7 +137,7 @@ describe("debug.getmetatable of a trusted script", function()
     local me = g:client "2026-07-28"
     assert.same({ "nil", "true", "true" }, trusted.run(me, [[
       local json = package.loaded["moonpool.json"]
-      local t = json.faithful '{"a":[1.0]}'
+      local t = json.preserving '{"a":[1.0]}'
       return { tostring(debug.getmetatable(t)), tostring(debug.getmetatable(t.a) == json.array_mt), tostring(json.encode(t) == '{"a":[1.0]}') }]]))
     me:close()
   end)

@@ -1,4 +1,4 @@
--- Faithful tables: what Lua did not change is encoded as the very bytes that it was decoded from
+-- Byte-preserving tables: what Lua did not change is encoded as the very bytes that it was decoded from
 -- (core/vm/json/source.h).
 local cjson = require "cjson"
 local json = require("modules").json.lua
@@ -6,7 +6,7 @@ local json = require("modules").json.lua
 local digits = "1234567890123456789012345"
 
 local function row(text, change, result)
-  local value = assert(json.faithful(text))
+  local value = assert(json.preserving(text))
   value = change and change(value) or value
   assert.equal(result or text, json.encode(value), text)
   collectgarbage()
@@ -17,7 +17,7 @@ local function set(name, new)
   return function(t) t[name] = new end
 end
 
-describe("a faithful table", function()
+describe("a preserving table", function()
   it("that nobody changed is written byte for byte", function()
     for _, text in ipairs {
       "{}", "{ }", "[]", "[ ]", '{"b":1,"a":2}', '{ "b" : 1.0 , "a":[1e400, -1E-400,0.10,1e2] }', '{"z":' .. digits .. ',"_":{"":[[],{},null,true,false]}}',
@@ -57,7 +57,7 @@ describe("a faithful table", function()
     row("[1.0,[" .. digits .. "]]", function(t) table.insert(t, 1, 7) end, "[7,1.0,[" .. digits .. "]]")
     row('[{"a":1.0},{"a":' .. digits .. "},3]", function(t) table.remove(t, 1) end, '[{"a":' .. digits .. "},3]")
     for _, change in ipairs { set(1, nil), set(5, 1), set("a", 1), set(0, 1), set(1.5, 1) } do
-      local t = json.faithful "[1,2,3]"
+      local t = json.preserving "[1,2,3]"
       change(t)
       assert.has_error(function() json.encode(t) end)
     end
@@ -71,8 +71,8 @@ describe("a faithful table", function()
     local many = {}
     for i = 1, 100 do many[i] = ('{"n":%d.0}'):format(i) end
     row("[" .. table.concat(many, ", ") .. "]", function(t) return { t[77], t[100], t[1], t[50] } end, '[{"n":77.0},{"n":100.0},{"n":1.0},{"n":50.0}]')
-    local outer = json.faithful '{"n":1.0}'
-    outer.inner = json.faithful(inner)
+    local outer = json.preserving '{"n":1.0}'
+    outer.inner = json.preserving(inner)
     assert.equal('{"n":1.0,"inner":' .. inner .. "}", json.encode(outer))
   end)
 
@@ -100,17 +100,17 @@ describe("a faithful table", function()
     row('{"a":null,"b":"x"}', function(t) t.a, t.b = json.empty_array, json.null end, '{"a":[],"b":null}')
     row('{"a":{"b":1}}', function(t) t.a = json.raw '{ "b":1}' end, '{"a":{ "b":1}}')
     for _, change in ipairs { set(1, 1), set(true, 1), set("f", print), set("a", 0 / 0) } do
-      local t = json.faithful '{"a":1}'
+      local t = json.preserving '{"a":1}'
       change(t)
       assert.has_error(function() json.encode(t) end)
     end
-    local t = json.faithful '{"a":{"b":{}}}'
+    local t = json.preserving '{"a":{"b":{}}}'
     t.a.b.c = t
     assert.error_matches(function() json.encode(t) end, "a table inside itself at .a.b.c", 1, true)
     t.a.b.c = nil
     t.a.b["d e"] = { print }
     assert.error_matches(function() json.encode(t) end, 'a function at .a.b["d e"][1]', 1, true)
-    t = json.faithful '[{"a":[1]}]'
+    t = json.preserving '[{"a":[1]}]'
     t[1].a[1] = print
     assert.error_matches(function() json.encode(t) end, "a function at [1].a[1]", 1, true)
     t[1].a = print
@@ -119,20 +119,20 @@ describe("a faithful table", function()
 
   it("is refused with a repeated key, as any table is", function()
     for _, text in ipairs { '{"a":1,"\\u0061":2}', '[{"b":{"a":1,"a":2}}]' } do
-      local value, why = json.faithful(text)
+      local value, why = json.preserving(text)
       assert.is_nil(value)
       assert.same({ json.decode(text) }, { value, why })
     end
-    assert.same({ json.decode "[1" }, { json.faithful "[1" })
+    assert.same({ json.decode "[1" }, { json.preserving "[1" })
   end)
 
   it("holds its text only as long as it lives", function()
     collectgarbage()
     local before = collectgarbage "count"
-    for _ = 1, 50 do json.encode(json.faithful("[" .. ('{"a":[1.0]},'):rep(10000) .. "1]")) end
+    for _ = 1, 50 do json.encode(json.preserving("[" .. ('{"a":[1.0]},'):rep(10000) .. "1]")) end
     collectgarbage()
     assert.is_true(collectgarbage "count" - before < 200)
-    local inner = json.faithful("[" .. ('{"a":[1.0]},'):rep(1000) .. '{"b":1.0}]')[1001]
+    local inner = json.preserving("[" .. ('{"a":[1.0]},'):rep(1000) .. '{"b":1.0}]')[1001]
     collectgarbage()
     assert.equal('{"b":1.0}', json.encode(inner), "a table alone holds the text that it came from")
   end)
@@ -172,45 +172,45 @@ local function make(depth)
 end
 
 -- All tables of a value, with their twins in another decoding of the text; each table once.
-local function twins(plain, faithful, list, seen)
+local function twins(plain, preserving, list, seen)
   if type(plain) ~= "table" or seen[plain] then return list end
   seen[plain] = true
-  list[#list + 1] = { plain = plain, faithful = faithful, is_array = #plain > 0 or getmetatable(plain) == json.array_mt }
+  list[#list + 1] = { plain = plain, preserving = preserving, is_array = #plain > 0 or getmetatable(plain) == json.array_mt }
   local names = {}
   for name in pairs(plain) do names[#names + 1] = name end
   table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-  for _, name in ipairs(names) do twins(plain[name], faithful[name], list, seen) end
+  for _, name in ipairs(names) do twins(plain[name], preserving[name], list, seen) end
   return list
 end
 
 -- Changes both twins in the same way.
 local changes = {
-  function(t, name) t.plain[name], t.faithful[name] = nil, nil end,
+  function(t, name) t.plain[name], t.preserving[name] = nil, nil end,
   function(t, name)
     local new = pick { 1, 1.0, "A\n", "x", true, json.null, -0.0, 100.0 }
-    t.plain[name], t.faithful[name] = new, new
+    t.plain[name], t.preserving[name] = new, new
   end,
-  function(t, name, other) t.plain[name], t.faithful[name] = other.plain, other.faithful end,
-  function(t, name) t.plain[name], t.faithful[name] = { 1, 2 }, { 1, 2 } end,
+  function(t, name, other) t.plain[name], t.preserving[name] = other.plain, other.preserving end,
+  function(t, name) t.plain[name], t.preserving[name] = { 1, 2 }, { 1, 2 } end,
   function(t)
     if not t.is_array then return end
     local at = random(1, #t.plain + 1)
     table.insert(t.plain, at, "new")
-    table.insert(t.faithful, at, "new")
+    table.insert(t.preserving, at, "new")
   end,
   function(t)
     if not t.is_array or #t.plain == 0 then return end
     local at = random(1, #t.plain)
     table.remove(t.plain, at)
-    table.remove(t.faithful, at)
+    table.remove(t.preserving, at)
   end,
   function(t)
-    for name in pairs(t.plain) do t.plain[name], t.faithful[name] = nil, nil end
+    for name in pairs(t.plain) do t.plain[name], t.preserving[name] = nil, nil end
   end,
   function(t)
     local order = { __order = { "c", "mark" } }
     setmetatable(t.plain, order)
-    setmetatable(t.faithful, order)
+    setmetatable(t.preserving, order)
   end,
 }
 
@@ -228,16 +228,16 @@ local function marks(value, found, path)
   return found
 end
 
-describe("a faithful table, changed at random,", function()
+describe("a preserving table, changed at random,", function()
   it("has the values of an ordinary table with the same changes, and the bytes of each table that was not changed", function()
-    local seed = tonumber(os.getenv "FAITHFUL_SEED") or 20261122
+    local seed = tonumber(os.getenv "PRESERVING_SEED") or 20261122
     math.randomseed(seed)
     local written, refused, kept = 0, 0, 0
-    for round = 1, tonumber(os.getenv "FAITHFUL_ROUNDS") or 6000 do
+    for round = 1, tonumber(os.getenv "PRESERVING_ROUNDS") or 6000 do
       count = 0
       local text = "[" .. make(4) .. "," .. make(4) .. "]"
-      local plain, faithful = assert(json.decode(text)), assert(json.faithful(text))
-      local list, changed, mark_of = twins(plain, faithful, {}, {}), {}, {}
+      local plain, preserving = assert(json.decode(text)), assert(json.preserving(text))
+      local list, changed, mark_of = twins(plain, preserving, {}, {}), {}, {}
       local spelled = {}
       for mark in text:gmatch "1%d%d%d%d12345678901234567891" do spelled[tonumber(mark)] = spelled[tonumber(mark)] and "?" or mark end
       for _, t in ipairs(list) do mark_of[t.plain] = t.is_array and t.plain[1] or t.plain.mark end
@@ -248,7 +248,7 @@ describe("a faithful table, changed at random,", function()
       end
       local what = ("seed %d, round %d: %s"):format(seed, round, text)
       local good, expected = pcall(json.encode, plain)
-      local fine, got = pcall(json.encode, faithful)
+      local fine, got = pcall(json.encode, preserving)
       assert.equal(good, fine, what .. " " .. tostring(expected) .. " " .. tostring(got))
       if good then
         written = written + 1

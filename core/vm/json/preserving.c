@@ -1,5 +1,6 @@
-/* faithful.c: writes faithful tables (source.h). The table and the text of its source are read side by side. Bytes are
- * copied in long runs: a run ends only before a value that was changed, and where members were removed or added. */
+/* preserving.c: writes byte-preserving tables (source.h). The table and the text of its source are read side by side.
+ * Bytes are copied in long runs: a run ends only before a value that was changed, and where members were removed or
+ * added. */
 #include "vm/json/encode.h"
 #include <lauxlib.h>
 
@@ -116,7 +117,7 @@ static frame *open_frame(encoder *e, int index, int top, mp_json_source *source,
     f->top = top;
     f->order = 0;
     f->phase = source->text.ptr[place->from] == '{' ? KEPT_MEMBERS : KEPT_ELEMENTS;
-    f->is_faithful = true;
+    f->is_preserving = true;
     f->has_value = false;
     f->index = f->count = f->largest = 0;
     f->first = e->count;
@@ -134,7 +135,7 @@ static frame *open_frame(encoder *e, int index, int top, mp_json_source *source,
     return f;
 }
 
-bool mp_encode_open_faithful(encoder *e, int index, int top, mp_json_source *source, bool is_array)
+bool mp_encode_open_preserving(encoder *e, int index, int top, mp_json_source *source, bool is_array)
 {
     const mp_json_place *place = mp_json_source_find(e->L, source, -1, lua_topointer(e->L, index));
     if (place == NULL || (source->text.ptr[place->from] == '[') != is_array || (!is_array && !has_names(e->L, index)))
@@ -154,7 +155,7 @@ static bool is_at_its_place(lua_State *L, const mp_json_source *source, const mp
     return is_known && (!is_object || has_names(L, lua_gettop(L)));
 }
 
-void mp_encode_end_faithful(encoder *e, frame *f)
+void mp_encode_end_preserving(encoder *e, frame *f)
 {
     keeping *k = &f->keep;
     if (k->has_gap)
@@ -271,7 +272,7 @@ void mp_encode_count_members(encoder *e, frame *f)
             return;
     }
     if (f->count == k->kept) {
-        mp_encode_end_faithful(e, f);
+        mp_encode_end_preserving(e, f);
         return;
     }
     open_gap(e, k);
@@ -295,7 +296,7 @@ void mp_encode_list_names(encoder *e, frame *f)
             if (lua_next(L, f->slot)) {
                 f->phase = GATHER;
             } else { /* other tasks have emptied the table meanwhile */
-                mp_encode_end_faithful(e, f);
+                mp_encode_end_preserving(e, f);
             }
             return;
         }
@@ -370,5 +371,5 @@ void mp_encode_count_elements(encoder *e, frame *f)
     }
     if (f->count != f->index)
         mp_encode_fail_at(e, e->depth - 1, "a list with holes");
-    mp_encode_end_faithful(e, f);
+    mp_encode_end_preserving(e, f);
 }
