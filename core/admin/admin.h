@@ -13,7 +13,7 @@ typedef struct {
     void *self; /* the first argument of the functions, which outlives the listener */
     mp_runtime_config *settings;
     mp_processes *processes;
-    mp_table *table;
+    mp_session_table *table;
     mp_upstreams *upstreams;
     const atomic_bool *draining;
     uint64_t started_at; /* monotonic ms */

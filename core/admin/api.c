@@ -133,10 +133,10 @@ static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_o
 static void begin_inquiry(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
 {
     mp_admin_api *api = mp_admin_api_of(admin);
-    mp_table *table = mp_admin_gateway_of(admin)->table;
+    mp_session_table *table = mp_admin_gateway_of(admin)->table;
     if (!mp_admin_query_slots_take(mp_admin_query_slots_of(admin), stream))
         return;
-    unsigned count = mp_table_rpcs(table);
+    unsigned count = mp_session_table_rpcs(table);
     inquiry *asked = mp_new(sizeof *asked);
     asked->admin = admin;
     asked->home = mp_stream_loop(stream);
@@ -150,7 +150,7 @@ static void begin_inquiry(mp_admin *admin, mp_stream *stream, mp_call_inquiry wh
     mp_link_put(&api->inquiries, &asked->link);
     mp_timer_start(asked->home, &asked->limit, MP_QUESTION_MS, on_limit);
     mp_stream_on_gone(stream, on_gone, asked);
-    mp_table_inquire(table, count, &asked->super);
+    mp_session_table_inquire(table, count, &asked->super);
     mp_stream_detect_close(stream); /* may close the inquiry */
 }
 
@@ -226,8 +226,8 @@ void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
         return;
     }
     mp_scoped_buf list = {0}, out = {0};
-    mp_table_put_sessions(mp_admin_gateway_of(admin)->table, (unsigned)page, mp_loop_now(mp_stream_loop(stream)),
-                          &list);
+    mp_session_table_put_sessions(mp_admin_gateway_of(admin)->table, (unsigned)page,
+                                  mp_loop_now(mp_stream_loop(stream)), &list);
     mp_buf_put(&out, MP_STR("{\"sessions\":["));
     mp_buf_put(&out, mp_buf_str(&list));
     if (page + 1 < MP_SESSION_PAGES)
@@ -240,7 +240,7 @@ void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 void mp_api_end_session(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     audit_action(stream, "session ended by operator", caller, rest);
-    switch (mp_table_end_session(mp_admin_gateway_of(admin)->table, rest)) {
+    switch (mp_session_table_end_session(mp_admin_gateway_of(admin)->table, rest)) {
     case 1:
         answer_json(stream, 200, "{\"ended\":true}\n");
         break;

@@ -127,7 +127,7 @@ mp_console_queue *mp_console_queue_new(const mp_console_queue_settings *settings
     return inbox;
 }
 
-mp_console *mp_console_queue_open(mp_console_queue *inbox, mp_table *table, unsigned worker,
+mp_console *mp_console_queue_open(mp_console_queue *inbox, mp_session_table *table, unsigned worker,
                                   mp_console_settings *settings)
 {
     static const mp_console_hooks hooks = {on_sent, on_console_freed};

@@ -40,7 +40,7 @@ typedef struct {
 mp_console_queue *mp_console_queue_new(const mp_console_queue_settings *settings);
 /* Opens a console whose messages come to the inbox. Sets the hooks of `settings` and their ctx; the caller sets its
  * other members, and closes the console by mp_console_close(). */
-mp_console *mp_console_queue_open(mp_console_queue *inbox, mp_table *table, unsigned worker,
+mp_console *mp_console_queue_open(mp_console_queue *inbox, mp_session_table *table, unsigned worker,
                                   mp_console_settings *settings);
 /* Gives the reader's reference back. `take` and `overflow` are not called any more; messages are freed. */
 void mp_console_queue_close(mp_console_queue *inbox);

@@ -315,7 +315,7 @@ static mp_admin_runs *runs_of(mp_admin *admin)
 /* Returns 0 while the gateway is starting. */
 static unsigned count_workers(mp_admin *admin)
 {
-    return mp_table_rpcs(mp_admin_gateway_of(admin)->table);
+    return mp_session_table_rpcs(mp_admin_gateway_of(admin)->table);
 }
 
 /* A run for this request, in the list. Some worker serves. */

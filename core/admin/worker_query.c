@@ -250,7 +250,7 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 {
     questions *all = questions_of(admin);
     const mp_config *config = mp_admin_settings(admin)->config;
-    unsigned workers = mp_table_rpcs(mp_admin_gateway_of(admin)->table);
+    unsigned workers = mp_session_table_rpcs(mp_admin_gateway_of(admin)->table);
     if (workers == 0) {
         mp_admin_refuse(stream, 503, MP_STR("the gateway starts: try again"));
         return;

@@ -1,5 +1,5 @@
 /* rows.h: how a row of the table of keys names its place, its type and its bounds, and the rows that several sections
- * have. For table.c alone. */
+ * have. For keys.c alone. */
 #ifndef MP_CONFIG_ROWS_H
 #define MP_CONFIG_ROWS_H
 

@@ -4,20 +4,20 @@
 
 #define MAX_WAITING MP_LIMIT(call_waiting, 256) /* calls that wait for a tool with `concurrency` */
 
-void mp_commons_open(mp_commons *commons, const mp_config *config)
+void mp_process_state_open(mp_process_state *process_state, const mp_config *config)
 {
-    commons->store = mp_store_new(config->store_entries, config->store_bytes);
-    commons->bus = mp_bus_new();
-    commons->semaphores = mp_semaphores_new(MAX_WAITING);
-    commons->upstreams = mp_upstreams_new();
-    mp_commons_use_upstreams(commons, config);
-    if (commons->handed_seal_key != NULL)
-        commons->seal_key = *commons->handed_seal_key;
+    process_state->store = mp_store_new(config->store_entries, config->store_bytes);
+    process_state->bus = mp_bus_new();
+    process_state->semaphores = mp_semaphores_new(MAX_WAITING);
+    process_state->upstreams = mp_upstreams_new();
+    mp_process_state_use_upstreams(process_state, config);
+    if (process_state->handed_seal_key != NULL)
+        process_state->seal_key = *process_state->handed_seal_key;
     else
-        mp_seal_key_make(&commons->seal_key, MP_STR(""));
+        mp_seal_key_make(&process_state->seal_key, MP_STR(""));
 }
 
-void mp_commons_use_upstreams(const mp_commons *commons, const mp_config *config)
+void mp_process_state_use_upstreams(const mp_process_state *process_state, const mp_config *config)
 {
     size_t count = 0;
     while (config->upstreams != NULL && config->upstreams[count] != NULL)
@@ -25,26 +25,26 @@ void mp_commons_use_upstreams(const mp_commons *commons, const mp_config *config
     const mp_upstream_config **list = mp_new((count + 1) * sizeof *list);
     for (size_t i = 0; i < count; i++)
         list[i] = &config->upstreams[i]->core;
-    mp_upstreams_configure(commons->upstreams, list, count, &config->upstream_limits, config->scripts_drain);
+    mp_upstreams_configure(process_state->upstreams, list, count, &config->upstream_limits, config->scripts_drain);
     free(list);
 }
 
-void mp_commons_close(mp_commons *commons)
+void mp_process_state_close(mp_process_state *process_state)
 {
-    mp_upstreams_free(commons->upstreams);
-    mp_semaphores_free(commons->semaphores);
-    mp_store_free(commons->store);
-    mp_bus_free(commons->bus);
+    mp_upstreams_free(process_state->upstreams);
+    mp_semaphores_free(process_state->semaphores);
+    mp_store_free(process_state->store);
+    mp_bus_free(process_state->bus);
 }
 
-static void make_seal_keys(mp_runtime_config *settings, const mp_commons *commons)
+static void make_seal_keys(mp_runtime_config *settings, const mp_process_state *process_state)
 {
     size_t count = 0;
     for (char **secret = settings->config->seal_keys; secret != NULL && *secret != NULL && count < MP_SEAL_KEYS;
          secret++)
         mp_seal_key_make(&settings->seal_keys[count++], mp_str_of(*secret));
     if (count == 0)
-        settings->seal_keys[0] = commons->seal_key;
+        settings->seal_keys[0] = process_state->seal_key;
 }
 
 static void make_proxies(mp_runtime_config *settings)
@@ -57,12 +57,12 @@ static void make_proxies(mp_runtime_config *settings)
         settings->proxies[i] = mp_proxies_new(mp_config_proxies_of(config, i));
 }
 
-mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *commons)
+mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_state *process_state)
 {
     mp_runtime_config *settings = mp_new(sizeof *settings);
     settings->config = config;
     atomic_init(&settings->refs, 1);
-    make_seal_keys(settings, commons);
+    make_seal_keys(settings, process_state);
     make_proxies(settings);
     settings->http = config->http;
     settings->client = config->client;
@@ -87,8 +87,9 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     rpc->origins = (const char *const *)config->origins;
     rpc->public_url = config->public_url;
     if (config->upstreams != NULL && config->upstreams[0] != NULL)
-        rpc->instance = mp_upstreams_instance(commons->upstreams);
-    rpc->is_child = strcmp(mp_upstreams_hops(commons->upstreams), mp_upstreams_instance(commons->upstreams)) != 0;
+        rpc->instance = mp_upstreams_instance(process_state->upstreams);
+    rpc->is_child =
+        strcmp(mp_upstreams_hops(process_state->upstreams), mp_upstreams_instance(process_state->upstreams)) != 0;
     for (size_t i = 0; config->upstreams != NULL && config->upstreams[i] != NULL; i++)
         rpc->keeps_tokens = rpc->keeps_tokens || config->upstreams[i]->exchange.client != NULL;
     rpc->streams_expire = config->expired_streams == MP_EXPIRED_END;
@@ -113,16 +114,16 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     if (config->audit != NULL)
         lib->audit = mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments];
     lib->propagate = (const char *const *)config->traces.propagate;
-    lib->has_specs = commons->has_specs;
-    lib->is_replay = commons->is_replay;
+    lib->has_specs = process_state->has_specs;
+    lib->is_replay = process_state->is_replay;
     lib->trust_full = config->scripts_trust == MP_TRUST_FULL && !lib->is_replay; /* a replay has no io */
     lib->is_confined = config->scripts_trust == MP_TRUST_FULL && lib->is_replay;
     lib->is_auth_disabled = config->auth_mode == MP_AUTH_NONE;
-    lib->is_exposed = mp_open_relay_is_exposed(config, commons->passed);
-    lib->store = commons->store;
-    lib->bus = commons->bus;
-    lib->semaphores = commons->semaphores;
-    lib->upstream_table = commons->upstreams;
+    lib->is_exposed = mp_open_relay_is_exposed(config, process_state->passed);
+    lib->store = process_state->store;
+    lib->bus = process_state->bus;
+    lib->semaphores = process_state->semaphores;
+    lib->upstream_table = process_state->upstreams;
     lib->seal_keys = settings->seal_keys;
     return settings;
 }

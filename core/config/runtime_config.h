@@ -19,12 +19,12 @@ typedef struct {
     mp_seal_key *MP_NULLABLE handed_seal_key; /* of the process before this one, at an upgrade; owned */
     bool has_specs, is_replay;
     const mp_passed *MP_NULLABLE passed; /* listening sockets of other processes; NULL: it listens on none */
-} mp_commons;
+} mp_process_state;
 
-void mp_commons_open(mp_commons *commons, const mp_config *config);
+void mp_process_state_open(mp_process_state *process_state, const mp_config *config);
 /* The upstreams of this configuration are called from now on. */
-void mp_commons_use_upstreams(const mp_commons *commons, const mp_config *config);
-void mp_commons_close(mp_commons *commons);
+void mp_process_state_use_upstreams(const mp_process_state *process_state, const mp_config *config);
+void mp_process_state_close(mp_process_state *process_state);
 
 typedef struct {
     mp_config *config;
@@ -39,7 +39,7 @@ typedef struct {
 } mp_runtime_config;
 
 /* Takes ownership of `config`. */
-mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *commons);
+mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_state *process_state);
 /* Any thread. */
 mp_runtime_config *mp_runtime_config_ref(mp_runtime_config *settings);
 void mp_runtime_config_unref(mp_runtime_config *MP_NULLABLE settings);

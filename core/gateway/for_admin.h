@@ -6,6 +6,6 @@
 #include "worker.h"
 
 /* Once the workers are made. `shared` outlives the listener. */
-mp_admin_gateway mp_gateway_for_admin(mp_shared *shared);
+mp_admin_gateway mp_gateway_for_admin(mp_worker_shared *shared);
 
 #endif

@@ -28,7 +28,7 @@
 #define NAP_MS 5
 
 typedef struct {
-    mp_shared shared;
+    mp_worker_shared shared;
     mp_worker **workers;
     int worker_count;
     mp_passed passed; /* listening sockets of other processes */
@@ -273,7 +273,7 @@ static void take_down(gateway *h, int code)
         mp_worker_free_vms(h->workers[i]);
     mp_admin_free(admin); /* the admin thread uses the session table */
     mp_traces_stop();
-    mp_table_free(h->shared.table);
+    mp_session_table_free(h->shared.table);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_free(h->workers[i]);
     mp_listeners_close(&h->listeners);
@@ -331,7 +331,7 @@ static void give_up(gateway *h, const mp_err *why)
 
 /* The time by which spans must be sent, or are dropped: within limits.drain, or soon after where calls have used it
  * up. */
-static uint64_t flush_until(const mp_shared *shared, uint64_t began)
+static uint64_t flush_until(const mp_worker_shared *shared, uint64_t began)
 {
     uint64_t end_at = atomic_load(&shared->end_at), until = began + FLUSH_MS;
     if (end_at == 0)
@@ -343,7 +343,7 @@ static uint64_t flush_until(const mp_shared *shared, uint64_t began)
 }
 
 /* All workers have ended: waits until the collector has the spans that wait, at most 3 s, and within limits.drain. */
-static void finish_traces(const mp_shared *shared)
+static void finish_traces(const mp_worker_shared *shared)
 {
     const struct timespec nap = {0, NAP_MS * 1000000L};
     uint64_t began = mp_monotonic_ms();
@@ -363,8 +363,8 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     h->shared.reload = mp_reload_new(&h->start, first);
     raise_descriptor_limit();
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC);
-    h->shared.table = mp_table_new(&h->shared.settings->rpc, h->shared.processes);
-    mp_table_on_session_end(h->shared.table, on_session_end, h->shared.commons.upstreams);
+    h->shared.table = mp_session_table_new(&h->shared.settings->rpc, h->shared.processes);
+    mp_session_table_on_session_end(h->shared.table, on_session_end, h->shared.process_state.upstreams);
     mp_upgrade_carry_news(h->shared.upgrade);
     h->workers = mp_new((size_t)h->worker_count * sizeof *h->workers);
     h->shared.workers = h->workers;
@@ -415,7 +415,7 @@ static void free_passed(gateway *h)
     mp_passed_free(&h->passed);
     mp_upgrade_free(h->shared.upgrade);
     mp_processes_free(h->shared.processes);
-    free(h->shared.commons.handed_seal_key);
+    free(h->shared.process_state.handed_seal_key);
     mp_buf_clear(&h->shared.may_lack);
     if (h->shared.admin_token >= 0)
         close(h->shared.admin_token);
@@ -449,7 +449,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
     mp_err err = {0};
     int code = EXIT_FAILED;
     h.start.shared = &h.shared;
-    h.shared.commons.passed = &h.passed;
+    h.shared.process_state.passed = &h.passed;
     h.shared.started_at = mp_monotonic_ms();
     if (take_passed(&h, &err) != 0) {
         print_err(&err);
@@ -463,8 +463,8 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
         return EXIT_CONFIG;
     }
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
-    h.shared.commons.has_specs = options->has_specs;
-    h.shared.commons.is_replay = options->is_replay;
+    h.shared.process_state.has_specs = options->has_specs;
+    h.shared.process_state.is_replay = options->is_replay;
     mp_watchdog *watchdog = mp_watchdog_start(&h.shared, config, &err);
     if (watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0)) {
         mp_config_free(config);
@@ -477,7 +477,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
             mp_watchdog_configure(watchdog, h.shared.settings->config);
             h.worker_count = h.on_stdio ? 1 : (int)h.shared.settings->config->workers;
             code = run_workers(&h, first, options, &err);
-            mp_commons_close(&h.shared.commons);
+            mp_process_state_close(&h.shared.process_state);
         }
     }
     free_passed(&h);

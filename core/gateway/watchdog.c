@@ -38,7 +38,7 @@ typedef struct {
 } watched;
 
 struct mp_watchdog {
-    mp_shared *shared;
+    mp_worker_shared *shared;
     pthread_t thread;
     bool has_stuck; /* a worker was stuck in the last round; the watchdog's thread only */
     atomic_bool is_ending;
@@ -417,7 +417,7 @@ static void *MP_NULLABLE run_watchdog(void *ctx)
     return NULL;
 }
 
-mp_watchdog *MP_NULLABLE mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_err *err)
+mp_watchdog *MP_NULLABLE mp_watchdog_start(mp_worker_shared *shared, const mp_config *config, mp_err *err)
 {
     mp_watchdog *watchdog = mp_new(sizeof *watchdog);
     sigset_t set;

@@ -18,7 +18,7 @@ typedef struct mp_listeners mp_listeners;
 
 /* Blocks these signals for this thread and the threads that it starts. Returns NULL and `err` if the thread cannot
  * be started. */
-mp_watchdog *MP_NULLABLE mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_err *err);
+mp_watchdog *MP_NULLABLE mp_watchdog_start(mp_worker_shared *shared, const mp_config *config, mp_err *err);
 /* Call it when all other threads have ended. */
 void mp_watchdog_free(mp_watchdog *watchdog);
 

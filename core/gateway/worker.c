@@ -25,7 +25,7 @@ typedef struct {
 } generation;
 
 struct mp_worker {
-    mp_shared *shared;
+    mp_worker_shared *shared;
     int number; /* from 0 */
     mp_loop *loop;
     mp_server *server;
@@ -56,7 +56,7 @@ struct mp_worker {
     mp_server **servers; /* of all workers, in the first one */
 };
 
-mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err)
+mp_worker *MP_NULLABLE mp_worker_new(mp_worker_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err)
 {
     mp_loop *loop = mp_loop_new(err);
     if (loop == NULL) {
@@ -81,7 +81,7 @@ mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, i
     worker->server = server;
     mp_loop_name(loop, (unsigned)number);
     worker->client = mp_client_new(loop, &worker->settings->client);
-    worker->upstreams = mp_upstream_host_new(shared->commons.upstreams, loop, &worker->settings->client);
+    worker->upstreams = mp_upstream_host_new(shared->process_state.upstreams, loop, &worker->settings->client);
     return worker;
 }
 
@@ -284,7 +284,7 @@ static bool load_vm(mp_worker *worker)
 static void *MP_NULLABLE run_worker(void *ctx)
 {
     mp_worker *worker = ctx;
-    mp_shared *shared = worker->shared;
+    mp_worker_shared *shared = worker->shared;
     mp_crash_thread("worker", worker->number + 1);
     mp_stat_thread();
     mp_where_watch(&worker->where);

@@ -26,9 +26,9 @@ typedef struct mp_watchdog mp_watchdog;
 typedef struct {
     /* owned by the main thread; each worker has a pointer to the settings that it currently uses */
     mp_runtime_config *settings;
-    mp_commons commons;
+    mp_process_state process_state;
     mp_processes *processes; /* made at the start */
-    mp_table *table;
+    mp_session_table *table;
     mp_source *source; /* the source of the workers' first VMs */
     mp_reload *reload;
     mp_reload_past *past; /* belongs to the reload */
@@ -58,10 +58,10 @@ typedef struct {
     int ended_fd; /* an eventfd, incremented by each worker that has ended */
     uint64_t started_at;
     mp_log_level own_level; /* log level of lines about the gateway's own start and end */
-} mp_shared;
+} mp_worker_shared;
 
 /* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. `number`: its name in /metrics. */
-mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
+mp_worker *MP_NULLABLE mp_worker_new(mp_worker_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
 /* Takes ownership of `fd`. The worker sets in `endpoint` what answers requests, and the trusted proxies. */
 int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err);
 /* Serves other processes of the gateway by `fd`, which the worker owns from now on. Any thread, while the loop runs or

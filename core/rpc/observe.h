@@ -11,10 +11,10 @@
 
 /* Appends the sessions of one page as JSON objects, separated by commas. Any thread; the table's locks are held while
  * sessions are counted, not while they are written. */
-void mp_table_put_sessions(mp_table *table, unsigned page, uint64_t now_ms, mp_buf *out);
+void mp_session_table_put_sessions(mp_session_table *table, unsigned page, uint64_t now_ms, mp_buf *out);
 /* Ends the session with this mark (mp_session_mark_of) as its client would by DELETE. Returns the number of sessions
  * with the mark, and ends none unless it is 1. Any thread. */
-int mp_table_end_session(mp_table *table, mp_str mark);
+int mp_session_table_end_session(mp_session_table *table, mp_str mark);
 
 /* An operator's question to each worker: for a list of its calls, for a list of its event streams (`serial` and `mark`
  * are 0), or to end one of them, named by its worker and serial, a call also by its mark. Embedded in its owner. */
@@ -55,8 +55,8 @@ typedef struct {
     void *ctx;
 } mp_console_settings;
 
-/* `worker`: below mp_table_rpcs(). Copies the texts. These three functions: any one thread, without waiting. */
-mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_settings *settings);
+/* `worker`: below mp_session_table_rpcs(). Copies the texts. These three functions: any one thread, without waiting. */
+mp_console *mp_console_open(mp_session_table *table, unsigned worker, const mp_console_settings *settings);
 /* True while a hidden console waits for its answer. */
 bool mp_rpc_is_asked(const mp_rpc *rpc);
 void mp_console_send(mp_console *console, mp_str json);
@@ -65,9 +65,9 @@ void mp_console_send(mp_console *console, mp_str json);
 void mp_console_close(mp_console *console, bool is_operator);
 
 /* The number of workers that serve. */
-unsigned mp_table_rpcs(mp_table *table);
+unsigned mp_session_table_rpcs(mp_session_table *table);
 /* Asks the first `count` workers; each answers once. The caller keeps `inquiry` until all have. */
-void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry);
+void mp_session_table_inquire(mp_session_table *table, unsigned count, mp_call_inquiry *inquiry);
 
 /* -- taps: calls as they begin and end, for operators (observe/tap.c)
  * ------------------------------------------------- */

@@ -52,7 +52,7 @@ typedef struct {
 
 struct mp_rpc {
     const mp_rpc_config *config;
-    mp_table *table;
+    mp_session_table *table;
     mp_processes *processes;
     mp_hops *hops; /* owned: requests that other processes serve */
     mp_loop *loop;

@@ -20,7 +20,7 @@
 #include "telemetry/telemetry.h"
 #include "trace/trace.h"
 
-typedef struct mp_table mp_table;
+typedef struct mp_session_table mp_session_table;
 typedef struct mp_rpc mp_rpc;
 typedef struct mp_session mp_session;
 typedef struct mp_call mp_call;
@@ -93,14 +93,14 @@ typedef struct {
 } mp_rpc_hooks;
 
 /* `processes` is borrowed for the life of the table. */
-mp_table *mp_table_new(const mp_rpc_config *config, mp_processes *processes);
+mp_session_table *mp_session_table_new(const mp_rpc_config *config, mp_processes *processes);
 /* Calls `ended` with the id of each session that ends from now on: once for each, on any thread, without a lock. Call
  * it before the first rpc is made. */
-void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx);
+void mp_session_table_on_session_end(mp_session_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx);
 /* Replaces the configuration by one with the same paths and `replay_events`. The previous one stays borrowed until
  * every rpc has the new one. Any thread may call this, one at a time. */
-void mp_table_configure(mp_table *table, const mp_rpc_config *config);
-void mp_table_free(mp_table *table);
+void mp_session_table_configure(mp_session_table *table, const mp_rpc_config *config);
+void mp_session_table_free(mp_session_table *table);
 
 /* -- sessions.per_principal while the gateway is several processes: what a process says to the newest one, and both
  * while an upgrade is tried --------- */
@@ -111,19 +111,20 @@ typedef enum {
     MP_OWNERS_ALL   /* also what other processes have sent */
 } mp_owners_said;
 
-/* From now on mp_table_put_owners() writes the numbers of sessions that `which` selects, and then each change of them.
- * Any thread. */
-void mp_table_say_owners(mp_table *table, mp_owners_said which);
+/* From now on mp_session_table_put_owners() writes the numbers of sessions that `which` selects, and then each change
+ * of them. Any thread. */
+void mp_session_table_say_owners(mp_session_table *table, mp_owners_said which);
 /* Appends the changes that were not given yet, until `out` has `room` bytes. */
-void mp_table_put_owners(mp_table *table, mp_buf *out, size_t room);
-/* Takes the numbers that another process gave by mp_table_put_owners(). */
-void mp_table_take_owners(mp_table *table, mp_str body);
+void mp_session_table_put_owners(mp_session_table *table, mp_buf *out, size_t room);
+/* Takes the numbers that another process gave by mp_session_table_put_owners(). */
+void mp_session_table_take_owners(mp_session_table *table, mp_str body);
 /* A process has ended, and has no sessions any more. 0: all other processes, since new sessions begin elsewhere from
  * now on. */
-void mp_table_forget_owners(mp_table *table, uint16_t number);
+void mp_session_table_forget_owners(mp_session_table *table, uint16_t number);
 
 /* `config` and `hooks` are borrowed for the life of the rpc, or until it gets another configuration. */
-mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
+mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_session_table *table, mp_loop *loop, const mp_rpc_hooks *hooks,
+                   void *ctx);
 /* Replaces the configuration. Called on the rpc's thread. */
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */

@@ -113,16 +113,17 @@ static void sweep(mp_timer *timer)
     if (rpc->draining)
         mp_readers_drain(rpc, false);
     else if (rpc->stdio == NULL) /* the session of stdio ends with the process */
-        mp_table_sweep(rpc);
+        mp_session_table_sweep(rpc);
     mp_timer_start(rpc->loop, timer, rpc->draining ? DRAIN_SWEEP_MS : SWEEP_MS, sweep);
 }
 
-mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx)
+mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_session_table *table, mp_loop *loop, const mp_rpc_hooks *hooks,
+                   void *ctx)
 {
     mp_rpc *rpc = mp_new(sizeof *rpc);
     rpc->config = config;
     rpc->table = table;
-    rpc->processes = mp_table_processes(table);
+    rpc->processes = mp_session_table_processes(table);
     rpc->loop = loop;
     rpc->hops = mp_hops_new(rpc);
     rpc->hooks = hooks;
@@ -131,7 +132,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->principal = mp_nobody;
     rpc->publisher = mp_publisher_new();
     rpc->no_stream = mp_stream_new_gone(loop);
-    rpc->index = mp_table_join(table, rpc);
+    rpc->index = mp_session_table_join(table, rpc);
     mp_pressure_begin(rpc);
     mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
     return rpc;
@@ -146,7 +147,7 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config)
 
 void mp_rpc_make_id(const mp_rpc *rpc, char id[MP_ID + 1])
 {
-    mp_id_make(mp_table_processes(rpc->table), id);
+    mp_id_make(mp_session_table_processes(rpc->table), id);
 }
 
 unsigned mp_rpc_index(const mp_rpc *rpc)
@@ -195,7 +196,7 @@ bool mp_rpc_sweep(mp_rpc *rpc)
         mp_subscribers_notify(rpc, TURN_SENDS);
         has_more = mp_publisher_has_more(rpc);
     }
-    if (rpc->draining && !mp_table_has_calls())
+    if (rpc->draining && !mp_session_table_has_calls())
         mp_detached_cancel(rpc, "the gateway is stopping");
     mp_hops_turn(rpc);
     mp_calls_sweep(rpc);
@@ -251,7 +252,7 @@ static void free_own_feed(mp_session *session)
         mp_feed_unref(feed);
 }
 
-mp_table *mp_table_new(const mp_rpc_config *config, mp_processes *processes)
+mp_session_table *mp_session_table_new(const mp_rpc_config *config, mp_processes *processes)
 {
     static const mp_session_hooks hooks = {.on_closing = mp_event_log_forget,
                                            .on_closed = mp_session_unfollow_all,
@@ -260,16 +261,16 @@ mp_table *mp_table_new(const mp_rpc_config *config, mp_processes *processes)
     return mp_sessions_new(config, processes, &hooks, mp_topics_new(), mp_event_log_new(config));
 }
 
-void mp_table_configure(mp_table *table, const mp_rpc_config *config)
+void mp_session_table_configure(mp_session_table *table, const mp_rpc_config *config)
 {
     mp_sessions_configure(table, config);
-    mp_event_log_configure(mp_table_event_log(table), config);
+    mp_event_log_configure(mp_session_table_event_log(table), config);
 }
 
-void mp_table_free(mp_table *table)
+void mp_session_table_free(mp_session_table *table)
 {
-    mp_topics *topics = mp_table_topics(table);
-    mp_event_log *event_log = mp_table_event_log(table);
+    mp_topics *topics = mp_session_table_topics(table);
+    mp_event_log *event_log = mp_session_table_event_log(table);
     mp_sessions_free(table);
     mp_topics_free(topics);
     mp_event_log_free(event_log);

@@ -73,7 +73,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    static mp_commons commons; /* what follows stays until the process ends */
+    static mp_process_state process_state; /* what follows stays until the process ends */
     static mp_runtime_config *settings;
     char folder[] = "/tmp/moonpool-fuzz-XXXXXX", path[128];
     mp_buf report = {0};
@@ -87,8 +87,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     }
     mp_config *config = mp_config_parse(MP_STR(""), "moonpool.yaml", &report);
     MUST(config != NULL);
-    mp_commons_open(&commons, config);
-    settings = mp_runtime_config_new(config, &commons);
+    mp_process_state_open(&process_state, config);
+    settings = mp_runtime_config_new(config, &process_state);
     mp_source *source = mp_source_read(folder, NULL, &err);
     MUST(source != NULL);
     remove_folder(folder);

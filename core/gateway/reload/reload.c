@@ -22,7 +22,7 @@ typedef struct ended_vm {
 } ended_vm;
 
 struct mp_reload {
-    mp_shared *shared;
+    mp_worker_shared *shared;
     const mp_gateway_options *options;
     mp_last_good_writer *MP_NULLABLE writer; /* NULL: the serving generation is not kept */
     mp_worker **workers;
@@ -72,7 +72,7 @@ static void free_vm(mp_reload *reload, mp_vm *vm)
 mp_reload *mp_reload_new(const mp_start *start, mp_vm *first)
 {
     mp_reload *reload = mp_new(sizeof *reload);
-    mp_shared *shared = start->shared;
+    mp_worker_shared *shared = start->shared;
     reload->shared = shared;
     reload->options = start->options;
     reload->first = mp_runtime_config_ref(shared->settings);
@@ -222,9 +222,9 @@ static mp_inotify *new_watcher(const mp_reload *reload, const mp_config *config)
 static void use_shared_settings(mp_reload *reload, const mp_runtime_config *settings)
 {
     const mp_config *config = settings->config;
-    mp_table_configure(reload->shared->table, &settings->rpc);
-    mp_commons_use_upstreams(&reload->shared->commons, config);
-    mp_store_limit(reload->shared->commons.store, config->store_entries, config->store_bytes);
+    mp_session_table_configure(reload->shared->table, &settings->rpc);
+    mp_process_state_use_upstreams(&reload->shared->process_state, config);
+    mp_store_limit(reload->shared->process_state.store, config->store_entries, config->store_bytes);
     mp_log_from(config->log_level);
     mp_log_configure(config->log_format);
     mp_audit_sample(strtod(config->audit_sample, NULL));
@@ -261,7 +261,7 @@ static void put_parts(mp_buf *plan, const attempt *next)
 /* Hands `vms` over to the workers. */
 static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runtime_config *settings)
 {
-    mp_shared *shared = reload->shared;
+    mp_worker_shared *shared = reload->shared;
     mp_buf plan = {0}, lists = {0};
     mp_lib_difference(vms[0], mp_buf_str(&reload->summary), mp_buf_str(&next->files), &plan, &lists);
     put_parts(&plan, next);
@@ -333,7 +333,7 @@ static bool leaves_open(const mp_reload *reload, const mp_config *config, const 
 {
     if (reload->options->on_stdio)
         return false;
-    return mp_open_relay_check(config, reload->shared->commons.passed, vm, report) != 0 ||
+    return mp_open_relay_check(config, reload->shared->process_state.passed, vm, report) != 0 ||
            (reload->has_auth && mp_open_relay_check_loss(config, vm, report) != 0);
 }
 
@@ -366,7 +366,7 @@ static void try_attempt(mp_reload *reload, attempt *next)
         return;
     }
     if (has_changes) {
-        settings = mp_runtime_config_new(MP_NEVER_NULL(next->config), &reload->shared->commons);
+        settings = mp_runtime_config_new(MP_NEVER_NULL(next->config), &reload->shared->process_state);
         next->config = NULL;
     }
     if (!mp_handover_has_room(reload->handover))

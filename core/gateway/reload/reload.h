@@ -25,8 +25,8 @@ typedef struct {
 mp_reload_wait mp_reload_next(mp_reload *reload);
 /* Does what is due. `may_reload` false: everything except reloading. */
 void mp_reload_run(mp_reload *reload, bool may_reload);
-/* From the commit of an upgrade on: saves the generation that serves without errors. Before it, mp_shared.is_on_trial
- * forbids that. */
+/* From the commit of an upgrade on: saves the generation that serves without errors. Before it,
+ * mp_worker_shared.is_on_trial forbids that. */
 void mp_reload_commit(mp_reload *reload);
 /* Requests a reload at the next run, even if no file seems to have changed. `by` names the cause in the log and must
  * be a literal. Any thread. */

@@ -81,9 +81,9 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
     mp_print_report(&settings_doubts);
     mp_buf_clear(&settings_doubts);
     mp_source *source;
-    mp_commons commons = {0};
-    mp_commons_open(&commons, config);
-    mp_runtime_config *settings = mp_runtime_config_new(config, &commons);
+    mp_process_state process_state = {0};
+    mp_process_state_open(&process_state, config);
+    mp_runtime_config *settings = mp_runtime_config_new(config, &process_state);
     mp_vm *vm = prove_scripts(settings, &source);
     if (vm == NULL || is_exposed(config, vm))
         code = EXIT_CONFIG;
@@ -102,7 +102,7 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
         mp_lib_free(vm);
         mp_source_unref(source);
     }
-    mp_commons_close(&commons);
+    mp_process_state_close(&process_state);
     mp_runtime_config_unref(settings);
     return code == 0 && is_strict && (has_warnings || mp_log_warnings() > 0) ? EXIT_FAILURE : code;
 }

@@ -110,13 +110,13 @@ static mp_config *MP_NULLABLE find_kept(mp_start *start)
 /* -- one try ------------------------------------------------------------------------------------------------------- */
 
 /* Frees the result of an attempt that failed. */
-static void unload_scripts(mp_shared *shared)
+static void unload_scripts(mp_worker_shared *shared)
 {
-    mp_commons_close(&shared->commons);
+    mp_process_state_close(&shared->process_state);
     mp_runtime_config_unref(shared->settings);
     mp_certificates_free(shared->certificates);
     mp_source_unref(shared->source);
-    shared->commons.store = MP_UNSET;
+    shared->process_state.store = MP_UNSET;
     shared->settings = MP_UNSET;
     shared->certificates = MP_UNSET;
     shared->source = MP_UNSET;
@@ -126,10 +126,10 @@ static void unload_scripts(mp_shared *shared)
  * later. */
 static int open_store(attempt *it, const mp_config *config)
 {
-    const mp_shared *shared = it->start->shared;
+    const mp_worker_shared *shared = it->start->shared;
     const mp_processes *processes = shared->processes;
     char path[MP_PROCESS_PATH];
-    mp_store *store = shared->commons.store;
+    mp_store *store = shared->process_state.store;
     if (!atomic_load(&shared->is_on_trial))
         return mp_store_keep(store, config->store_file, it->err);
     mp_store_keep_later(store, config->store_file);
@@ -141,22 +141,22 @@ static int open_store(attempt *it, const mp_config *config)
     mp_processes_path(processes, number, "store", path);
     if (mp_store_serve(store, path, it->err) != 0)
         return -1;
-    return mp_semaphores_share(shared->commons.semaphores, store, number, it->err);
+    return mp_semaphores_share(shared->process_state.semaphores, store, number, it->err);
 }
 
 /* Makes the objects that all generations share, from the configuration of the first one, which they own from then on.
  */
 static result open_shared(attempt *it, mp_config *config)
 {
-    mp_shared *shared = it->start->shared;
+    mp_worker_shared *shared = it->start->shared;
     const mp_gateway_options *options = it->start->options;
     mp_certificates *certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
     if (certificates != NULL && it->report.len > 0) {
         mp_print_report(&it->report); /* warnings */
         it->report.len = 0;
     }
-    mp_commons_open(&shared->commons, config);
-    shared->settings = mp_runtime_config_new(config, &shared->commons);
+    mp_process_state_open(&shared->process_state, config);
+    shared->settings = mp_runtime_config_new(config, &shared->process_state);
     if (certificates == NULL) {
         it->start->event = "config refused";
         return BROKEN;
@@ -188,7 +188,7 @@ static bool has_lost_auth(attempt *it, const mp_source *source, const mp_vm *vm)
 
 static result load_scripts(attempt *it, mp_source *source)
 {
-    mp_shared *shared = it->start->shared;
+    mp_worker_shared *shared = it->start->shared;
     const mp_config *config = shared->settings->config;
     shared->source = mp_source_ref(source);
     mp_declared_begin();
@@ -196,7 +196,8 @@ static result load_scripts(attempt *it, mp_source *source)
     if (vm == NULL)
         return atomic_load(&shared->draining) ? STOPPED : BROKEN;
     if (it->start->options->on_stdio ||
-        (mp_open_relay_check(config, shared->commons.passed, vm, &it->report) == 0 && !has_lost_auth(it, source, vm))) {
+        (mp_open_relay_check(config, shared->process_state.passed, vm, &it->report) == 0 &&
+         !has_lost_auth(it, source, vm))) {
         mp_declared_serve();
         it->vm = vm;
         return LOADED;

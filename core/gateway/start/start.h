@@ -8,7 +8,7 @@
 #include "gateway/worker.h"
 
 typedef struct {
-    mp_shared *shared;
+    mp_worker_shared *shared;
     const mp_gateway_options *options;
     mp_buf report;                  /* the errors of the files on the disk, for people; empty: they serve */
     bool is_config;                 /* the configuration on the disk does not load */
@@ -25,8 +25,8 @@ typedef struct {
 /* The configuration that was kept, if the one on the disk has errors: options->report. NULL if there is none; the
  * errors are printed then. */
 mp_config *MP_NULLABLE mp_start_find_config(mp_start *start);
-/* Fills `shared`: certificates, commons, settings and source. Takes ownership of `config`. Returns a VM, which the
- * first worker then uses; or NULL, with the exit code of the process, and an error in `err` or printed. */
+/* Fills `shared`: certificates, process_state, settings and source. Takes ownership of `config`. Returns a VM, which
+ * the first worker then uses; or NULL, with the exit code of the process, and an error in `err` or printed. */
 mp_vm *MP_NULLABLE mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err);
 /* Logs the errors of the files on the disk, and what serves in their place: the saved generation, or the files without
  * errors. */

@@ -121,16 +121,16 @@ static int make_folder(mp_upgrade *upgrade, char *path, size_t size)
  * again at the next upgrade. */
 static int open_sockets(mp_upgrade *upgrade, mp_err *err)
 {
-    mp_shared *shared = upgrade->shared;
+    mp_worker_shared *shared = upgrade->shared;
     mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
     uint16_t number = mp_processes_number(shared->processes);
     char path[MP_PROCESS_PATH];
     if (!mp_processes_path(shared->processes, number, "store", path))
         return mp_err_set(err, "the path of the folder for upgrades is too long");
-    if (upgrade->opened == 0 && mp_store_serve(shared->commons.store, path, err) == 0)
+    if (upgrade->opened == 0 && mp_store_serve(shared->process_state.store, path, err) == 0)
         upgrade->opened = 1;
     if (upgrade->opened == 1 &&
-        mp_semaphores_share(shared->commons.semaphores, shared->commons.store, number, err) == 0)
+        mp_semaphores_share(shared->process_state.semaphores, shared->process_state.store, number, err) == 0)
         upgrade->opened = 2;
     if (upgrade->opened == 2 && mp_hop_open(shared, err) == 0)
         upgrade->opened = 3;

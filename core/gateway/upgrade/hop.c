@@ -2,7 +2,7 @@
 #include "hop.h"
 #include <unistd.h>
 
-int mp_hop_open(mp_shared *shared, mp_err *err)
+int mp_hop_open(mp_worker_shared *shared, mp_err *err)
 {
     char path[MP_PROCESS_PATH], where[MP_PROCESS_PATH + 8];
     const mp_socket_file file = {.mode = 0600};
@@ -20,7 +20,7 @@ int mp_hop_open(mp_shared *shared, mp_err *err)
     return result;
 }
 
-void mp_hop_close(mp_shared *shared)
+void mp_hop_close(mp_worker_shared *shared)
 {
     char path[MP_PROCESS_PATH];
     if (mp_processes_path(shared->processes, mp_processes_number(shared->processes), "mcp", path))

@@ -6,8 +6,8 @@
 
 /* Listens at FOLDER/NUMBER.mcp.sock, with all workers, which serve or are about to. The folder must be set. Once, on
  * the main thread. */
-int mp_hop_open(mp_shared *shared, mp_err *err);
+int mp_hop_open(mp_worker_shared *shared, mp_err *err);
 /* Removes the socket's file, if there is one. */
-void mp_hop_close(mp_shared *shared);
+void mp_hop_close(mp_worker_shared *shared);
 
 #endif

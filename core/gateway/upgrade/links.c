@@ -118,7 +118,7 @@ void mp_upgrade_forget(mp_upgrade *upgrade, const mp_process_facts *facts)
     mp_upgrade_unlink(upgrade, facts->number);
     mp_places_remove(mp_processes_places(upgrade->shared->processes), facts->pid);
     if (upgrade->listeners != NULL && facts->number != 0) /* 0: it has ended before it said hello */
-        mp_table_forget_owners(upgrade->shared->table, facts->number);
+        mp_session_table_forget_owners(upgrade->shared->table, facts->number);
 }
 
 /* Tells all to which this process has a link that an older one has ended, so that they do not take it for one that
@@ -178,7 +178,7 @@ static bool read_older(mp_upgrade *upgrade, const mp_older *one)
         if (message.kind == MP_SAY_ASK)
             upgrade->is_signalled = true;
         else if (message.kind == MP_SAY_OWNERS && upgrade->listeners != NULL)
-            mp_table_take_owners(upgrade->shared->table, message.body);
+            mp_session_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_NEWS)
             mp_upgrade_take_news(upgrade, one->link, message.body);
         else if (message.kind == MP_SAY_ENDED)
@@ -237,21 +237,21 @@ void mp_upgrade_run_owners(mp_upgrade *upgrade)
 {
     mp_owners_said said;
     mp_process_link *to = find_listener(upgrade, &said);
-    mp_table *table = upgrade->shared->table;
+    mp_session_table *table = upgrade->shared->table;
     mp_scoped_buf body = {0};
     if (upgrade->listeners == NULL)
         return;
     if (to == NULL)
         said = MP_OWNERS_NONE;
     if (said != upgrade->said || to != upgrade->said_to)
-        mp_table_say_owners(table, said);
+        mp_session_table_say_owners(table, said);
     if (upgrade->said == MP_OWNERS_ALL && upgrade->state == MP_UPGRADE_OLDER)
-        mp_table_forget_owners(table, 0);
+        mp_session_table_forget_owners(table, 0);
     upgrade->said = said;
     upgrade->said_to = to;
     for (int i = 0; to != NULL && i < SAY_MOST && mp_process_link_flush(to); i++) {
         body.len = 0;
-        mp_table_put_owners(table, &body, MP_LINK_BYTES - 1);
+        mp_session_table_put_owners(table, &body, MP_LINK_BYTES - 1);
         if (body.len == 0)
             break;
         mp_process_link_send(to, MP_SAY_OWNERS, mp_buf_str(&body), MP_UNSET, 0);

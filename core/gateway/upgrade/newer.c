@@ -77,7 +77,7 @@ static bool read_hex(mp_str text, unsigned char *bytes, size_t size)
 
 static int take_facts(mp_upgrade *upgrade, mp_link_message *message, mp_err *err)
 {
-    mp_shared *shared = upgrade->shared;
+    mp_worker_shared *shared = upgrade->shared;
     unsigned char key[MP_PROCESS_KEY];
     mp_process_facts others[MP_OLDER_MOST + 1] = {upgrade->before};
     int count = 1;
@@ -87,7 +87,7 @@ static int take_facts(mp_upgrade *upgrade, mp_link_message *message, mp_err *err
     bool is_whole = read_hex(own, key, sizeof key) && read_hex(seal, (unsigned char *)seal_key, sizeof *seal_key);
     while (is_whole && message->body.len > 0 && count <= MP_OLDER_MOST)
         is_whole = mp_upgrade_read_facts(&message->body, &others[count++]);
-    shared->commons.handed_seal_key = seal_key;
+    shared->process_state.handed_seal_key = seal_key;
     int held = 0;
     if (is_whole) {
         char *path = mp_dup(folder);
@@ -250,7 +250,7 @@ static void take_older(mp_upgrade *upgrade, mp_link_message *message)
  * one; otherwise the other process does. */
 static void run_unlinked(mp_upgrade *upgrade)
 {
-    mp_store *store = upgrade->shared->commons.store;
+    mp_store *store = upgrade->shared->process_state.store;
     /* asked before mp_store_is_own: a store that has arrived in between is then own */
     bool arrives = mp_store_arrives(store);
     if (atomic_load(&upgrade->shared->draining))
@@ -271,7 +271,7 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
         if (message.kind == MP_SAY_OLDER)
             take_older(upgrade, &message);
         else if (message.kind == MP_SAY_OWNERS)
-            mp_table_take_owners(upgrade->shared->table, message.body);
+            mp_session_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_COMMIT)
             commit_upgrade(upgrade);
         else if (message.kind == MP_SAY_LOGINS)

@@ -60,7 +60,7 @@ static bool relay_publication(void *ctx, mp_str topic, mp_str text)
 
 void mp_upgrade_carry_news(mp_upgrade *upgrade)
 {
-    mp_bus_relay_by(upgrade->shared->commons.bus, relay_publication, upgrade);
+    mp_bus_relay_by(upgrade->shared->process_state.bus, relay_publication, upgrade);
 }
 
 /* -- to other processes -------------------------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ static void deliver_news(void *content, mp_loop *MP_NULLABLE loop)
 /* Gives a message to a worker that makes progress. */
 static void tell_worker(mp_upgrade *upgrade, mp_str news)
 {
-    const mp_shared *shared = upgrade->shared;
+    const mp_worker_shared *shared = upgrade->shared;
     int i = 0;
     while (i < shared->worker_count &&
            (mp_worker_has_ended(shared->workers[i]) || mp_watchdog_is_stuck(shared->watchdog, i)))

@@ -33,7 +33,7 @@ static void take_newest(mp_upgrade *upgrade, mp_link_message *message)
     mp_processes_add(processes, &facts);
     mp_processes_set_newest(processes, facts.number);
     if (mp_processes_path(processes, facts.number, "store", path))
-        mp_store_turn(upgrade->shared->commons.store, path);
+        mp_store_turn(upgrade->shared->process_state.store, path);
 }
 
 static void run_link(mp_upgrade *upgrade)

@@ -91,7 +91,7 @@ static int refuse_state(const mp_upgrade *upgrade, mp_err *why)
 
 void mp_upgrade_send_lacks(const mp_upgrade *upgrade)
 {
-    const mp_shared *shared = upgrade->shared;
+    const mp_worker_shared *shared = upgrade->shared;
     mp_scoped_buf body = {0};
     mp_say_put(&body, shared->serves_kept ? "kept" : "");
     mp_buf_put(&body, mp_source_left_out(shared->serving));

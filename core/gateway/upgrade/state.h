@@ -30,11 +30,12 @@ typedef enum {
     MP_SAY_ASK,       /* from an older process to the newest one: SIGUSR2 has arrived there */
     MP_SAY_TICKETS,   /* to the newer one: mp_certificates_hand, bytes instead of texts */
     MP_SAY_PLACES,    /* to the newer process: the shared memory with counts of all processes (rpc/places.h) */
-    MP_SAY_OWNERS, /* to the newest one, and in a trial both: how many sessions principals have (mp_table_put_owners) */
-    MP_SAY_LOGINS, /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
-    MP_SAY_NEWS,   /* to any process: a message of a Lua state for those of other processes; see news.c */
-    MP_SAY_ENDED,  /* any: the number of another process that has ended */
-    MP_SAY_LACKS,  /* to the newer one: "kept" if the last good generation is served; the scripts that are left out */
+    MP_SAY_OWNERS,    /* to the newest one, and in a trial both: how many sessions principals have
+                         (mp_session_table_put_owners) */
+    MP_SAY_LOGINS,    /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
+    MP_SAY_NEWS,      /* to any process: a message of a Lua state for those of other processes; see news.c */
+    MP_SAY_ENDED,     /* any: the number of another process that has ended */
+    MP_SAY_LACKS, /* to the newer one: "kept" if the last good generation is served; the scripts that are left out */
 } mp_say;
 
 typedef enum {
@@ -68,7 +69,7 @@ typedef struct {
 } mp_older;
 
 struct mp_upgrade {
-    mp_shared *shared;
+    mp_worker_shared *shared;
     const mp_gateway_options *options;
     mp_listeners *MP_NULLABLE listeners; /* NULL until the workers serve */
     void (*committed)(void *ctx);

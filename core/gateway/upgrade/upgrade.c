@@ -17,7 +17,7 @@
 #define LOOK_MS 100 /* ms between two checks of things that no event reports */
 #define CHUNK 4096  /* bytes that are written to stderr at once: few enough not to block once poll reports POLLOUT */
 
-mp_upgrade *mp_upgrade_new(mp_shared *shared, const mp_gateway_options *options, void (*committed)(void *ctx),
+mp_upgrade *mp_upgrade_new(mp_worker_shared *shared, const mp_gateway_options *options, void (*committed)(void *ctx),
                            void *ctx)
 {
     mp_upgrade *upgrade = mp_new(sizeof *upgrade);
@@ -233,13 +233,13 @@ static void put_hex(mp_buf *body, const void *bytes, size_t size)
 
 static void send_facts(const mp_upgrade *upgrade)
 {
-    const mp_shared *shared = upgrade->shared;
+    const mp_worker_shared *shared = upgrade->shared;
     mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
     int token = admin == NULL ? -1 : mp_admin_token_fd(admin);
     mp_scoped_buf body = {0};
     put_hex(&body, mp_processes_key(shared->processes), MP_PROCESS_KEY);
     mp_say_put(&body, MP_NEVER_NULL(mp_processes_folder(shared->processes)));
-    put_hex(&body, &shared->commons.seal_key, sizeof shared->commons.seal_key);
+    put_hex(&body, &shared->process_state.seal_key, sizeof shared->process_state.seal_key);
     for (int i = 0; i < upgrade->older_count; i++)
         mp_upgrade_put_facts(&body, &upgrade->older[i].facts);
     mp_process_link_send(upgrade->newer.link, MP_SAY_FACTS, mp_buf_str(&body), &token, token >= 0 ? 1 : 0);
@@ -385,7 +385,7 @@ static void hand_over_store(mp_upgrade *upgrade)
     mp_lib_allow_schedules(false);
     /* the path is as long as that of this process's own socket */
     mp_processes_path(processes, upgrade->newer.facts.number, "store", path);
-    mp_store_hand_over(upgrade->shared->commons.store, path, on_handed, upgrade);
+    mp_store_hand_over(upgrade->shared->process_state.store, path, on_handed, upgrade);
 }
 
 /* The newer process is the newest one from now on, and a service manager that takes messages knows it before that one
@@ -467,7 +467,7 @@ static void run_link(mp_upgrade *upgrade)
         else if (message.kind == MP_SAY_UNWELL && upgrade->state == MP_UPGRADE_TRIES)
             fail_upgrade(upgrade, "the new process is not well: %.*s", message.body);
         else if (message.kind == MP_SAY_OWNERS)
-            mp_table_take_owners(upgrade->shared->table, message.body);
+            mp_session_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_NEWS)
             mp_upgrade_take_news(upgrade, newer->link, message.body);
         else if (message.kind == MP_SAY_ENDED)

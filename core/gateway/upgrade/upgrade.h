@@ -28,7 +28,7 @@ typedef struct mp_upgrade mp_upgrade;
 bool mp_upgrade_is_joining(void);
 /* `options` and `shared` are borrowed. `committed` is called when this process, which an upgrade has begun, is the
  * newest one. Before threads are started. */
-mp_upgrade *mp_upgrade_new(mp_shared *shared, const mp_gateway_options *options, void (*committed)(void *ctx),
+mp_upgrade *mp_upgrade_new(mp_worker_shared *shared, const mp_gateway_options *options, void (*committed)(void *ctx),
                            void *ctx);
 void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade);
 /* In a process that an upgrade has begun: waits for the sockets of the older one, and adds them to `passed`. Before

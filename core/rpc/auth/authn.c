@@ -51,7 +51,7 @@ static void refuse_busy(mp_authn *authn, const char *why)
     mp_stream *stream = mp_stream_ref(authn->stream);
     cancel_authn(authn);
     mp_audit_request(stream, &(mp_decision){.event = "refused", .status = 503, .why = mp_str_of(why)});
-    unsigned seconds = rpc->draining ? mp_stopping_s(rpc) : mp_table_room_s(rpc->table, MP_CAPACITY_AUTHN);
+    unsigned seconds = rpc->draining ? mp_stopping_s(rpc) : mp_session_table_room_s(rpc->table, MP_CAPACITY_AUTHN);
     mp_refuse_for(rpc, stream, MP_CAUSE_AUTH_WAITING, 503, seconds, why);
     mp_stream_unref(stream);
 }

@@ -48,7 +48,7 @@ bool mp_call_put_off(mp_call *call, int64_t seconds)
 void mp_call_refuse_session(mp_call *call)
 {
     static const mp_str why = MP_STR("too many sessions: try again later");
-    unsigned seconds = mp_table_room_s(call->rpc->table, MP_CAPACITY_SESSIONS);
+    unsigned seconds = mp_session_table_room_s(call->rpc->table, MP_CAPACITY_SESSIONS);
     log_refused_call(call, MP_CAUSE_SESSIONS, why, seconds);
     set_retry(call, 429, seconds);
     mp_call_fail(call, MP_CODE_INVALID_REQUEST, why, MP_STR_NONE);
@@ -68,7 +68,7 @@ void mp_call_refuse_late(mp_call *call)
 
 void mp_call_refuse_crowded(mp_call *call, const char *why, const mp_stat *counter)
 {
-    unsigned seconds = mp_table_room_s(call->rpc->table, MP_CAPACITY_MEMORY);
+    unsigned seconds = mp_session_table_room_s(call->rpc->table, MP_CAPACITY_MEMORY);
     log_refused_call(call, MP_CAUSE_LUA_MEMORY, mp_str_of(why), seconds);
     set_retry(call, 503, seconds);
     mp_call_abort(call, why, counter);

@@ -114,7 +114,7 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     mp_stream_detect_close(call->stream);
     mp_stream_forget_request(call->stream);
     call->has_place = false;
-    mp_table_give_call(rpc->table);
+    mp_session_table_give_call(rpc->table);
     return MP_LISTEN_STARTED;
 }
 

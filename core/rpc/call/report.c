@@ -182,10 +182,10 @@ static void deliver_report(void *content, mp_loop *MP_NULLABLE loop)
     inquiry->answer(inquiry, mp_buf_str(&json), ended, loop == NULL);
 }
 
-void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry)
+void mp_session_table_inquire(mp_session_table *table, unsigned count, mp_call_inquiry *inquiry)
 {
     for (unsigned i = 0; i < count; i++) {
-        mp_rpc *rpc = mp_table_rpc(table, i);
+        mp_rpc *rpc = mp_session_table_rpc(table, i);
         mp_loop_send(rpc->loop, deliver_report, &(inquiry_message){rpc, inquiry}, sizeof(inquiry_message), MP_STR_NONE);
     }
 }

@@ -57,7 +57,7 @@ struct mp_call {
 
 /* -- call.c -------------------------------------------------------------------------------------------------------- */
 
-/* Starts a call from rpc->envelope, in the place that the caller got from mp_table_take_call(). `stream` is
+/* Starts a call from rpc->envelope, in the place that the caller got from mp_session_table_take_call(). `stream` is
  * rpc->no_stream over HTTP+SSE and stdio. Returns NULL, and gives the place back, if the session was closed meanwhile,
  * or if its transport has one stream and the id is in use. */
 mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream,

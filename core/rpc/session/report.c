@@ -47,22 +47,22 @@ static void give_back(mp_session_list *all)
     free(all->list);
 }
 
-void mp_table_put_sessions(mp_table *table, unsigned page, uint64_t now_ms, mp_buf *out)
+void mp_session_table_put_sessions(mp_session_table *table, unsigned page, uint64_t now_ms, mp_buf *out)
 {
     mp_session_list all = {0};
-    mp_table_take_shard(table, page % MP_SESSION_PAGES, &all);
+    mp_session_table_take_shard(table, page % MP_SESSION_PAGES, &all);
     for (size_t i = 0; i < all.count; i++)
         put_session(out, all.list[i], now_ms);
     give_back(&all);
 }
 
-int mp_table_end_session(mp_table *table, mp_str mark)
+int mp_session_table_end_session(mp_session_table *table, mp_str mark)
 {
     int count = 0;
     mp_session *found = NULL;
     for (unsigned shard = 0; shard < MP_SESSION_PAGES; shard++) {
         mp_session_list all = {0};
-        mp_table_take_shard(table, shard, &all);
+        mp_session_table_take_shard(table, shard, &all);
         for (size_t i = 0; i < all.count; i++)
             if (mp_str_is(mark, mp_session_mark_of(all.list[i]->node.key).text) && count++ == 0)
                 found = mp_session_ref(all.list[i]);

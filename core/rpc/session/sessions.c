@@ -1,5 +1,5 @@
 /* sessions.c: the sessions of the process, in shards by id, and the numbers that are limited in the gateway. A shard's
- * lock is held only for a look-up. This file is long because all of it works on mp_table. */
+ * lock is held only for a look-up. This file is long because all of it works on mp_session_table. */
 #include "state.h"
 #include "rpc/observe/tap.h"
 
@@ -32,7 +32,7 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
 
-struct mp_table {
+struct mp_session_table {
     const mp_rpc_config *_Atomic config;
     mp_processes *processes;
     const mp_session_hooks *hooks;
@@ -54,10 +54,10 @@ struct mp_table {
     mp_rpc *rpcs[MP_RPC_MAX];
 };
 
-mp_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, const mp_session_hooks *hooks,
-                          mp_topics *topics, mp_event_log *MP_NULLABLE event_log)
+mp_session_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, const mp_session_hooks *hooks,
+                                  mp_topics *topics, mp_event_log *MP_NULLABLE event_log)
 {
-    mp_table *table = mp_new(sizeof *table);
+    mp_session_table *table = mp_new(sizeof *table);
     atomic_init(&table->config, config);
     table->processes = processes;
     table->hooks = hooks;
@@ -77,7 +77,7 @@ mp_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, 
     return table;
 }
 
-void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx)
+void mp_session_table_on_session_end(mp_session_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx)
 {
     table->on_session_end = ended;
     table->on_session_end_ctx = ctx;
@@ -89,7 +89,7 @@ static bool is_session_open(mp_session *session)
     return !session->closed;
 }
 
-void mp_sessions_configure(mp_table *table, const mp_rpc_config *config)
+void mp_sessions_configure(mp_session_table *table, const mp_rpc_config *config)
 {
     atomic_store(&table->config, config);
 }
@@ -102,7 +102,7 @@ static void close_at_end(mp_node *node, MP_UNUSED void *unused)
     mp_session_close(session, &mp_stat_closed_shutdown);
 }
 
-void mp_sessions_free(mp_table *table)
+void mp_sessions_free(mp_session_table *table)
 {
     for (int i = 0; i < SHARDS; i++) {
         mp_map all = table->shards[i].sessions;
@@ -118,7 +118,7 @@ void mp_sessions_free(mp_table *table)
     free(table);
 }
 
-unsigned mp_table_rpcs(mp_table *table)
+unsigned mp_session_table_rpcs(mp_session_table *table)
 {
     return atomic_load(&table->rpc_count);
 }
@@ -133,13 +133,13 @@ static void take_session(mp_node *node, void *ctx)
     all->list[all->count++] = mp_session_ref(mp_container(node, mp_session, node));
 }
 
-void mp_table_take_shard(mp_table *table, unsigned shard, mp_session_list *all)
+void mp_session_table_take_shard(mp_session_table *table, unsigned shard, mp_session_list *all)
 {
     MP_LOCKED(&table->shards[shard].lock);
     mp_map_each(&table->shards[shard].sessions, take_session, all);
 }
 
-unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
+unsigned mp_session_table_join(mp_session_table *table, mp_rpc *rpc)
 {
     MP_LOCKED(&table->rpcs_lock);
     unsigned index = atomic_load(&table->rpc_count);
@@ -148,22 +148,22 @@ unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
     return index;
 }
 
-mp_rpc *mp_table_rpc(mp_table *table, unsigned index)
+mp_rpc *mp_session_table_rpc(mp_session_table *table, unsigned index)
 {
     return table->rpcs[index];
 }
 
-mp_processes *mp_table_processes(const mp_table *table)
+mp_processes *mp_session_table_processes(const mp_session_table *table)
 {
     return table->processes;
 }
 
-mp_topics *mp_table_topics(mp_table *table)
+mp_topics *mp_session_table_topics(mp_session_table *table)
 {
     return table->topics;
 }
 
-mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table)
+mp_event_log *MP_NULLABLE mp_session_table_event_log(mp_session_table *table)
 {
     return table->event_log;
 }
@@ -171,7 +171,7 @@ mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table)
 static mp_account *const quotas[] = {&mp_account_listeners, &mp_account_jobs, &mp_account_auth_pending};
 static const mp_place places_of[] = {MP_PLACE_LISTENERS, MP_PLACE_TASKS, MP_PLACE_AUTHN};
 
-bool mp_quota_take(mp_table *table, mp_quota quota)
+bool mp_quota_take(mp_session_table *table, mp_quota quota)
 {
     static const mp_stat *const refusals[] = {&mp_stat_refused_listeners, &mp_stat_refused_jobs,
                                               &mp_stat_refused_auth_pending};
@@ -183,7 +183,7 @@ bool mp_quota_take(mp_table *table, mp_quota quota)
     return is_taken;
 }
 
-void mp_quota_give(mp_table *table, mp_quota quota)
+void mp_quota_give(mp_session_table *table, mp_quota quota)
 {
     mp_account_give(quotas[quota], 1);
     mp_places_give(mp_processes_places(table->processes), places_of[quota]);
@@ -191,7 +191,7 @@ void mp_quota_give(mp_table *table, mp_quota quota)
         mp_pace_count(&table->rooms[MP_CAPACITY_AUTHN], 1);
 }
 
-bool mp_table_take_call(mp_table *table)
+bool mp_session_table_take_call(mp_session_table *table)
 {
     mp_places *places = mp_processes_places(table->processes);
     bool is_taken = mp_places_take(places, MP_PLACE_CALLS, atomic_load(&table->config)->max_calls);
@@ -200,18 +200,18 @@ bool mp_table_take_call(mp_table *table)
     return is_taken;
 }
 
-void mp_table_give_call(mp_table *table)
+void mp_session_table_give_call(mp_session_table *table)
 {
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);
 }
 
-bool mp_table_has_calls(void)
+bool mp_session_table_has_calls(void)
 {
     return mp_account_used(&mp_account_requests_in_flight) > 0;
 }
 
-unsigned mp_table_room_s(mp_table *table, mp_capacity room)
+unsigned mp_session_table_room_s(mp_session_table *table, mp_capacity room)
 {
     mp_pace *pace = &table->rooms[room];
     if (room == MP_CAPACITY_CALLS || room == MP_CAPACITY_MEMORY) /* the calls that have ended */
@@ -226,28 +226,28 @@ static unsigned shard_of(mp_str id)
     return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10) % SHARDS;
 }
 
-void mp_table_say_owners(mp_table *table, mp_owners_said which)
+void mp_session_table_say_owners(mp_session_table *table, mp_owners_said which)
 {
     mp_owners_say(table->owners, which);
 }
 
-void mp_table_put_owners(mp_table *table, mp_buf *out, size_t room)
+void mp_session_table_put_owners(mp_session_table *table, mp_buf *out, size_t room)
 {
     mp_owners_put(table->owners, out, room);
 }
 
-void mp_table_take_owners(mp_table *table, mp_str body)
+void mp_session_table_take_owners(mp_session_table *table, mp_str body)
 {
     mp_owners_take(table->owners, body);
 }
 
-void mp_table_forget_owners(mp_table *table, uint16_t number)
+void mp_session_table_forget_owners(mp_session_table *table, uint16_t number)
 {
     mp_owners_forget(table->owners, number);
 }
 
 /* Counts one more session of the owner `name`. Returns the owner, or NULL if a cap is reached. */
-static mp_owner *MP_NULLABLE count_session(mp_table *table, mp_str name)
+static mp_owner *MP_NULLABLE count_session(mp_session_table *table, mp_str name)
 {
     const mp_rpc_config *config = atomic_load(&table->config);
     mp_owner *owner = mp_owners_count(table->owners, name, config->max_sessions_per_principal);
@@ -281,7 +281,7 @@ static void tap_session(mp_session *session, const char *event, const mp_princip
 mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal,
                                        mp_str peer)
 {
-    mp_table *table = rpc->table;
+    mp_session_table *table = rpc->table;
     char room[MP_COUNTED_TEXT];
     mp_str key = {(const char *)principal->key, sizeof principal->key};
     mp_owner *counted = count_session(table, principal == mp_nobody ? mp_address_counted(peer, room) : key);
@@ -341,7 +341,7 @@ void mp_session_unref(mp_session *session)
 
 /* The decoy of an id. An id always has the same decoy, so that the decoy is as likely as a session to be in a cache
  * of the processor. */
-static mp_session *decoy_of(mp_table *table, mp_str id)
+static mp_session *decoy_of(mp_session_table *table, mp_str id)
 {
     unsigned number = 0;
     for (int i = 1; i <= 2; i++)
@@ -365,7 +365,7 @@ mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str i
         audit_unknown(rpc, stream, id, false);
         return NULL;
     }
-    mp_table *table = rpc->table;
+    mp_session_table *table = rpc->table;
     unsigned shard = shard_of(id);
     pthread_mutex_lock(&table->shards[shard].lock);
     mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
@@ -396,7 +396,7 @@ bool mp_session_is_named(mp_session *session)
 
 bool mp_session_is_known(mp_rpc *rpc, mp_str id)
 {
-    mp_table *table = rpc->table;
+    mp_session_table *table = rpc->table;
     if (!mp_id_is(id))
         return false;
     unsigned shard = shard_of(id);
@@ -437,7 +437,7 @@ static void observe_end(const mp_session *session, const mp_stat *reason)
 
 bool mp_session_close(mp_session *session, const mp_stat *reason)
 {
-    mp_table *table = session->table;
+    mp_session_table *table = session->table;
     pthread_mutex_lock(&session->lock);
     bool first = !session->closed;
     session->closed = true;
@@ -509,9 +509,9 @@ static void collect_if_expired(mp_node *node, void *arg)
     }
 }
 
-void mp_table_sweep(mp_rpc *rpc)
+void mp_session_table_sweep(mp_rpc *rpc)
 {
-    mp_table *table = rpc->table;
+    mp_session_table *table = rpc->table;
     for (unsigned i = rpc->index; i < SHARDS; i += atomic_load(&table->rpc_count)) {
         sweep found = {.rpc = rpc};
         pthread_mutex_lock(&table->shards[i].lock);

@@ -81,7 +81,7 @@ struct mp_session {
     char *MP_NULLABLE user; /* id of the session's owner, for operators; NULL: anonymous */
     char *peer;             /* address of the client that opened the session; empty over stdio */
     const mp_transport *transport;
-    mp_table *table;
+    mp_session_table *table;
     mp_owner *owner;
     uint64_t opened_at;
     void (*MP_NULLABLE on_free)(
@@ -141,24 +141,24 @@ typedef struct {
 } mp_session_hooks;
 
 /* `processes`, `hooks`, `topics` and `event_log` (or NULL) are borrowed for the life of the table. */
-mp_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, const mp_session_hooks *hooks,
-                          mp_topics *topics, mp_event_log *MP_NULLABLE event_log);
-void mp_sessions_configure(mp_table *table, const mp_rpc_config *config);
+mp_session_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, const mp_session_hooks *hooks,
+                                  mp_topics *topics, mp_event_log *MP_NULLABLE event_log);
+void mp_sessions_configure(mp_session_table *table, const mp_rpc_config *config);
 /* Closes all sessions. */
-void mp_sessions_free(mp_table *table);
-mp_processes *mp_table_processes(const mp_table *table);
-mp_topics *mp_table_topics(mp_table *table);
-mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table);
+void mp_sessions_free(mp_session_table *table);
+mp_processes *mp_session_table_processes(const mp_session_table *table);
+mp_topics *mp_session_table_topics(mp_session_table *table);
+mp_event_log *MP_NULLABLE mp_session_table_event_log(mp_session_table *table);
 /* Adds the rpc to the table for good. Returns the index of the rpc. */
-unsigned mp_table_join(mp_table *table, mp_rpc *rpc);
-mp_rpc *mp_table_rpc(mp_table *table, unsigned index);
+unsigned mp_session_table_join(mp_session_table *table, mp_rpc *rpc);
+mp_rpc *mp_session_table_rpc(mp_session_table *table, unsigned index);
 /* Closes sessions that are idle, or not initialized in time, in the rpc's share of the shards. */
-void mp_table_sweep(mp_rpc *rpc);
+void mp_session_table_sweep(mp_rpc *rpc);
 
 /* Counts one more call in flight. False, which is counted, if limits.calls_in_flight has no place. */
-bool mp_table_take_call(mp_table *table);
-void mp_table_give_call(mp_table *table);
-bool mp_table_has_calls(void);
+bool mp_session_table_take_call(mp_session_table *table);
+void mp_session_table_give_call(mp_session_table *table);
+bool mp_session_table_has_calls(void);
 /* The limit that refused a request. The seconds of its Retry-After follow from the rate at which places of the limit
  * become free. A place of MEMORY becomes free with each call that ends. */
 typedef enum {
@@ -168,12 +168,12 @@ typedef enum {
     MP_CAPACITY_AUTHN,
     MP_CAPACITIES
 } mp_capacity;
-unsigned mp_table_room_s(mp_table *table, mp_capacity room);
+unsigned mp_session_table_room_s(mp_session_table *table, mp_capacity room);
 /* Things whose number is limited in the whole gateway. */
 typedef enum { MP_QUOTA_SUBSCRIBER, MP_QUOTA_DETACHED, MP_QUOTA_AUTHN, MP_QUOTAS } mp_quota;
 /* Returns false, and counts the refusal, if the limit is reached. */
-bool mp_quota_take(mp_table *table, mp_quota quota);
-void mp_quota_give(mp_table *table, mp_quota quota);
+bool mp_quota_take(mp_session_table *table, mp_quota quota);
+void mp_quota_give(mp_session_table *table, mp_quota quota);
 
 /* -- owners.c: who has how many sessions --------------------------------------------------------------------------- */
 
@@ -185,7 +185,7 @@ void mp_owners_free(mp_owners *owners);
 /* Counts one more session of the owner `name`. NULL: it has `most` in all processes. */
 mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t most);
 void mp_owners_uncount(mp_owners *owners, mp_owner *owner);
-/* As mp_table_say_owners and so on. */
+/* As mp_session_table_say_owners and so on. */
 void mp_owners_say(mp_owners *owners, mp_owners_said which);
 void mp_owners_put(mp_owners *owners, mp_buf *out, size_t room);
 void mp_owners_take(mp_owners *owners, mp_str body);
@@ -206,6 +206,6 @@ typedef struct {
     mp_session **list;
     size_t count, room;
 } mp_session_list;
-void mp_table_take_shard(mp_table *table, unsigned shard, mp_session_list *all);
+void mp_session_table_take_shard(mp_session_table *table, unsigned shard, mp_session_list *all);
 
 #endif

@@ -140,7 +140,7 @@ static bool is_closed(mp_session *session)
 
 mp_follow_result mp_session_follow(mp_session *session, mp_str name)
 {
-    mp_topics *topics = mp_table_topics(session->table);
+    mp_topics *topics = mp_session_table_topics(session->table);
     mp_follow_result result = MP_FOLLOW_DONE;
     MP_LOCKED(&topics->lock);
     subscription *before = find_subscription(session, name);
@@ -177,7 +177,7 @@ static void move_subscription(mp_topics *topics, subscription *s, topic *to)
 
 void mp_session_follow_as(mp_session *session, mp_str audience)
 {
-    mp_topics *topics = mp_table_topics(session->table);
+    mp_topics *topics = mp_session_table_topics(session->table);
     mp_scoped_buf name = {0};
     MP_LOCKED(&topics->lock);
     MP_EACH(subscription, s, &session->subscriptions, in_session) {
@@ -194,7 +194,7 @@ void mp_session_follow_as(mp_session *session, mp_str audience)
 
 void mp_session_unfollow(mp_session *session, mp_str name)
 {
-    mp_topics *topics = mp_table_topics(session->table);
+    mp_topics *topics = mp_session_table_topics(session->table);
     MP_LOCKED(&topics->lock);
     subscription *s = find_subscription(session, name);
     if (s != NULL)
@@ -203,7 +203,7 @@ void mp_session_unfollow(mp_session *session, mp_str name)
 
 void mp_session_unfollow_all(mp_session *session)
 {
-    mp_topics *topics = mp_table_topics(session->table);
+    mp_topics *topics = mp_session_table_topics(session->table);
     MP_LOCKED(&topics->lock);
     while (!mp_link_is_alone(&session->subscriptions))
         drop_subscription(topics, mp_container(session->subscriptions.next, subscription, in_session));
@@ -211,7 +211,7 @@ void mp_session_unfollow_all(mp_session *session)
 
 void mp_topic_set_listened(mp_rpc *rpc, mp_str name, bool is_listened)
 {
-    mp_topics *topics = mp_table_topics(rpc->table);
+    mp_topics *topics = mp_session_table_topics(rpc->table);
     uint64_t bit = UINT64_C(1) << rpc->index;
     MP_LOCKED(&topics->lock);
     topic *t = need_topic(topics, name);
@@ -221,7 +221,7 @@ void mp_topic_set_listened(mp_rpc *rpc, mp_str name, bool is_listened)
 
 void mp_topic_audiences(mp_rpc *rpc, mp_str name, mp_buf *out)
 {
-    mp_topics *topics = mp_table_topics(rpc->table);
+    mp_topics *topics = mp_session_table_topics(rpc->table);
     MP_LOCKED(&topics->lock);
     mp_node *node = mp_map_find(&topics->bases, name);
     const base *found = node == NULL ? NULL : mp_container(node, base, node);
@@ -397,7 +397,7 @@ static void pass_to_rpc(const mp_rpc *from, const mp_rpc *to, mp_publication *pu
 /* Moves the publications of this turn to the queues of the rpcs that send them. */
 static void distribute_pending(mp_rpc *rpc)
 {
-    mp_topics *topics = mp_table_topics(rpc->table);
+    mp_topics *topics = mp_session_table_topics(rpc->table);
     for (mp_publication *publication; (publication = mp_publications_take(&rpc->publisher->pending)) != NULL;) {
         pthread_mutex_lock(&topics->lock);
         const topic *t = find_topic(topics, publication->topic);
@@ -408,7 +408,7 @@ static void distribute_pending(mp_rpc *rpc)
             put_in_queue(&rpc->publisher->to_sessions, ref_publication(publication));
         for (unsigned i = 0; publication->before.ptr != NULL && i < MP_RPC_MAX; i++)
             if (rpcs & (UINT64_C(1) << i))
-                pass_to_rpc(rpc, mp_table_rpc(rpc->table, i), publication);
+                pass_to_rpc(rpc, mp_session_table_rpc(rpc->table, i), publication);
         mp_publication_unref(publication);
     }
 }
@@ -436,7 +436,7 @@ static void send_to_sessions(mp_rpc *rpc, int budget)
                 return;
             publisher->sending = publication;
             publisher->sessions =
-                followers_of(mp_table_topics(rpc->table), publication->topic, &publisher->session_count);
+                followers_of(mp_session_table_topics(rpc->table), publication->topic, &publisher->session_count);
         }
         if (publisher->next < publisher->session_count) {
             mp_session *session = publisher->sessions[publisher->next++];

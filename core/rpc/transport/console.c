@@ -241,12 +241,12 @@ static mp_str copy_behind(char **at, mp_str text)
     return copy;
 }
 
-mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_settings *settings)
+mp_console *mp_console_open(mp_session_table *table, unsigned worker, const mp_console_settings *settings)
 {
     size_t bytes = settings->id.len + settings->principal.len + settings->caller.len;
     mp_console *console = mp_new(sizeof *console + bytes);
     char *at = console->bytes;
-    console->rpc = mp_table_rpc(table, worker);
+    console->rpc = mp_session_table_rpc(table, worker);
     console->settings = *settings;
     console->settings.id = copy_behind(&at, settings->id);
     console->settings.principal = copy_behind(&at, settings->principal);

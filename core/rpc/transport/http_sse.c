@@ -36,7 +36,7 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
     }
     mp_session *session = mp_session_new(rpc, &mp_sse_transport, rpc->principal, mp_stream_address(stream));
     if (session == NULL) {
-        mp_refuse_for(rpc, stream, MP_CAUSE_SESSIONS, 429, mp_table_room_s(rpc->table, MP_CAPACITY_SESSIONS),
+        mp_refuse_for(rpc, stream, MP_CAUSE_SESSIONS, 429, mp_session_table_room_s(rpc->table, MP_CAPACITY_SESSIONS),
                       "too many sessions: try again later");
         return;
     }

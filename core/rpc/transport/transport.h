@@ -32,7 +32,7 @@ void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport);
  * it. */
 void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *MP_NULLABLE session, mp_cause cause,
                        int code, const char *message);
-/* The error of a request for which mp_table_take_call() had no place. */
+/* The error of a request for which mp_session_table_take_call() had no place. */
 extern const char mp_too_many_calls[];
 
 /* -- batch_body.c: an array of messages ---------------------------------------------------------------------------- */

@@ -476,7 +476,7 @@ describe("the table of keys", function()
   it("fills each member of a structure by one key", function()
     local seen = {}
     local text = ""
-    for _, name in ipairs { "table.c", "upstream_keys.def" } do
+    for _, name in ipairs { "keys.c", "upstream_keys.def" } do
       local file <close> = assert(io.open("core/config/" .. name))
       text = text .. file:read "a"
     end

@@ -1,4 +1,4 @@
-/* table.c: the upstreams of the process: reloads of the configuration, the sweep, reports for people, and the hosts of
+/* upstreams.c: the upstreams of the process: reloads of the configuration, the sweep, reports for people, and the hosts of
  * the workers. */
 #include "upstream/pending/park.h"
 #include "upstream/transport/standing.h"

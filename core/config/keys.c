@@ -1,4 +1,4 @@
-/* table.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
+/* keys.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
  * and the JSON Schema. It has more than 400 lines because all keys are in one table; those
  * of upstreams are in two files beside it. */
 #include "read.h"
