@@ -15,8 +15,7 @@ static void audit_action(mp_stream *stream, const char *event, const mp_admin_ca
     mp_audit_request(stream, &(mp_decision){.event = event, .caller = mp_str_of(caller->name), .why = why});
 }
 
-/* -- begin and stop
- * ------------------------------------------------------------------------------------------------- */
+/* -- begin and stop ------------------------------------------------------------------------------------------------ */
 
 typedef struct {
     mp_buf tool;
@@ -94,8 +93,7 @@ void mp_api_record_stop(mp_admin *admin, mp_stream *stream, const mp_admin_calle
     mp_stream_answer(stream, 200, "application/json", answer, NULL, 0);
 }
 
-/* -- what is recorded
- * ------------------------------------------------------------------------------------------------ */
+/* -- what is recorded ---------------------------------------------------------------------------------------------- */
 
 static bool read_number(mp_str text, uint64_t *to)
 {

@@ -43,8 +43,7 @@ typedef struct mp_admin_runs {
     unsigned next_worker;
 } mp_admin_runs;
 
-/* -- the worker's side
- * ---------------------------------------------------------------------------------------------- */
+/* -- the worker's side --------------------------------------------------------------------------------------------- */
 
 /* Frees a run, once its inbox has no reference any more. On any thread. */
 static void free_run(void *ctx)

@@ -221,8 +221,7 @@ void mp_pass_leave(mp_pass *pass)
     call_granted(&called);
 }
 
-/* -- several processes
- * ------------------------------------------------------------------------------------------------ */
+/* -- several processes --------------------------------------------------------------------------------------------- */
 
 /* between two looks at semaphores that are full elsewhere */
 #define LOOK_US 20000

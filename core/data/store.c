@@ -317,8 +317,7 @@ static mp_store_result put_number(mp_store *store, entry **at, mp_str key, int64
     return put_entry(store, at, key, (mp_str){text, (size_t)len}, now);
 }
 
-/* -- operations: the functions in_x run under the lock
- * -------------------------------------------------------------- */
+/* -- operations: the functions in_x run under the lock ------------------------------------------------------------- */
 
 static mp_store_result in_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
 {
@@ -449,8 +448,7 @@ static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_
     return result;
 }
 
-/* -- operations of callers
- * ------------------------------------------------------------------------------------------- */
+/* -- operations of callers ----------------------------------------------------------------------------------------- */
 
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
 {

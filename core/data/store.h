@@ -32,8 +32,7 @@ int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err);
 /* Saves changes that are not in the file yet, then frees the store. A hand-over that runs is broken off. */
 void mp_store_free(mp_store *MP_NULLABLE store);
 
-/* -- several processes
- * ------------------------------------------------------------------------------------------------ */
+/* -- several processes --------------------------------------------------------------------------------------------- */
 
 #define MP_STORE_PATH 108 /* size of a buffer for the path of a Unix socket */
 
@@ -62,8 +61,7 @@ void mp_store_turn(mp_store *store, const char *path);
  * process has the store. */
 bool mp_store_arrives(mp_store *store);
 
-/* -- operations
- * ------------------------------------------------------------------------------------------------------- */
+/* -- operations ---------------------------------------------------------------------------------------------------- */
 
 #define MP_STORE_FOREVER UINT64_MAX
 

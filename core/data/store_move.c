@@ -30,8 +30,7 @@ struct mp_store_move {
     mp_buf in;
 };
 
-/* -- pieces
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- pieces -------------------------------------------------------------------------------------------------------- */
 
 static void put_change(mp_buf *out, const mp_store_change *change, mp_str key, mp_str text)
 {
@@ -90,8 +89,7 @@ static void copy_changed(mp_store_move *move, size_t most)
     journal->len -= at;
 }
 
-/* -- the other process
- * ----------------------------------------------------------------------------------------------- */
+/* -- the other process --------------------------------------------------------------------------------------------- */
 
 static int fail_move(mp_err *err, const char *why)
 {
@@ -150,8 +148,7 @@ static int begin_move(mp_store_move *move, mp_err *err)
     return result == 1 ? 0 : fail_move(err, result == 0 ? slow : "the other process does not take it");
 }
 
-/* -- the last piece
- * -------------------------------------------------------------------------------------------------- */
+/* -- the last piece ------------------------------------------------------------------------------------------------ */
 
 static bool commit_move(mp_store_move *move)
 {
@@ -219,8 +216,7 @@ static int move_all(mp_store_move *move, mp_store_rest *rest, mp_err *err)
     return result == MOVED ? 0 : -1;
 }
 
-/* -- the thread
- * ------------------------------------------------------------------------------------------------------ */
+/* -- the thread ---------------------------------------------------------------------------------------------------- */
 
 static void start_journal(mp_store_move *move)
 {

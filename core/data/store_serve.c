@@ -42,8 +42,7 @@ struct mp_store_server {
     client clients[MAX_CLIENTS];
 };
 
-/* -- answers
- * --------------------------------------------------------------------------------------------------------- */
+/* -- answers ------------------------------------------------------------------------------------------------------- */
 
 static void put_answer(client *c, uint32_t kind, uint32_t result, int64_t n, mp_str text)
 {
@@ -93,8 +92,7 @@ static void do_order(mp_store_server *server, client *c, const mp_store_frame *f
     memcpy(c->out.ptr + begin, &answer, sizeof answer);
 }
 
-/* -- frames
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- frames -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t most_bytes(mp_store *store)
 {
@@ -213,8 +211,7 @@ static int read_frame(mp_store_server *server, client *c)
     return 1;
 }
 
-/* -- clients
- * --------------------------------------------------------------------------------------------------------- */
+/* -- clients ------------------------------------------------------------------------------------------------------- */
 
 /* False: the connection is broken. */
 static bool write_some(client *c)
@@ -333,8 +330,7 @@ void mp_store_server_tell(mp_store_server *server)
     wake(server);
 }
 
-/* -- begin and end
- * --------------------------------------------------------------------------------------------------- */
+/* -- begin and end ------------------------------------------------------------------------------------------------- */
 
 /* Opens the socket. No other user can ever connect to it, not even between bind() and chmod(). */
 static int listen_at(mp_store_server *server, const char *path, mp_err *err)

@@ -63,8 +63,7 @@ mp_store_result mp_store_obey(mp_store *store, const mp_store_order *order, mp_b
 mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
                              int64_t *MP_NULLABLE n);
 
-/* -- links (store_link.c): the connection of a process to the one that owns the store
- * ------------------------------- */
+/* -- links (store_link.c): the connection of a process to the one that owns the store ------------------------------ */
 
 mp_store_link *mp_store_link_new(void);
 void mp_store_link_free(mp_store_link *MP_NULLABLE link);
@@ -76,8 +75,7 @@ bool mp_store_link_try(mp_store_link *link, const char *path);
 /* Closes the connection: this process owns the store now. Does not wait. */
 void mp_store_link_drop(mp_store_link *link);
 
-/* -- hand-overs (store_take.c, store_move.c)
- * ---------------------------------------------------------------------------- */
+/* -- hand-overs (store_take.c, store_move.c) ----------------------------------------------------------------------- */
 
 /* Applies a piece to a store that this process does not own. False if it is not well formed. */
 bool mp_store_apply(mp_store *store, mp_str piece);
@@ -100,15 +98,13 @@ typedef struct {
 void mp_store_detach(mp_store *store, mp_store_rest *rest);
 void mp_store_discard(mp_store_rest *rest);
 
-/* -- servers (store_serve.c)
- * ---------------------------------------------------------------------------------------- */
+/* -- servers (store_serve.c) --------------------------------------------------------------------------------------- */
 
 void mp_store_server_free(mp_store_server *MP_NULLABLE server);
 /* The store was handed over: all who follow this process are told to follow the one at the link's path. */
 void mp_store_server_tell(mp_store_server *server);
 
-/* -- sockets
- * --------------------------------------------------------------------------------------------------------- */
+/* -- sockets ------------------------------------------------------------------------------------------------------- */
 
 struct sockaddr_un;
 /* -1: the path is too long. */

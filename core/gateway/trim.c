@@ -127,8 +127,7 @@ bool mp_departures_turn(mp_departures *departures, mp_vm *vm)
     return departures->is_returning;
 }
 
-/* -- when much is free for another reason
- * ------------------------------------------------------------------------------ */
+/* -- when much is free for another reason -------------------------------------------------------------------------- */
 
 /* Trims if the process is larger than after the last trim by more than its used memory is: the difference is free
  * memory in glibc's arenas. Trims, too, when much that was in use at the last trim is not any more: that trim may have

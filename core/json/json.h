@@ -95,8 +95,7 @@ double mp_json_double(mp_str lexeme);
  * again. False for 25 digits, 1e400 and 1e-400; true for whatever a program has written that has doubles itself. */
 bool mp_json_is_exact(mp_str lexeme, double n);
 
-/* -- splice.c: changes of an object in its bytes
- * -------------------------------------------------------------------- */
+/* -- splice.c: changes of an object in its bytes ------------------------------------------------------------------- */
 
 typedef enum {
     MP_JSON_DROP,  /* removes the member, if there is one */

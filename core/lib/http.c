@@ -320,8 +320,7 @@ static int l_http(lua_State *L)
     return wait_for(L, 2, op, seconds, push_answer);
 }
 
-/* -- reading streamed answers
- * ------------------------------------------------------------------------------------------------- */
+/* -- reading streamed answers -------------------------------------------------------------------------------------- */
 
 /* Pushes the bytes that have push_next_piece, false at the end of the body, or a failure.  [-0, +1|4, throws] */
 static int push_piece(lua_State *L, handle *it)

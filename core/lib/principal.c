@@ -167,8 +167,7 @@ void mp_principal_put_packed(mp_vm *vm, const mp_principal *principal, mp_buf *o
         lua_pop(L, 1); /* no memory: the caller refuses the request */
 }
 
-/* -- facts for C
- * ---------------------------------------------------------------------------------------------------- */
+/* -- facts for C --------------------------------------------------------------------------------------------------- */
 
 bool mp_principal_is_of(const mp_lib *lib, const mp_principal *principal)
 {

@@ -44,8 +44,7 @@ void mp_open_span_fail(const mp_open_span *span, const char *MP_NULLABLE type, m
     mp_span_fail(trace, span->span, message);
 }
 
-/* -- host.trace
- * ------------------------------------------------------------------------------------------------------ */
+/* -- host.trace ---------------------------------------------------------------------------------------------------- */
 
 /* A span that is the current one of its task until it ends. */
 typedef struct {

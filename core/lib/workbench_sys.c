@@ -137,8 +137,7 @@ static int l_spawn(lua_State *L)
     return mp_push_failure(L, strerror(wrong));
 }
 
-/* -- reading and writing
- * ------------------------------------------------------------------------------------------------- */
+/* -- reading and writing ------------------------------------------------------------------------------------------- */
 
 /* wire:write(bytes): true; or nil, why.  [-0, +1|2, throws] */
 static int l_write(lua_State *L)

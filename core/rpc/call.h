@@ -4,8 +4,7 @@
 
 #include "rpc/rpc.h"
 
-/* -- principals and authentication
- * -------------------------------------------------------------------------------------------------- */
+/* -- principals and authentication --------------------------------------------------------------------------------- */
 
 /* A principal is immutable and belongs to one thread. These two principals are static and belong to all threads: the
  * anonymous client, and the local user who started the gateway with stdio. */

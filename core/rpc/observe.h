@@ -69,8 +69,7 @@ unsigned mp_session_table_rpcs(mp_session_table *table);
 /* Asks the first `count` workers; each answers once. The caller keeps `inquiry` until all have. */
 void mp_session_table_inquire(mp_session_table *table, unsigned count, mp_call_inquiry *inquiry);
 
-/* -- taps: calls as they begin and end, for operators (observe/tap.c)
- * ------------------------------------------------- */
+/* -- taps: calls as they begin and end, for operators (observe/tap.c) ---------------------------------------------- */
 
 #define MP_TAPS 8 /* the most open taps: each costs every call a comparison of its filter */
 
@@ -116,8 +115,7 @@ bool mp_tap_rest(mp_tap *tap);
 /* `wake` is not called after this. */
 mp_tap_totals mp_tap_close(mp_tap *tap);
 
-/* -- records: calls with what they got from outside, for `moonpool replay` (observe/record.c)
- * ---------------------------- */
+/* -- records: calls with what they got from outside, for `moonpool replay` (observe/record.c) ---------------------- */
 
 typedef struct {
     /* patterns of names in which '*' stands for any text; ends with NULL. NULL or empty: none */

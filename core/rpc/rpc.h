@@ -170,8 +170,7 @@ bool mp_rpc_has_work(const mp_rpc *rpc);
 void mp_rpc_return_memory(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
-/* -- Host and Origin (hosts.c)
- * -------------------------------------------------------------------------------------- */
+/* -- Host and Origin (hosts.c) ------------------------------------------------------------------------------------- */
 
 /* The name or address of a Host header, without its port; empty if it is none. */
 mp_str mp_host_name(mp_str host);

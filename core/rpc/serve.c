@@ -236,8 +236,7 @@ void mp_rpc_free(mp_rpc *rpc)
     free(rpc);
 }
 
-/* -- the table of sessions, and the data that each folder of this module has for a session
- * --------------------------- */
+/* -- the table of sessions, and the data that each folder of this module has for a session ------------------------- */
 
 static void end_session_here(mp_rpc *rpc, mp_session *session)
 {

@@ -52,8 +52,7 @@ static struct {
     char text[PIPE_BUF]; /* a pipe takes as much in one piece */
 } crash;
 
-/* -- text
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- text ---------------------------------------------------------------------------------------------------------- */
 
 static void put_char(char c)
 {
@@ -150,8 +149,7 @@ void mp_crash_put_place(const char *key, mp_str file, int line)
     end_field();
 }
 
-/* -- places in code
- * ---------------------------------------------------------------------------------------------------- */
+/* -- places in code ------------------------------------------------------------------------------------------------ */
 
 static void put_code(uintptr_t at)
 {
@@ -196,8 +194,7 @@ static _Unwind_Reason_Code on_frame(struct _Unwind_Context *frame, void *is_past
     return is_enough ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
-/* -- the line
- * ------------------------------------------------------------------------------------------------------- */
+/* -- the line ------------------------------------------------------------------------------------------------------ */
 
 static void put_head(void)
 {
@@ -291,8 +288,7 @@ static void write_line(void)
 static void (*const steps[])(void) = {put_head, put_facts, put_work, put_frames, put_caller, write_line};
 #define STEPS ((int)(sizeof steps / sizeof *steps))
 
-/* -- the handler
- * ---------------------------------------------------------------------------------------------------- */
+/* -- the handler --------------------------------------------------------------------------------------------------- */
 
 static void note_crash(int number, const siginfo_t *info, MP_UNUSED const ucontext_t *context)
 {
@@ -375,8 +371,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
     send_again();
 }
 
-/* -- threads
- * -------------------------------------------------------------------------------------------------------- */
+/* -- threads ------------------------------------------------------------------------------------------------------- */
 
 static void leave_thread(void *stack)
 {

@@ -70,8 +70,7 @@ static _Atomic(mp_loop *) inbox;
 static char instance[33]; /* service.instance.id: random, the same over reloads; main thread */
 static atomic_bool is_flushed = true;
 
-/* -- the queue
- * ------------------------------------------------------------------------------------------------------- */
+/* -- the queue ----------------------------------------------------------------------------------------------------- */
 
 /* False if the queue has no room for the trace: it is not counted. */
 static bool queue_trace(const mp_trace *trace)
@@ -127,8 +126,7 @@ void mp_export(mp_trace *trace)
     mp_loop_post(loop, &trace->message);
 }
 
-/* -- the target
- * ------------------------------------------------------------------------------------------------------ */
+/* -- the target ---------------------------------------------------------------------------------------------------- */
 
 static target *target_new(const mp_trace_config *config)
 {
@@ -166,8 +164,7 @@ static void target_free(target *MP_NULLABLE to)
     free(to);
 }
 
-/* -- requests
- * -------------------------------------------------------------------------------------------------------- */
+/* -- requests ------------------------------------------------------------------------------------------------------ */
 
 /* Compresses the body. If there is no memory for that, the body stays as it is. */
 static void pack_body(exporter *e)
@@ -370,8 +367,7 @@ static void read_answer(exporter *e, mp_transfer *transfer)
         fail_batch(e, "traces refused", mp_str_of(why));
 }
 
-/* -- the thread
- * ------------------------------------------------------------------------------------------------------ */
+/* -- the thread ---------------------------------------------------------------------------------------------------- */
 
 static bool has_batch(const exporter *e)
 {
@@ -421,8 +417,7 @@ static void *MP_NULLABLE run_exporter(void *ctx)
     return NULL;
 }
 
-/* -- orders of the main thread
- * --------------------------------------------------------------------------------------- */
+/* -- orders of the main thread ------------------------------------------------------------------------------------- */
 
 /* `content` is a target, or NULL: flush. */
 static void deliver_target(void *content, mp_loop *MP_NULLABLE loop)

@@ -101,8 +101,7 @@ void mp_otlp_end(mp_buf *out)
     mp_buf_put(out, MP_STR("]}]}]}"));
 }
 
-/* -- a span
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- a span -------------------------------------------------------------------------------------------------------- */
 
 /* The facts of a span of one kind, as the elements of an array. */
 static void put_facts(mp_buf *out, const mp_trace *trace, mp_span span, bool are_events, uint64_t offset_us)
@@ -187,8 +186,7 @@ void mp_otlp_put_trace(mp_buf *out, const mp_trace *trace, uint64_t offset_us)
     }
 }
 
-/* -- the collector's answer
- * ------------------------------------------------------------------------------------------ */
+/* -- the collector's answer ---------------------------------------------------------------------------------------- */
 
 static bool enter_partial(MP_UNUSED void *ctx, unsigned level, mp_str key)
 {

@@ -44,8 +44,7 @@ bool mp_traces_show_addresses(void)
     return !atomic_load_explicit(&rules.hides_addresses, memory_order_relaxed);
 }
 
-/* -- random numbers
- * -------------------------------------------------------------------------------------------------- */
+/* -- random numbers ------------------------------------------------------------------------------------------------ */
 
 static _Thread_local struct {
     uint64_t chance; /* 0: not seeded yet */
@@ -81,8 +80,7 @@ static uint64_t random_chance(void)
     return dice.chance * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-/* -- which calls
- * ----------------------------------------------------------------------------------------------------- */
+/* -- which calls --------------------------------------------------------------------------------------------------- */
 
 /* True if one more call of this second may be recorded because its parent is. */
 static bool take_parent(uint64_t now_us)
@@ -242,8 +240,7 @@ void mp_trace_end(mp_trace *MP_NULLABLE trace, bool has_failed)
     mp_export(trace);
 }
 
-/* -- spans
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- spans --------------------------------------------------------------------------------------------------------- */
 
 static mp_span_record *MP_NULLABLE record_of(const mp_trace *MP_NULLABLE trace, mp_span span)
 {

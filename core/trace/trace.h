@@ -13,8 +13,7 @@
 
 #include "net/net.h"
 
-/* -- context.c
- * ------------------------------------------------------------------------------------------------------- */
+/* -- context.c ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     uint8_t trace[16], span[8];
@@ -32,8 +31,7 @@ void mp_trace_context_write(const mp_trace_context *context, char room[MP_TRACEP
 /* True if a tracestate may be kept: printable, of at most MP_TRACESTATE_BYTES and MP_TRACESTATE_MEMBERS. */
 bool mp_trace_state_is_valid(mp_str text);
 
-/* -- configuration
- * --------------------------------------------------------------------------------------------------- */
+/* -- configuration ------------------------------------------------------------------------------------------------- */
 
 /* Texts are copied. */
 typedef struct {
@@ -69,8 +67,7 @@ static inline bool mp_traces_are_on(void)
 /* True if spans may have the addresses of clients. */
 bool mp_traces_show_addresses(void);
 
-/* -- trace.c
- * --------------------------------------------------------------------------------------------------------- */
+/* -- trace.c ------------------------------------------------------------------------------------------------------- */
 
 typedef struct mp_trace mp_trace;
 typedef int mp_span; /* number of a span in its trace; MP_NO_SPAN: none */

@@ -168,10 +168,10 @@ struct mp_channel {
     atomic_int said;
     uint64_t used_at;
     /* The next three are set once, before is_open, and are read without the lock after `is_open` was seen. */
-    char *MP_NULLABLE card;
+    char *MP_NULLABLE server_info;
     char *MP_NULLABLE revision;
     char *MP_NULLABLE session;
-    size_t card_len;
+    size_t server_info_len;
     char class[MP_UPSTREAM_CLASS]; /* guarded by the upstream's lock; "": none */
     char *MP_NULLABLE token;       /* guarded by the upstream's lock; NULL: none */
 

@@ -45,8 +45,7 @@ struct mp_upstream_transport {
 
 extern const mp_upstream_transport mp_upstream_http, mp_upstream_sse, mp_upstream_stdio;
 
-/* -- http.c: headers of an answer
- * ----------------------------------------------------------------------------------- */
+/* -- http.c: headers of an answer ---------------------------------------------------------------------------------- */
 
 /* True if Content-Type is this type, with parameters or without. */
 bool mp_http_has_type(const mp_transfer *transfer, const char *type);
@@ -63,8 +62,8 @@ typedef struct {
     size_t texts;
 } mp_http_headers;
 
-/* The session id for a request of the channel: that of the card; while the channel is opened, for its `is_opener`, the
- * one that the upstream has given. NULL: none. */
+/* The session id for a request of the channel: that of the server info; while the channel is opened, for its
+ * `is_opener`, the one that the upstream has given. NULL: none. */
 const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opener);
 /* The headers of a request: those of the configuration, of the channel, and of the exchange, which may be NULL. */
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,

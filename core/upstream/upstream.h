@@ -3,11 +3,9 @@
  *
  *   upstream   an MCP server that is called, by the name that it has in the configuration
  *   channel    what an upstream takes for one client of its own: a session, a process, or all of a stateless server. It
- *              has a key, which Lua makes, and a card, which Lua gives it once it is open. A channel that is lost is
- *              replaced by another one with the same key
- *   claim      the right and the duty of one task to open the channel of a key, while other tasks of all workers wait
- *              for it
- *   exchange   one message sent on a channel, up to its answer
+ *              has a key, which Lua makes, and a server info, which Lua gives it once it is open. A channel that is
+ * lost is replaced by another one with the same key claim      the right and the duty of one task to open the channel
+ * of a key, while other tasks of all workers wait for it exchange   one message sent on a channel, up to its answer
  *   circuit    after failures in a row an upstream is called no more for a while, then by one task alone
  *   park       an exchange without a task: its upstream has asked, and the client's retry, on any worker, takes it up
  *   catalogue  what an upstream listed, as bytes; one for each class of clients
@@ -234,9 +232,9 @@ void mp_channel_own(mp_channel *channel, mp_str session_id);
 /* A channel that is being opened, and on which no exchange runs, uses another transport of its kind from now on: "http"
  * or "sse". False: it cannot. Call it on the claimer's thread. */
 bool mp_channel_use(mp_channel *channel, mp_str transport);
-/* `card` is JSON text; `revision` and `session` become headers of requests over HTTP and may be empty. False if the
- * claim is gone. */
-bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str session);
+/* `server_info` is JSON text; `revision` and `session` become headers of requests over HTTP and may be empty. False if
+ * the claim is gone. */
+bool mp_channel_opened(mp_channel *channel, mp_str server_info, mp_str revision, mp_str session);
 /* Opening failed: tasks that wait get this failure; the key rests for a while, or is barred until `retry_after_ms`
  * where the reason is BARRED. */
 void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure);
@@ -253,7 +251,7 @@ void mp_channel_authorize(mp_channel *channel, mp_str token);
 uint64_t mp_channel_serial(const mp_channel *channel);
 int64_t mp_channel_next_id(mp_channel *channel);
 /* Empty before mp_channel_opened. Valid as long as the reference. */
-mp_str mp_channel_card(const mp_channel *channel);
+mp_str mp_channel_server_info(const mp_channel *channel);
 /* Sets the name of the kinds of questions that clients of the channel can answer, for reports. Before
  * mp_channel_opened. */
 void mp_channel_classify(mp_channel *channel, mp_str name);
@@ -287,8 +285,8 @@ typedef struct {
     bool has_id;
     int64_t id;
     const char *const *MP_NULLABLE headers; /* "Name: value"; ends with NULL; may be NULL */
-    mp_str revision;                        /* instead of the card's; may be empty */
-    mp_str session;                         /* over HTTP: instead of the card's; may be empty */
+    mp_str revision;                        /* instead of the server info's; may be empty */
+    mp_str session;                         /* over HTTP: instead of the server info's; may be empty */
     uint64_t timeout_ms, total_ms;          /* 0: as configured */
     size_t answer;                          /* cap in bytes; 0: as configured */
     bool is_retry;                          /* the same request was sent before; only counted */
@@ -326,8 +324,7 @@ void mp_exchange_cancel(mp_exchange *exchange, mp_str message);
 /* Cancels the exchange unless it is over. A message without an id is still sent. */
 void mp_exchange_free(mp_exchange *MP_NULLABLE exchange);
 
-/* -- what upstreams say without being asked
- * ------------------------------------------------------------------------- */
+/* -- what upstreams say without being asked ------------------------------------------------------------------------ */
 
 /* A channel whose transport has one connection brings everything there. Over Streamable HTTP it needs standing streams:
  * one GET of a channel with a session, and requests whose answer does not end. Each is held by the worker that opened

@@ -1,5 +1,5 @@
-/* upstreams.c: the upstreams of the process: reloads of the configuration, the sweep, reports for people, and the hosts of
- * the workers. */
+/* upstreams.c: the upstreams of the process: reloads of the configuration, the sweep, reports for people, and the hosts
+ * of the workers. */
 #include "upstream/pending/park.h"
 #include "upstream/transport/standing.h"
 #include <sys/random.h>

@@ -984,9 +984,9 @@ host.upstream = {}
 
 ---@class moonpool.host.SendOptions
 ---@field id? integer          The id in the message, from next_id; without: a message that has no answer. The progress token must be the same number
----@field headers? string[]    "Name: value", besides those of the configuration and the card
----@field revision? string     MCP-Protocol-Version of this message instead of the card's
----@field session? string     Mcp-Session-Id of this message instead of the card's
+---@field headers? string[]    "Name: value", besides those of the configuration and the server info
+---@field revision? string     MCP-Protocol-Version of this message instead of the server info's
+---@field session? string     Mcp-Session-Id of this message instead of the server info's
 ---@field timeout? number      Seconds without a sign of life; default as configured. Stands still while a request of the upstream has no reply
 ---@field total? number        Seconds in all
 ---@field answer? integer      Bytes of the answer
@@ -1007,10 +1007,10 @@ host.upstream = {}
 ---@class moonpool.host.Channel
 ---@field send fun(self: moonpool.host.Channel, bytes: string, options?: moonpool.host.SendOptions): moonpool.host.Exchange?, moonpool.host.UpstreamFailure?   Does not wait
 ---@field next_id fun(self: moonpool.host.Channel): integer
----@field card fun(self: moonpool.host.Channel): table?   What was given to opened, with `serial`; nil before
+---@field server_info fun(self: moonpool.host.Channel): table?   What was given to opened, with `serial`; nil before
 ---@field serial fun(self: moonpool.host.Channel): integer
 ---@field transport fun(self: moonpool.host.Channel): "http"|"sse"|"stdio"
----@field opened fun(self: moonpool.host.Channel, card: table): boolean   After "claimed": the channel is open for all tasks. card.revision and card.session become headers over HTTP. False if it has ended
+---@field opened fun(self: moonpool.host.Channel, server_info: table): boolean   After "claimed": the channel is open for all tasks. server_info.revision and server_info.session become headers over HTTP. False if it has ended
 ---@field use fun(self: moonpool.host.Channel, transport: "http"|"sse"): boolean   After "claimed": another transport from now on; false if there is none
 ---@field authorize fun(self: moonpool.host.Channel, token: string)   Requests over HTTP have this bearer token from now on
 ---@field failed fun(self: moonpool.host.Channel, failure: table)   After "claimed": tasks that wait fail, too, and the key rests; for retry_after seconds where the reason is "barred"

@@ -123,8 +123,7 @@ static void wait_child(int process)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d ended with status %x", process, (unsigned)status);
 }
 
-/* -- what threads wait for
- * ------------------------------------------------------------------------------------------- */
+/* -- what threads wait for ----------------------------------------------------------------------------------------- */
 
 /* For which the threads of this process, and this thread, have waited for sockets: at most what they asked for,
  * whatever the scheduler adds. */
@@ -181,8 +180,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
     return __real_pthread_mutex_unlock(lock);
 }
 
-/* -- stores
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- stores -------------------------------------------------------------------------------------------------------- */
 
 #define MOST_ENTRIES 1000000
 #define MOST_BYTES ((size_t)128 << 20)
@@ -284,8 +282,7 @@ static void check_filled(mp_store *store, int count)
     CHECK(found == count, "%d entries were filled in, %lld are there", count, (long long)found);
 }
 
-/* -- writers: operations whose results are compared with a model
- * ------------------------------------------------------ */
+/* -- writers: operations whose results are compared with a model --------------------------------------------------- */
 
 typedef struct {
     mp_store *store;
@@ -473,8 +470,7 @@ static void run_until_stopped(mp_store *store)
     reach(9);
 }
 
-/* -- the cases
- * ------------------------------------------------------------------------------------------------------- */
+/* -- the cases ----------------------------------------------------------------------------------------------------- */
 
 #define MOST_HELD_US 20000
 #define FILLED 65536
@@ -686,8 +682,7 @@ static void frozen(void)
     mp_store_free(store);
 }
 
-/* -- ends at a bad moment
- * -------------------------------------------------------------------------------------------- */
+/* -- ends at a bad moment ------------------------------------------------------------------------------------------ */
 
 #define KILLS 25
 #define KILLED_FILL 3000
@@ -837,8 +832,7 @@ static void refused(void)
     mp_store_free(store);
 }
 
-/* -- strangers
- * ------------------------------------------------------------------------------------------------------- */
+/* -- strangers ----------------------------------------------------------------------------------------------------- */
 
 static int dial(int process)
 {
@@ -1058,8 +1052,7 @@ static void share_all_places(void)
     mp_store_free(store);
 }
 
-/* -- the file
- * -------------------------------------------------------------------------------------------------------- */
+/* -- the file ------------------------------------------------------------------------------------------------------ */
 
 static bool has_full_disk;
 

@@ -81,8 +81,7 @@ void mp_gate_free(mp_gate *MP_NULLABLE gate)
     free(gate);
 }
 
-/* -- the child
- * ------------------------------------------------------------------------------------------------------ */
+/* -- the child ----------------------------------------------------------------------------------------------------- */
 
 /* A file in memory with the recorded calls; -1 if there are none, or no memory. */
 static int records_file(void)
@@ -189,8 +188,7 @@ bool mp_gate_is_due(const mp_gate *gate)
     return gate->is_due;
 }
 
-/* -- the verdict
- * ---------------------------------------------------------------------------------------------------- */
+/* -- the verdict --------------------------------------------------------------------------------------------------- */
 
 /* True if a line of the report says that a call fails now. The lines with answers of calls begin with spaces. */
 static bool has_failure(mp_str report)

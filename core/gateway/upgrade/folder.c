@@ -14,8 +14,7 @@
 #define PREFIX "moonpool-hop-"
 #define TRIES 3 /* another gateway may take a folder for one that was left, before it is held */
 
-/* -- what was left
- * --------------------------------------------------------------------------------------------------- */
+/* -- what was left ------------------------------------------------------------------------------------------------- */
 
 /* Removes the sockets in a folder. Takes ownership of `fd`. */
 static void remove_sockets(int fd)
@@ -58,8 +57,7 @@ static void remove_left(const char *parent)
         closedir(all);
 }
 
-/* -- the own folder
- * -------------------------------------------------------------------------------------------------- */
+/* -- the own folder ------------------------------------------------------------------------------------------------ */
 
 int mp_upgrade_hold_folder(mp_upgrade *upgrade, const char *path)
 {
@@ -113,8 +111,7 @@ static int make_folder(mp_upgrade *upgrade, char *path, size_t size)
     return made;
 }
 
-/* -- its sockets
- * ----------------------------------------------------------------------------------------------------- */
+/* -- its sockets --------------------------------------------------------------------------------------------------- */
 
 /* Opens the sockets in the folder: for requests, operations on the store, and questions to the admin listener. From now
  * on limits of concurrency are counted in the store. A socket that cannot be opened, as without descriptors, is tried

@@ -21,8 +21,7 @@
 
 #define MP_FORWARD_BYTES ((size_t)256 << 10) /* of a result that C converts */
 
-/* -- forward_routes.c
- * ------------------------------------------------------------------------------------------------ */
+/* -- forward_routes.c ---------------------------------------------------------------------------------------------- */
 
 /* The texts are behind the structure. */
 typedef struct {
@@ -64,8 +63,7 @@ const mp_route *MP_NULLABLE mp_route_find(const mp_forwards *forwards, mp_str to
  * the tool. */
 mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route *route);
 
-/* -- forward_bytes.c
- * ------------------------------------------------------------------------------------------------- */
+/* -- forward_bytes.c ----------------------------------------------------------------------------------------------- */
 
 /* The facts besides the call that determine the message to an upstream. */
 typedef struct {
@@ -87,8 +85,7 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
 bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_forward_step *step, mp_str result,
                            bool *has_failed);
 
-/* -- forward.c
- * --------------------------------------------------------------------------------------------------------- */
+/* -- forward.c ----------------------------------------------------------------------------------------------------- */
 
 /* Serves the call of a task by a route. The task's coroutine runs with nothing but the task on its stack. False,
  * without any effect, if the call has no route. Otherwise the body of the coroutine returns `*count`.  [-0, +n, throws,

@@ -7,8 +7,7 @@
 #define OWN "dev.moonpool/"
 #define MAX_EDITS 24 /* of one message or result, at most MP_JSON_EDITS */
 
-/* -- members
- * --------------------------------------------------------------------------------------------------------- */
+/* -- members ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_str key;          /* as it is written, without quotes */
@@ -78,8 +77,7 @@ static void add_edit(edits *to, mp_json_edit_kind kind, bool in_meta, mp_str nam
     to->list[to->count++] = (mp_json_edit){kind, in_meta, name, value};
 }
 
-/* -- the message to the upstream
- * ------------------------------------------------------------------------------------- */
+/* -- the message to the upstream ----------------------------------------------------------------------------------- */
 
 mp_str mp_forward_capabilities(mp_str params)
 {
@@ -180,8 +178,7 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     return is_done;
 }
 
-/* -- the result for the client
- * --------------------------------------------------------------------------------------- */
+/* -- the result for the client ------------------------------------------------------------------------------------- */
 
 #define MAX_KEYS 64   /* of all open objects together */
 #define MAX_LEVELS 16 /* of arrays and objects inside each other */

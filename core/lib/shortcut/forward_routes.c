@@ -100,8 +100,7 @@ mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route
     return route->may_be_task && it->can_have_task ? MP_STR_NONE : mp_buf_str(&it->key);
 }
 
-/* -- what Lua gives
- * ---------------------------------------------------------------------------------------------------- */
+/* -- what Lua gives ------------------------------------------------------------------------------------------------ */
 
 static bool flag_field(lua_State *L, int index, const char *name)
 {

@@ -114,8 +114,7 @@ struct mp_plans {
     mp_buf proof; /* MOONPOOL_PLANS=both: the structured result that was sent last */
 };
 
-/* -- plan.c: finding a plan, and a planned call
- * --------------------------------------------------------------------- */
+/* -- plan.c: finding a plan, and a planned call -------------------------------------------------------------------- */
 
 /* True if the revision of the call is settled, and its session, if it needs one, is initialized. */
 bool mp_plan_is_ready(const mp_call *call);
@@ -130,8 +129,7 @@ void mp_plan_follow_as(mp_lib *lib, const mp_call *call);
  */
 bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
 
-/* -- plan_make.c: making plans
- * --------------------------------------------------------------------------------------- */
+/* -- plan_make.c: making plans ------------------------------------------------------------------------------------- */
 
 mp_plans *mp_plans_new(void);
 void mp_plans_free(mp_plans *plans);
@@ -140,8 +138,7 @@ uint32_t mp_plan_hash(mp_str name);
  * their plans. If memory is short, tools are left without a plan.  [-0, +0, throws memory] */
 void mp_plans_set(lua_State *L, mp_plans *plans, int rows, bool has_private);
 
-/* -- plan_arguments.c
- * -------------------------------------------------------------------------------------------------- */
+/* -- plan_arguments.c ---------------------------------------------------------------------------------------------- */
 
 /* True if a number or text is within the bounds of the field, and among its choices. Numbers are exact up to 2^53. */
 bool mp_field_allows_number(const mp_plan_field *field, double n);
@@ -156,8 +153,7 @@ int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given 
  * [-0, +0|1, throws memory] */
 bool mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count);
 
-/* -- plan_answer.c
- * ----------------------------------------------------------------------------------------------------- */
+/* -- plan_answer.c ------------------------------------------------------------------------------------------------- */
 
 /* Appends the result of a handler's value at `index` that is a short text, a number or a boolean. False, appending
  * nothing, for every other value.  [-0, +0] */

@@ -5,8 +5,7 @@
 #include <float.h>
 #include <lauxlib.h>
 
-/* -- checking
- * -------------------------------------------------------------------------------------------------------- */
+/* -- checking ------------------------------------------------------------------------------------------------------ */
 
 bool mp_field_allows_number(const mp_plan_field *field, double n)
 {
@@ -147,8 +146,7 @@ bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_p
     return fits_members(plan, &plan->input, given, &given->top);
 }
 
-/* -- pushing
- * --------------------------------------------------------------------------------------------------------- */
+/* -- pushing ------------------------------------------------------------------------------------------------------- */
 
 /* Pushes a string that has escapes; `span` has its quotes. Not inlined, since the buffer would then take space on the C
  * stack of every caller.  [-0, +1, throws memory] */

@@ -17,7 +17,7 @@ typedef struct {
 } take_op;
 
 /* User values: 1: the call, or the id of the session, that the channel belongs to; 2: the table of the channel's
- * card. */
+ * server info. */
 struct channel_handle {
     mp_resource resource;
     mp_channel_request *MP_NULLABLE request; /* the request for a channel; NULL once it has its result */
@@ -270,7 +270,8 @@ static mp_str header_field(lua_State *L, const char *name)
     return text;
 }
 
-/* channel:opened(card): ends the claim: the channel is open for all tasks. False if the channel has ended meanwhile.
+/* channel:opened(server_info): ends the claim: the channel is open for all tasks. False if the channel has ended
+ * meanwhile.
  * [-0, +1, throws] */
 static int l_opened(lua_State *L)
 {
@@ -290,15 +291,16 @@ static int l_opened(lua_State *L)
     return 1;
 }
 
-/* channel:card(): the table that channel:opened() was given, with the member `serial`; nil before.  [-0, +1, throws] */
-static int l_card(lua_State *L)
+/* channel:server_info(): the table that channel:opened() was given, with the member `serial`; nil before.  [-0, +1,
+ * throws] */
+static int l_server_info(lua_State *L)
 {
     mp_channel *channel = mp_upstream_check_channel(L);
     lua_settop(L, 1);
     if (lua_getiuservalue(L, 1, 2) == LUA_TTABLE)
         return 1;
-    mp_str card = mp_channel_card(channel);
-    if (card.len == 0 || mp_lua_decode(L, card) != 0)
+    mp_str server_info = mp_channel_server_info(channel);
+    if (server_info.len == 0 || mp_lua_decode(L, server_info) != 0)
         return 0;
     mp_field_integer(L, "serial", (lua_Integer)mp_channel_serial(channel));
     lua_pushvalue(L, -1);
@@ -408,7 +410,7 @@ MP_LIBRARY(upstream)
     static const luaL_Reg functions[] = {
         {"upstream.channel", l_channel}, {"upstream.open_channel", l_open_channel}, {NULL, NULL}};
     static const luaL_Reg channel[] = {{"opened", l_opened},
-                                       {"card", l_card},
+                                       {"server_info", l_server_info},
                                        {"failed", l_failed},
                                        {"lost", l_lost},
                                        {"use", l_use},

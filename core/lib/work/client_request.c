@@ -165,8 +165,7 @@ static int l_ask(lua_State *L)
     return mp_op_park_then(L, &op->super, push_client_answer, (lua_KContext)op);
 }
 
-/* -- requests that a task need not wait for
- * -------------------------------------------------------------------------- */
+/* -- requests that a task need not wait for ------------------------------------------------------------------------ */
 
 #define QUESTION "moonpool.question"
 

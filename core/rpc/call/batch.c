@@ -93,8 +93,7 @@ mp_stream *mp_batch_enter(mp_batch *batch)
     return batch->stream;
 }
 
-/* -- the transport of a batch's calls
- * ------------------------------------------------------------------------------- */
+/* -- the transport of a batch's calls ------------------------------------------------------------------------------ */
 
 static int send_message(mp_call *call, mp_str json)
 {

@@ -47,8 +47,7 @@ static void put_calls(mp_rpc *rpc, mp_buf *out)
         put_call(out, mp_container(link, mp_call, link), now);
 }
 
-/* -- event streams
- * -------------------------------------------------------------------------------------------------------- */
+/* -- event streams ------------------------------------------------------------------------------------------------- */
 
 /* Which streams a page has: some are passed, then `left` are put. */
 typedef struct {
@@ -139,8 +138,7 @@ static bool end_stream(mp_rpc *rpc, const mp_call_inquiry *inquiry)
     return false;
 }
 
-/* -- questions
- * ------------------------------------------------------------------------------------------------------- */
+/* -- questions ----------------------------------------------------------------------------------------------------- */
 
 static bool is_asked_for(const mp_call_inquiry *inquiry, const mp_call *call)
 {

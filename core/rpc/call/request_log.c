@@ -60,7 +60,7 @@ static int see_param(void *ctx, unsigned level, mp_str key, mp_json_type type, m
     return 0;
 }
 
-static int see_card(void *ctx, MP_UNUSED unsigned level, mp_str key, mp_json_type type, mp_str value)
+static int see_client_member(void *ctx, MP_UNUSED unsigned level, mp_str key, mp_json_type type, mp_str value)
 {
     names *found = ctx;
     if (type == MP_JSON_STRING && mp_str_is(key, "name"))
@@ -85,7 +85,8 @@ static names find_names(mp_str params, const mp_session *MP_NULLABLE session)
         mp_json_scan(params, &(mp_json_visitor){.enter = enter_param_object, .member = see_param, .ctx = &found}, NULL,
                      NULL);
     if (found.client.len == 0 && session != NULL && mp_session_era(session) != NULL)
-        mp_json_scan(mp_session_client(session), &(mp_json_visitor){.member = see_card, .ctx = &found}, NULL, NULL);
+        mp_json_scan(mp_session_client(session), &(mp_json_visitor){.member = see_client_member, .ctx = &found}, NULL,
+                     NULL);
     return found;
 }
 

@@ -88,8 +88,7 @@ void mp_calls_sweep(mp_rpc *rpc);
 /* Frees the free list. */
 void mp_calls_free_spare(mp_rpc *rpc);
 
-/* -- own_stream.c: the HTTP request that a call answers
- * -------------------------------------------------------------- */
+/* -- own_stream.c: the HTTP request that a call answers ------------------------------------------------------------ */
 
 /* False over HTTP+SSE and stdio, for detached calls, and once the client has disconnected or reads the answer on
  * another connection. */

@@ -332,7 +332,7 @@ void mp_session_unref(mp_session *session)
     if (session->on_free != NULL)
         session->on_free(session);
     pthread_mutex_destroy(&session->lock);
-    mp_card_free(atomic_load(&session->card));
+    mp_client_info_free(atomic_load(&session->client_info));
     mp_slab_free(session->peer, strlen(session->peer) + 1);
     if (session->user != NULL)
         mp_slab_free(session->user, strlen(session->user) + 1);
@@ -492,7 +492,7 @@ static void collect_if_expired(mp_node *node, void *arg)
     const mp_stat *reason = NULL;
     uint64_t used_at = atomic_load_explicit(&session->used_at, memory_order_relaxed);
     if (session->is_sse) {
-        if (atomic_load(&session->card) == NULL && now >= session->opened_at + INITIALIZE_WITHIN_MS)
+        if (atomic_load(&session->client_info) == NULL && now >= session->opened_at + INITIALIZE_WITHIN_MS)
             reason = &mp_stat_closed_uninitialized;
     } else if (atomic_load(&session->is_doubted) && !mp_session_is_named(session) &&
                now >= used_at + INITIALIZE_WITHIN_MS) {

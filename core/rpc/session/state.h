@@ -51,15 +51,15 @@ struct mp_principal {
 /* Compares two keys in a time that does not depend on where they differ. */
 bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY]);
 
-/* -- session.c, sessions.c
- * ----------------------------------------------------------------------------------------------------- */
+/* -- session.c, sessions.c ------------------------------------------------------------------------------------------
+ */
 
 /* The values that the client sent at `initialize`, and the negotiated revision. Never changes. */
 typedef struct {
     const mp_era *era;
     mp_str client, capabilities; /* spans of JSON */
     char bytes[];
-} mp_card;
+} mp_client_info;
 
 /* A principal, or the address of an anonymous client, that has sessions. */
 typedef struct mp_owner mp_owner;
@@ -91,7 +91,7 @@ struct mp_session {
     _Atomic uint64_t used_at; /* when it was last in use, or doubted by mp_session_doubt(), in ms of the loop's clock */
     _Atomic bool is_named;    /* a request has named the session: its client has the id */
     _Atomic bool is_doubted;  /* its client may have left without the id */
-    _Atomic(mp_card *MP_NULLABLE) card; /* NULL until `initialize` has succeeded */
+    _Atomic(mp_client_info *MP_NULLABLE) client_info; /* NULL until `initialize` has succeeded */
 
     pthread_mutex_t lock;          /* guards `closed`, and the fields up to the empty line */
     uint64_t rpcs;                 /* one bit for each rpc that has, or had, a reader or a call of this session */
@@ -124,13 +124,12 @@ bool mp_session_is_named(mp_session *session);
 void mp_session_doubt(mp_session *session);
 /* Removes the session from the table and ends its streams and calls on every worker. False if it was closed before. */
 bool mp_session_close(mp_session *session, const mp_stat *reason);
-void mp_card_free(mp_card *MP_NULLABLE card); /* NULL is allowed */
+void mp_client_info_free(mp_client_info *MP_NULLABLE client_info); /* NULL is allowed */
 /* Stores the values negotiated by `initialize`. False if the session has values already: the first handshake wins
  * (B-14). */
-bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);
+bool mp_session_set_client(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);
 
-/* -- sessions.c
- * ------------------------------------------------------------------------------------------------------- */
+/* -- sessions.c ---------------------------------------------------------------------------------------------------- */
 
 /* Callbacks by which the higher folders end their parts of a session. */
 typedef struct {

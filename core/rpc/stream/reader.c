@@ -71,8 +71,7 @@ bool mp_session_has_reader(mp_session *session)
     return reader != NULL && is_connected(reader);
 }
 
-/* -- a client opens a stream, or resumes one
- * ------------------------------------------------------------------------------- */
+/* -- a client opens a stream, or resumes one ----------------------------------------------------------------------- */
 
 typedef struct {
     mp_rpc *rpc;

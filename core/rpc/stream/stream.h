@@ -85,8 +85,7 @@ void mp_reader_respond(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str jso
 /* True if a client reads the session's own stream: checks the state of its socket. */
 bool mp_session_has_reader(mp_session *session);
 
-/* -- event_log.c: under the session's lock, but for new, configure, free, ref and unref
- * ----------------------------- */
+/* -- event_log.c: under the session's lock, but for new, configure, free, ref and unref ---------------------------- */
 
 /* Returns NULL if the configuration keeps no events. */
 mp_event_log *MP_NULLABLE mp_event_log_new(const mp_rpc_config *config);

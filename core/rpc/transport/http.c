@@ -1,8 +1,7 @@
 /* http.c: how the messages of calls and sessions reach a client over Streamable HTTP and HTTP+SSE. */
 #include "transport.h"
 
-/* -- Streamable HTTP: each call has its own stream
- * ------------------------------------------------------------------- */
+/* -- Streamable HTTP: each call has its own stream ----------------------------------------------------------------- */
 
 static int send_on_call(mp_call *call, mp_str json)
 {
@@ -60,8 +59,7 @@ const mp_transport mp_streamable_transport = {.name = "http",
                                               .notify = mp_reader_notify,
                                               .respond = mp_reader_respond};
 
-/* -- HTTP+SSE: all messages of a session are events of its one stream
- * ------------------------------------------------ */
+/* -- HTTP+SSE: all messages of a session are events of its one stream ---------------------------------------------- */
 
 static int send_on_session(mp_call *call, mp_str json)
 {

@@ -38,7 +38,7 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
     mp_session *session = call->session;
     if (call->ended || (session == NULL && (session = open_session(call)) == NULL))
         return -1;
-    if (!mp_session_set_card(session, era, client, capabilities)) {
+    if (!mp_session_set_client(session, era, client, capabilities)) {
         mp_call_fail(call, MP_CODE_INVALID_REQUEST, MP_STR("this session is already initialized"), MP_STR_NONE);
         return -1;
     }

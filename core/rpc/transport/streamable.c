@@ -53,8 +53,7 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
     return true;
 }
 
-/* -- the stateless revision
- * ------------------------------------------------------------------------------------------------- */
+/* -- the stateless revision ---------------------------------------------------------------------------------------- */
 
 static void refuse_versions(mp_rpc *rpc, mp_stream *stream, int code, const char *message, mp_str requested)
 {

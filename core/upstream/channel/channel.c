@@ -49,7 +49,7 @@ void mp_channel_unref(mp_channel *MP_NULLABLE channel)
     mp_channel_release_place(channel);
     mp_upstream_part_unref(channel->part);
     mp_upstream_unref(channel->upstream);
-    free(channel->card);
+    free(channel->server_info);
     free(channel->token);
     free(channel->revision);
     free(channel->session);
@@ -68,12 +68,12 @@ int64_t mp_channel_next_id(mp_channel *channel)
     return atomic_fetch_add_explicit(&channel->next_id, 1, memory_order_relaxed) + 1;
 }
 
-mp_str mp_channel_card(const mp_channel *channel)
+mp_str mp_channel_server_info(const mp_channel *channel)
 {
     mp_channel *shared = (mp_channel *)(uintptr_t)channel;
     MP_LOCKED(&shared->upstream->lock);
-    mp_str card = {channel->card, channel->card_len};
-    return card;
+    mp_str server_info = {channel->server_info, channel->server_info_len};
+    return server_info;
 }
 
 mp_str mp_channel_name(const mp_channel *channel)
@@ -212,15 +212,15 @@ void mp_channel_own(mp_channel *channel, mp_str session_id)
     pthread_mutex_unlock(&table->lock);
 }
 
-bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str session)
+bool mp_channel_opened(mp_channel *channel, mp_str server_info, mp_str revision, mp_str session)
 {
     mp_upstream *upstream = channel->upstream;
     MP_LOCKED(&upstream->lock);
     mp_channel_key *key = channel->key;
     bool is_claimed = key != NULL && channel->is_claimed;
     if (is_claimed) {
-        channel->card = mp_dup(card);
-        channel->card_len = card.len;
+        channel->server_info = mp_dup(server_info);
+        channel->server_info_len = server_info.len;
         channel->revision = mp_dup(revision);
         channel->session = mp_dup(session);
         channel->is_claimed = false;

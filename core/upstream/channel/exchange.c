@@ -73,8 +73,7 @@ void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange)
     free(exchange);
 }
 
-/* -- messages from the task's thread to the transport's
- * ------------------------------------------------------------- */
+/* -- messages from the task's thread to the transport's ------------------------------------------------------------ */
 
 typedef enum { SEND, SAY, LEAVE } action;
 

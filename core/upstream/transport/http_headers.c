@@ -50,7 +50,7 @@ static bool has_session(const mp_own_exchange *MP_NULLABLE exchange)
 
 const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opener)
 {
-    if (channel->card != NULL)
+    if (channel->server_info != NULL)
         return channel->session;
     return is_opener ? channel->given : NULL;
 }

@@ -44,8 +44,7 @@ void mp_lua_push_object_mt(lua_State *L)
     push_shared(L, &object_key);
 }
 
-/* -- getmetatable
- * ---------------------------------------------------------------------------------------------------- */
+/* -- getmetatable -------------------------------------------------------------------------------------------------- */
 
 /* Replaces the metatable on top by the one that Lua sees instead, which may be nil.  [-1, +1, throws memory] */
 static void show_metatable(lua_State *L)

@@ -44,8 +44,7 @@ static void close_gap(encoder *e, keeping *k, uint32_t start)
     k->kept++;
 }
 
-/* -- values
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- values -------------------------------------------------------------------------------------------------------- */
 
 static uint32_t offset_of(const keeping *k, const char *at)
 {
@@ -95,8 +94,7 @@ static bool is_same_scalar(lua_State *L, mp_json_token token)
     }
 }
 
-/* -- tables
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- tables -------------------------------------------------------------------------------------------------------- */
 
 /* True if the table is empty or its first key is a string: it is an object as long as no other key follows.  [-0,
  * +0] */
@@ -217,8 +215,7 @@ static bool put_kept(encoder *e, frame *f, mp_json_token token, const char *end,
     return true;
 }
 
-/* -- objects
- * --------------------------------------------------------------------------------------------------------- */
+/* -- objects ------------------------------------------------------------------------------------------------------- */
 
 /* Pushes a string that has escapes. Not inlined, since the buffer would then take space on the C stack of every caller.
  * [-0, +1, throws memory] */
@@ -310,8 +307,7 @@ void mp_encode_list_names(encoder *e, frame *f)
     } while (!mp_encode_should_look(e));
 }
 
-/* -- arrays
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- arrays -------------------------------------------------------------------------------------------------------- */
 
 void mp_encode_kept_elements(encoder *e, frame *f)
 {

@@ -43,19 +43,19 @@ local function way_of(record, subject)
   return way
 end
 
--- Opens the channel that reads lists. The card; or nil and a failure.
+-- Opens the channel that reads lists. The server info; or nil and a failure.
 local function opened(record, way)
   local channel, state = host.upstream.channel(record.name, way.key, {})
   if not channel then return nil, state end
   if way.token then channel:authorize(way.token) end
-  if state ~= "claimed" then return channel:card() end
-  local card, failure = open.establish(record, channel, class.none)
-  if not card then
+  if state ~= "claimed" then return channel:server_info() end
+  local server_info, failure = open.establish(record, channel, class.none)
+  if not server_info then
     channel:failed(failure)
     return nil, failure
   end
-  channel:opened(card)
-  return card
+  channel:opened(server_info)
+  return server_info
 end
 
 local function listed(record, way)
@@ -90,13 +90,13 @@ function doctor.answer(params)
   if params.subject and not auth.is_personal(record) then return { is_misuse = true } end
   local way = way_of(record, params.subject)
   found.token = record.auth and token_of(record, way)
-  local card, failure = opened(record, way)
-  if not card then
+  local server_info, failure = opened(record, way)
+  if not server_info then
     found.failure = facts_of(record, failure)
     return found
   end
-  local about = type(card.server) == "table" and card.server or {}
-  found.opened = { revision = card.revision, transport = card.transport, server = text_or_nil(about.name), version = text_or_nil(about.version) }
+  local about = type(server_info.server) == "table" and server_info.server or {}
+  found.opened = { revision = server_info.revision, transport = server_info.transport, server = text_or_nil(about.name), version = text_or_nil(about.version) }
   if found.token and not way.token then return found end                    -- without a token no list is read
   found.listed, failure = listed(record, way)
   if not found.listed then found.list_failure = facts_of(record, failure) end

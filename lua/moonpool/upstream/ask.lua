@@ -1,7 +1,7 @@
 -- Questions of upstreams (elicitation, sampling, roots) to the client whose call they belong to. An asker takes the
 -- questions that come during one exchange; ask.put gives them to the client, and the client's answers go back upstream
 -- under the upstream's own ids.
---   asker      { record, card, class, call, way, signal, pending = the exchange, channel, open = list of questions without an answer, gathered }
+--   asker      { record, server_info, class, call, way, signal, pending = the exchange, channel, open = list of questions without an answer, gathered }
 --   question   { id = JSON of the upstream's id, method, params = those of the base revision, handle = host.call.question's, is_guess = it came beside the
 --              answer's own stream, so another request of this client may be the one that asks }
 --   way        how the client of the call can be asked: "stream" for a revision with sessions, "park" for a stateless one; nil: not at all
@@ -203,18 +203,18 @@ function ask.refusal(record, call, class_text, question, open)
 end
 
 -- The client's result as the upstream's revision has it: before tools, the content of a message was one block.
-local function older_result(card, text)
+local function older_result(server_info, text)
   local result = json.preserving(text)
   local content = type(result) == "table" and result.content
-  if era.facts(card.revision).has_sampling_context or debug.getmetatable(content) ~= json.array_mt or content[2] then return json.raw(text) end
+  if era.facts(server_info.revision).has_sampling_context or debug.getmetatable(content) ~= json.array_mt or content[2] then return json.raw(text) end
   result.content = content[1]
   return result
 end
 
 --- The message that answers a question of an upstream with the result of a client.
-function ask.answer(card, question, result)
+function ask.answer(server_info, question, result)
   local text = message.answer_text(json.encode(result))
-  return message.answer(question.id, question.method == "sampling/createMessage" and older_result(card, text) or json.raw(text))
+  return message.answer(question.id, question.method == "sampling/createMessage" and older_result(server_info, text) or json.raw(text))
 end
 
 -- -- the asker of an exchange ----------------------------------------------------------------------------------------
@@ -223,11 +223,11 @@ local asker = {}
 asker.__index = asker
 
 --- The asker for one exchange of a call; nil if its client cannot be asked anything.
-function ask.new(record, card, class_text, call)
+function ask.new(record, server_info, class_text, call)
   local way = class.can_ask(class_text) and ask.way_of(call)
   if not way then return nil end
   return setmetatable({
-    record = record, card = card, class = class_text, call = call, way = way, signal = host.task.event(), open = {}, gathered = {}, pages = {},
+    record = record, server_info = server_info, class = class_text, call = call, way = way, signal = host.task.event(), open = {}, gathered = {}, pages = {},
   }, asker)
 end
 
@@ -243,7 +243,7 @@ local function send_to_client(self, question)
   if not handle then return reply(self.channel, self.pending, ask.no_answer(question.id, question.method, "the client cannot be asked this")) end
   if question.params.elicitationId then self.pages[question.params.elicitationId] = params.elicitationId end
   question.handle = handle
-  if question.method == "roots/list" then roots.asked(self.record, self.card, self.call) end
+  if question.method == "roots/list" then roots.asked(self.record, self.server_info, self.call) end
   self.open[#self.open + 1] = question
 end
 
@@ -310,7 +310,7 @@ function asker:step()
     if text then
       table.remove(self.open, i)
       text = is_error and text or message.answer_text(text)
-      local result = question.method == "sampling/createMessage" and not is_error and older_result(self.card, text) or json.raw(text)
+      local result = question.method == "sampling/createMessage" and not is_error and older_result(self.server_info, text) or json.raw(text)
       reply(self.channel, self.pending, message.answer(question.id, not is_error and result or nil, is_error and result or nil))
     end
   end

@@ -1,7 +1,7 @@
 -- The method "moonpool/client", for commands of the command line that are clients of a server: they start a gateway
 -- that has this server as its only upstream, and send requests to it one at a time. The gateway opens the channel, and
 -- passes on what the server says as it says it.
---   { open = { revision?, capabilities } }          answers { card } or { failure }
+--   { open = { revision?, capabilities } }          answers { server_info } or { failure }
 --   { method, params, is_followed? }                answers { result }, { error } or { failure }. Notifications of the server, and its questions, go to
 --                                                   the command meanwhile. `is_followed`: asks for progress and log messages
 
@@ -32,20 +32,20 @@ local function attempts_of(revision)
   return { { "legacy", revision } }
 end
 
--- The channel of this process, open, and its card; or nil and a failure.
+-- The channel of this process, open, and its server info; or nil and a failure.
 local function channel_of(one)
   local channel, state = host.upstream.channel(one.record.name, one.key, {})
   if not channel then return nil, state end
   if state == "claimed" then
-    local card, failure = open.establish(one.record, channel)
-    if not card then
+    local server_info, failure = open.establish(one.record, channel)
+    if not server_info then
       channel:failed(failure)
       return nil, failure
     end
-    if next(one.record.capabilities) then open.stream(channel, card) end       -- some servers ask their questions on it
-    if not channel:opened(card) then return nil, { outcome = "not_run", reason = "closed" } end
+    if next(one.record.capabilities) then open.stream(channel, server_info) end       -- some servers ask their questions on it
+    if not channel:opened(server_info) then return nil, { outcome = "not_run", reason = "closed" } end
   end
-  return channel, channel:card()
+  return channel, channel:server_info()
 end
 
 -- The members of a failure that the command uses.
@@ -67,14 +67,14 @@ local function start(params)
   for i, attempt in ipairs(attempts_of(params.revision)) do
     local record = setmetatable({ revision = attempt[1], date = attempt[2], capabilities = json.object(params.capabilities) }, { __index = base })
     local one = { record = record, key = "client " .. i }
-    local channel, card = channel_of(one)
+    local channel, server_info = channel_of(one)
     if channel then
       current = one
-      return { card = { revision = card.revision, is_modern = card.is_modern, transport = card.transport, capabilities = json.object(card.capabilities),
-        server = card.server } }
+      return { server_info = { revision = server_info.revision, is_modern = server_info.is_modern, transport = server_info.transport,
+        capabilities = json.object(server_info.capabilities), server = server_info.server } }
     end
-    failed = failed or card
-    if not has_no_stream(card) then break end
+    failed = failed or server_info
+    if not has_no_stream(server_info) then break end
   end
   return { failure = facts_of(failed) }
 end
@@ -109,22 +109,22 @@ local function read_rows(text)
 end
 
 -- The params of a request, with the `_meta` of the server's revision.
-local function params_of(card, id, given)
+local function params_of(server_info, id, given)
   local params = type(given.params) == "table" and given.params or {}
-  local meta = message.meta(card, params._meta, given.is_followed and id or nil, given.is_followed and "debug" or nil)
-  if meta and card.is_modern then meta[CAPABILITIES] = current.record.capabilities end
+  local meta = message.meta(server_info, params._meta, given.is_followed and id or nil, given.is_followed and "debug" or nil)
+  if meta and server_info.is_modern then meta[CAPABILITIES] = current.record.capabilities end
   params._meta = meta
   return params
 end
 
 local function send(call, given)
-  local channel, card = channel_of(current)
-  if not channel then return { failure = facts_of(card) } end
+  local channel, server_info = channel_of(current)
+  if not channel then return { failure = facts_of(server_info) } end
   local id = channel:next_id()
-  local params = params_of(card, id, given)
+  local params = params_of(server_info, id, given)
   local pending <close>, failure = channel:send(message.request(id, given.method, params), {
-    id = id, headers = card.is_modern and message.headers(given.method, params, rows[params.name]) or nil,
-    cancel = (not card.is_modern or card.transport ~= "http") and message.cancelled(id) or nil,
+    id = id, headers = server_info.is_modern and message.headers(given.method, params, rows[params.name]) or nil,
+    cancel = (not server_info.is_modern or server_info.transport ~= "http") and message.cancelled(id) or nil,
   })
   while pending do
     local event

@@ -71,8 +71,8 @@ end
 
 -- Saves the subscriptions. The channel of a program that only notifies of changed lists may end when it is idle; one
 -- over HTTP, which costs only a stream, is held.
-local function keep(record, channel, card, state)
-  channel:hold(next(state.uris) ~= nil or next(state.tasks) ~= nil or card.transport == "http" and (state.id ~= nil or card.has_stream == true))
+local function keep(record, channel, server_info, state)
+  channel:hold(next(state.uris) ~= nil or next(state.tasks) ~= nil or server_info.transport == "http" and (state.id ~= nil or server_info.has_stream == true))
   save(record, state)
 end
 
@@ -91,16 +91,16 @@ end
 -- -- upstreams of a stateful revision --------------------------------------------------------------------------------
 
 -- True if the channel brings notifications that belong to no request.
-local function has_way(card) return card.transport ~= "http" or card.has_stream == true end
+local function has_way(server_info) return server_info.transport ~= "http" or server_info.has_stream == true end
 
-local function call(channel, card, method, uri)
+local function call(channel, server_info, method, uri)
   local id = channel:next_id()
-  local event = exchange.ask(channel, id, message.request(id, method, { uri = uri }), { transport = card.transport })
+  local event = exchange.ask(channel, id, message.request(id, method, { uri = uri }), { transport = server_info.transport })
   return event ~= nil and event.error == nil
 end
 
-local function may_subscribe(card)
-  local can = card.capabilities and card.capabilities.resources
+local function may_subscribe(server_info)
+  local can = server_info.capabilities and server_info.capabilities.resources
   return type(can) == "table" and can.subscribe == true
 end
 
@@ -109,10 +109,10 @@ end
 local LISTS = { tools = "toolsListChanged", prompts = "promptsListChanged", resources = "resourcesListChanged" }
 
 -- The filter of `subscriptions/listen`; nil if the upstream would notify of nothing.
-local function filter_of(card, uris, ids)
+local function filter_of(server_info, uris, ids)
   local filter = {}
   for kind, name in pairs(LISTS) do
-    local can = card.capabilities and card.capabilities[kind]
+    local can = server_info.capabilities and server_info.capabilities[kind]
     if type(can) == "table" and can.listChanged == true then filter[name] = true end
   end
   if uris[1] then filter.resourceSubscriptions = json.array(uris) end
@@ -150,9 +150,9 @@ local function acknowledged(record, id)
   until host.time.now() > until_s
 end
 
-local function end_listen(channel, card, id)
+local function end_listen(channel, server_info, id)
   if not id then return end
-  if card.transport == "http" then
+  if server_info.transport == "http" then
     channel:unstand(id)
   else
     exchange.tell(channel, message.cancelled(id), {})
@@ -163,29 +163,29 @@ end
 -- acknowledged, or if the client that it was opened for has disconnected.
 local opening = { __close = function(it)
   if it.is_kept then return end
-  if it.card.transport == "http" then return end_listen(it.channel, it.card, it.id) end
+  if it.server_info.transport == "http" then return end_listen(it.channel, it.server_info, it.id) end
   host.job.begin(function()                           -- a task that was ended cannot wait
-    local channel, card = open.channel(it.record, channel_key.shared, { stream = true })
-    if channel and card.serial == it.card.serial then end_listen(channel, card, it.id) end
+    local channel, server_info = open.channel(it.record, channel_key.shared, { stream = true })
+    if channel and server_info.serial == it.server_info.serial then end_listen(channel, server_info, it.id) end
   end, ACK_S)
 end }
 
 -- Opens a request that listens to these URIs and to the tasks of `state`, then ends the one before it. Returns the set
 -- of the URIs that were acknowledged; nil if the upstream does not listen.
-local function listen(record, channel, card, state, set)
-  local filter = filter_of(card, sorted(set), sorted(state.tasks))
+local function listen(record, channel, server_info, state, set)
+  local filter = filter_of(server_info, sorted(set), sorted(state.tasks))
   local before = state.id
   if not filter then
-    end_listen(channel, card, before)
+    end_listen(channel, server_info, before)
     state.id = nil
     return {}
   end
   local id = channel:next_id()
-  local params = { notifications = filter, _meta = message.meta(card) }
+  local params = { notifications = filter, _meta = message.meta(server_info) }
   local bytes = message.request(id, "subscriptions/listen", params)
   local _ <close> = await(record, id)
-  local request <close> = setmetatable({ record = record, channel = channel, card = card, id = id }, opening)
-  if card.transport == "http" then
+  local request <close> = setmetatable({ record = record, channel = channel, server_info = server_info, id = id }, opening)
+  if server_info.transport == "http" then
     if channel:stand { id = id, message = bytes, headers = message.headers("subscriptions/listen", params) } == "none" then return nil end
   elseif not exchange.tell(channel, bytes, {}) then
     return nil
@@ -196,7 +196,7 @@ local function listen(record, channel, card, state, set)
   for _, uri in ipairs(type(accepted.resourceSubscriptions) == "table" and accepted.resourceSubscriptions or {}) do honoured[uri] = set[uri] end
   state.id, request.is_kept = id, true
   if filter.taskIds and type(accepted.taskIds) ~= "table" then state.is_deaf, state.tasks = true, {} end
-  end_listen(channel, card, before)
+  end_listen(channel, server_info, before)
   return honoured
 end
 
@@ -205,23 +205,23 @@ end
 -- Opens the shared channel and loads its subscriptions; a new channel has none. Returns the channel, its server's info,
 -- its state, and the wanted URIs.
 local function current(record)
-  local channel, card = open.channel(record, channel_key.shared, { stream = true })
-  if not channel then return nil, card end
+  local channel, server_info = open.channel(record, channel_key.shared, { stream = true })
+  if not channel then return nil, server_info end
   local state = load(record)
   local wanted = state.uris
-  if state.serial ~= card.serial then state = { serial = card.serial, uris = {}, by = state.by, tasks = state.tasks } end
-  return channel, card, state, wanted
+  if state.serial ~= server_info.serial then state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks } end
+  return channel, server_info, state, wanted
 end
 
-local function bring(record, channel, card, state, wanted)
-  if card.is_modern then
+local function bring(record, channel, server_info, state, wanted)
+  if server_info.is_modern then
     local is_same = state.id ~= nil
     for uri in pairs(wanted) do is_same = is_same and state.uris[uri] ~= nil end
     if is_same then return end
-    state.uris = listen(record, channel, card, state, wanted) or state.uris
-  elseif may_subscribe(card) and has_way(card) then
+    state.uris = listen(record, channel, server_info, state, wanted) or state.uris
+  elseif may_subscribe(server_info) and has_way(server_info) then
     for _, uri in ipairs(sorted(wanted)) do
-      if not state.uris[uri] and call(channel, card, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
+      if not state.uris[uri] and call(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
     end
   end
 end
@@ -230,10 +230,10 @@ end
 --- why.
 function follow.ensure(record)
   return alone(record, function()
-    local channel, card, state, wanted = current(record)
-    if not channel then return nil, card.reason end
-    bring(record, channel, card, state, wanted)
-    keep(record, channel, card, state)
+    local channel, server_info, state, wanted = current(record)
+    if not channel then return nil, server_info.reason end
+    bring(record, channel, server_info, state, wanted)
+    keep(record, channel, server_info, state)
     return true
   end)
 end
@@ -260,15 +260,15 @@ end
 -- Subscribes to some of the URIs from number `first` on; adds the accepted ones to `accepted`. Returns the number of
 -- the next URI, and the reason that one was not accepted.
 local function add_some(record, uris, first, accepted, of_call)
-  local channel, card, state, wanted = current(record)
+  local channel, server_info, state, wanted = current(record)
   if not channel then return #uris + 1, "the upstream '" .. record.name .. "' is not there" end
   -- closed also if the client disconnects meanwhile
-  local _ <close> = setmetatable({}, { __close = function() keep(record, channel, card, state) end })
-  bring(record, channel, card, state, wanted)
+  local _ <close> = setmetatable({}, { __close = function() keep(record, channel, server_info, state) end })
+  bring(record, channel, server_info, state, wanted)
   local who, at, set, new, why = share_of(of_call), host.time.clock(), {}, {}, nil
   local count, own = 0, count_of(state, who)
   for known, since in pairs(state.uris) do set[known], count = since, count + 1 end
-  local last = card.is_modern and #uris or math.min(#uris, first + AT_ONCE - 1)
+  local last = server_info.is_modern and #uris or math.min(#uris, first + AT_ONCE - 1)
   for i = first, last do
     local uri = uris[i]
     local refusal = not set[uri] and no_room(count, own)
@@ -280,13 +280,13 @@ local function add_some(record, uris, first, accepted, of_call)
     end
     if not refusal then set[uri] = at end
   end
-  if card.is_modern and new[1] then
-    state.uris = listen(record, channel, card, state, set) or state.uris
-  elseif not card.is_modern and may_subscribe(card) and has_way(card) then
+  if server_info.is_modern and new[1] then
+    state.uris = listen(record, channel, server_info, state, set) or state.uris
+  elseif not server_info.is_modern and may_subscribe(server_info) and has_way(server_info) then
     for _, uri in ipairs(new) do
       -- noted before the answer: if the client disconnects meanwhile, the next sweep unsubscribes
       state.uris[uri], state.by[uri] = at, state.by[uri] or who
-      if not call(channel, card, "resources/subscribe", uri) then state.uris[uri] = nil end
+      if not call(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = nil end
     end
   end
   for i = first, last do
@@ -320,8 +320,8 @@ local function change_tasks(record)
   local changes = changing[record.name]
   changing[record.name] = nil
   alone(record, function()
-    local channel, card, state, wanted = current(record)
-    if not channel or not card.is_modern or state.is_deaf then return end
+    local channel, server_info, state, wanted = current(record)
+    if not channel or not server_info.is_modern or state.is_deaf then return end
     local now, count, has_more = host.time.clock(), 0, false
     for id, ends in pairs(state.tasks) do
       if ends < now or changes[id] == false then state.tasks[id] = nil else count = count + 1 end
@@ -334,8 +334,8 @@ local function change_tasks(record)
       end
     end
     -- a task that has ended sends no more notifications, so the request that listens to it may stay
-    if has_more or count == 0 and state.id then state.uris = listen(record, channel, card, state, wanted) or state.uris end
-    keep(record, channel, card, state)
+    if has_more or count == 0 and state.id then state.uris = listen(record, channel, server_info, state, wanted) or state.uris end
+    keep(record, channel, server_info, state)
   end)
 end
 
@@ -372,18 +372,18 @@ function follow.sweep(record, is_wanted)
       end
     end
     if not gone[1] then return end
-    local channel, card, now_state, wanted = current(record)
-    if not channel then return nil, card.reason end
-    if now_state.serial ~= state.serial then bring(record, channel, card, now_state, set) end
-    if card.is_modern and wanted then
-      now_state.uris = listen(record, channel, card, now_state, set) or set
+    local channel, server_info, now_state, wanted = current(record)
+    if not channel then return nil, server_info.reason end
+    if now_state.serial ~= state.serial then bring(record, channel, server_info, now_state, set) end
+    if server_info.is_modern and wanted then
+      now_state.uris = listen(record, channel, server_info, now_state, set) or set
     else
       for _, uri in ipairs(gone) do
-        if now_state.uris[uri] then call(channel, card, "resources/unsubscribe", uri) end
+        if now_state.uris[uri] then call(channel, server_info, "resources/unsubscribe", uri) end
         now_state.uris[uri] = nil
       end
     end
-    keep(record, channel, card, now_state)
+    keep(record, channel, server_info, now_state)
   end)
 end
 

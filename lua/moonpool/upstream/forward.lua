@@ -69,7 +69,7 @@ local function channel_of(record, call, options)
   return { record = record, key = key, is_own = is_own and not is_single, class = class, is_single = is_single, identity = identity }
 end
 
---- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with
+--- Sends a request of a call. `make(server_info)` gives the params without `_meta`; `may_ask`: the upstream may answer with
 --- questions; `channel`: that of an earlier request of the call, or nil; `can_be_task`: an MCP task may come of it;
 --- `is_without_tasks`: the client cannot have one. Returns what request.send returns, and the channel.
 function forward.send(record, call, options)
@@ -102,13 +102,13 @@ function forward.send(record, call, options)
     },
     level = level, is_own = is_own, may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale,
     timeout = options.timeout, headers = options.headers,
-    asker = asks and function(card) return ask.new(record, card, card.class or class, call) end or nil, turns_at = turns_at,
+    asker = asks and function(server_info) return ask.new(record, server_info, server_info.class or class, call) end or nil, turns_at = turns_at,
     listener = options.wants_progress and function(id) return listener_of(call, id) end or nil,
-    build = function(card, id)
+    build = function(server_info, id)
       count.times = count.times + 1
-      local params = options.make(card)
-      local may_be_task = options.method == "tools/call" and tasks.has_extension(card) and not options.is_without_tasks
-      params._meta = message.meta(card, meta, wants_progress and id or nil, level, class_of_request, may_be_task)
+      local params = options.make(server_info)
+      local may_be_task = options.method == "tools/call" and tasks.has_extension(server_info) and not options.is_without_tasks
+      params._meta = message.meta(server_info, meta, wants_progress and id or nil, level, class_of_request, may_be_task)
       if more then params.inputResponses, params.requestState = more.inputResponses, more.requestState end
       return params
     end,
@@ -173,8 +173,8 @@ local function send_tool(record, name, facts, args, call, options, wish)
     -- a stateless upstream is told what a client of its revision cannot do (X-2); for older clients the gateway waits
     -- for the task (X-52)
     is_without_tasks = options.can_be_task and not wish and era.is_stateless(call.revision),
-    make = function(card)
-      local wants_task = facts.task and (wish or facts.task == "required") and tasks.has_params(card)
+    make = function(server_info)
+      local wants_task = facts.task and (wish or facts.task == "required") and tasks.has_params(server_info)
       return { name = name, arguments = message.object(args), task = wants_task and json.object { ttl = wish and wish.ttl } or nil }
     end,
   })
@@ -270,8 +270,8 @@ end
 function forward.complete(record, ref, argument, context, call)
   local answer, failed, err = forward.send(record, call, {
     method = "completion/complete", may_repeat = forward.may_repeat(record),
-    make = function(card)
-      local rules = era.facts(card.revision)
+    make = function(server_info)
+      local rules = era.facts(server_info.revision)
       return { ref = ref, argument = argument, context = rules and rules.has_completion_context and context or nil }
     end,
   })

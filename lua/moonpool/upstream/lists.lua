@@ -63,9 +63,9 @@ end
 
 -- How the upstream runs a tool as an MCP task: "optional" or "required"; nil: not at all (T-13). Stateless upstreams
 -- decide that in each call.
-local function task_support(execution, card)
+local function task_support(execution, server_info)
   local value = is_object(execution) and execution.taskSupport
-  if (value == "optional" or value == "required") and tasks.has_params(card) then return value end
+  if (value == "optional" or value == "required") and tasks.has_params(server_info) then return value end
 end
 
 -- The URI of the page of a tool (MCP Apps); nil: it has none.
@@ -77,25 +77,25 @@ end
 
 -- The facts about a tool; nil and why it cannot be served. Changes its definition to the base revision.
 -- `may_have_headers`: false if no argument has a header.
-local function lift_tool(tool, card, may_have_headers)
+local function lift_tool(tool, server_info, may_have_headers)
   if tool.inputSchema == nil or tool.inputSchema == json.null then tool.inputSchema = { type = "object" } end
   if not is_object(tool.inputSchema) then return nil, "its inputSchema is not an object" end
   if tool.inputSchema.type == nil then tool.inputSchema.type = "object" end               -- without a type it means an object (X-46)
   if tool.inputSchema.type ~= "object" then return nil, "its input is not an object" end
   if tool.outputSchema ~= nil and not is_object(tool.outputSchema) then tool.outputSchema = nil end
-  if not card.is_modern then
+  if not server_info.is_modern then
     lift_schema(tool.inputSchema)
     if tool.outputSchema then lift_schema(tool.outputSchema) end
   end
   local wrong
   local rows = may_have_headers and param_headers.rows(tool.inputSchema, function(what) wrong = wrong or what end)
   -- a tool whose header parameters are wrong is not served (H-9)
-  if wrong and card.is_modern and card.transport == "http" then return nil, wrong end
+  if wrong and server_info.is_modern and server_info.transport == "http" then return nil, wrong end
   local hints, execution = is_object(tool.annotations) and tool.annotations or {}, tool.execution
   tool.execution = nil
   return {
     mirror = not wrong and rows and plain_rows(rows) or nil, reads = hints.readOnlyHint == true or nil, repeats = hints.idempotentHint == true or nil,
-    task = task_support(execution, card), page = page_of(tool._meta),
+    task = task_support(execution, server_info), page = page_of(tool._meta),
   }
 end
 
@@ -111,7 +111,7 @@ local function known_entries(record, class)
 end
 
 -- An entry of the catalogue for one item of a list; nil and why it is left out.
-local function entry_of(list, item, card, state, may_have_headers)
+local function entry_of(list, item, server_info, state, may_have_headers)
   local seen = state.seen
   if not is_object(item) then return nil, "it is not an object" end
   local key = item[list.key]
@@ -129,7 +129,7 @@ local function entry_of(list, item, card, state, may_have_headers)
   if item.title ~= nil and type(item.title) ~= "string" then item.title = nil end
   local facts = {}
   if list.kind == "tools" then
-    local lifted, why = lift_tool(item, card, may_have_headers)
+    local lifted, why = lift_tool(item, server_info, may_have_headers)
     if not lifted then return nil, why end
     facts = lifted
   elseif list.kind == "prompts" and item.arguments ~= nil and (type(item.arguments) ~= "table" or is_object(item.arguments)) then
@@ -161,19 +161,19 @@ end
 local function ask_page(record, list, cursor, way)
   local answer, failure, err = request.send(record, {
     method = list.method, key = way.key, options = way.options, may_repeat = true,
-    build = function(card) return { cursor = cursor, _meta = message.meta(card, nil, nil, nil, way.class) } end,
+    build = function(server_info) return { cursor = cursor, _meta = message.meta(server_info, nil, nil, nil, way.class) } end,
   })
   return answer and answer.result, err, failure, answer and answer.text
 end
 
 -- Adds the items of a page. False once a limit is reached.
-local function add_items(state, list, items, card, may_have_headers)
+local function add_items(state, list, items, server_info, may_have_headers)
   for _, item in ipairs(items) do
     if #state.entries >= MAX_ITEMS then
       state.is_cut = true
       return false
     end
-    local entry, why = entry_of(list, item, card, state, may_have_headers)
+    local entry, why = entry_of(list, item, server_info, state, may_have_headers)
     if entry then
       entry.line = catalogue.line(entry)
       state.bytes = state.bytes + #entry.line + 1
@@ -193,7 +193,7 @@ local function add_items(state, list, items, card, may_have_headers)
 end
 
 -- Reads one list. nil and a failure if the upstream did not answer.
-local function read_list(record, card, list, state, way)
+local function read_list(record, server_info, list, state, way)
   local cursor, cursors = nil, {}
   state.seen = {}
   for _ = 1, MAX_PAGES do
@@ -212,7 +212,7 @@ local function read_list(record, card, list, state, way)
     end
     local may_have_headers = text:find("x-mcp-header", 1, true) ~= nil or text:find("\\u", 1, true) ~= nil
     state.words = scan.words(text)
-    if not add_items(state, list, items, card, may_have_headers) then return true end
+    if not add_items(state, list, items, server_info, may_have_headers) then return true end
     cursor = result.nextCursor
     if type(cursor) ~= "string" or cursors[cursor] then return true end
     cursors[cursor] = true
@@ -221,10 +221,10 @@ local function read_list(record, card, list, state, way)
   return true
 end
 
-local function facts_of(card, state)
+local function facts_of(server_info, state)
   return {
-    revision = card.revision, is_modern = card.is_modern, transport = card.transport, has_session = card.session ~= nil,
-    capabilities = json.object(card.capabilities), server = card.server, instructions = card.instructions,
+    revision = server_info.revision, is_modern = server_info.is_modern, transport = server_info.transport, has_session = server_info.session ~= nil,
+    capabilities = json.object(server_info.capabilities), server = server_info.server, instructions = server_info.instructions,
     left_out = state.left_out > 0 and state.left_out or nil, left_out_why = state.why,
     in_circle = state.in_circle > 0 and state.in_circle or nil, is_cut = state.is_cut,
   }
@@ -237,15 +237,15 @@ local shared = { key = channel_key.shared, options = { stream = true } }
 --- failure.
 function lists.read(record, way)
   way = way or shared
-  local channel, card = open.channel(record, way.key, way.options)
-  if not channel then return nil, card end
+  local channel, server_info = open.channel(record, way.key, way.options)
+  if not channel then return nil, server_info end
   local state = { known = known_entries(record, way.class or catalogue.class), entries = {}, bytes = 0, left_out = 0, in_circle = 0 }
-  local can = card.capabilities or {}
-  state.bytes = #json.encode(facts_of(card, state)) + FACTS_BYTES
+  local can = server_info.capabilities or {}
+  state.bytes = #json.encode(facts_of(server_info, state)) + FACTS_BYTES
   local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
   for _, list in ipairs(kinds) do
     if can[list.capability] ~= nil or (says_nothing and list.kind == "tools") then
-      local done, failure = read_list(record, card, list, state, way)
+      local done, failure = read_list(record, server_info, list, state, way)
       if not done then return nil, failure end
     end
   end
@@ -258,7 +258,7 @@ function lists.read(record, way)
     host.log.write("warn", "upstream leads back here", { upstream = record.name, left_out = state.in_circle, why = "loop",
       hint = "remove one of the upstreams by which gateways lead to each other" })
   end
-  return catalogue.encode(facts_of(card, state), state.entries)
+  return catalogue.encode(facts_of(server_info, state), state.entries)
 end
 
 return lists

@@ -12,17 +12,18 @@ local log_level = {}
 local ANSWER_S = 10       -- seconds for the answer to logging/setLevel; without it the call continues
 local KEPT_S = 86400      -- seconds for which the store remembers the level that was set; then it is set again
 
-local function key_of(record, card) return ("upstream:level:%s:%s:%d"):format(host.upstream.instance, record.name, card.serial) end
+local function key_of(record, server_info) return ("upstream:level:%s:%s:%d"):format(host.upstream.instance, record.name, server_info.serial) end
 
 --- Makes the upstream send messages of the level `name`. `is_own`: the channel has only one client.
-function log_level.ensure(record, channel, card, name, is_own)
-  if card.is_modern or type(card.capabilities) ~= "table" or card.capabilities.logging == nil then return end
-  local wanted, key = call_library.level(name), key_of(record, card)
+function log_level.ensure(record, channel, server_info, name, is_own)
+  if server_info.is_modern or type(server_info.capabilities) ~= "table" or server_info.capabilities.logging == nil then return end
+  local wanted, key = call_library.level(name), key_of(record, server_info)
   local set = tonumber(host.store.get(key) or "")
   if set and (set == wanted or not is_own and set < wanted) then return end
   host.store.set(key, tostring(wanted), KEPT_S)
   local id = channel:next_id()
-  exchange.ask(channel, id, message.request(id, "logging/setLevel", { level = name }), { transport = card.transport, timeout = ANSWER_S, total = ANSWER_S })
+  local options = { transport = server_info.transport, timeout = ANSWER_S, total = ANSWER_S }
+  exchange.ask(channel, id, message.request(id, "logging/setLevel", { level = name }), options)
 end
 
 return log_level

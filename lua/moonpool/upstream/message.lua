@@ -49,14 +49,14 @@ end
 --- revision; nil for none. `token` is the progress token, or nil; `level` the name of the least log level, or nil;
 --- `class_text` the kinds of questions that the client can answer, by default none; `with_tasks`: the upstream may make
 --- an MCP task of the request.
-function message.meta(card, given, token, level, class_text, with_tasks)
+function message.meta(server_info, given, token, level, class_text, with_tasks)
   local meta = {}
   for name, value in pairs(type(given) == "table" and given or {}) do
     if type(name) == "string" and not is_of_hop(name) then meta[name] = value end
   end
   meta.progressToken = token
-  if card.is_modern then
-    meta[PREFIX .. "protocolVersion"], meta[PREFIX .. "clientInfo"] = card.revision, client_info
+  if server_info.is_modern then
+    meta[PREFIX .. "protocolVersion"], meta[PREFIX .. "clientInfo"] = server_info.revision, client_info
     local able = class.capabilities(class_text or class.none)
     if with_tasks then
       able.extensions = able.extensions or {}

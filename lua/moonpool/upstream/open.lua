@@ -1,7 +1,7 @@
 -- Opens channels: finds out which revision and transport an upstream speaks (PB-1 to PB-10), and does what the revision
 -- demands before the first request. What was found out holds for this Lua state; every new one asks again, at most once
 -- for each upstream.
---   card   { revision, is_modern, transport, class?, session?, capabilities, server?,
+--   server info   { revision, is_modern, transport, class?, session?, capabilities, server?,
 --            instructions? }: what a channel has agreed with the upstream
 
 local auth = require "moonpool.upstream.auth"
@@ -44,7 +44,7 @@ local function table_or_nil(value) return type(value) == "table" and value or ni
 
 -- -- server/discover -----------------------------------------------------------------------------------------------------
 
-local function card_of_discover(revision, result, transport)
+local function info_of_discover(revision, result, transport)
   local meta = table_or_nil(result._meta) or {}
   return {
     revision = revision, is_modern = true, transport = transport, capabilities = table_or_nil(result.capabilities) or {},
@@ -59,7 +59,7 @@ local function error_in(body)
   return type(err) == "table" and math.type(err.code) == "integer" and err or nil
 end
 
--- The kind of the upstream's revision, by an error: "modern" and perhaps the card, or "legacy".
+-- The kind of the upstream's revision, by an error: "modern" and perhaps the server info, or "legacy".
 local function judge_error(err, revision, transport)
   if err.code == errors.unsupported_version then
     local data = table_or_nil(err.data) or {}
@@ -67,7 +67,7 @@ local function judge_error(err, revision, transport)
     return shared and "modern" or "legacy", shared
   end
   if err.code == errors.header_mismatch or err.code == errors.missing_capability then
-    return "modern", nil, card_of_discover(revision, { capabilities = { tools = {}, prompts = {}, resources = {}, completions = {} } }, transport)
+    return "modern", nil, info_of_discover(revision, { capabilities = { tools = {}, prompts = {}, resources = {}, completions = {} } }, transport)
   end
   return "legacy"
 end
@@ -82,7 +82,7 @@ local function is_undecided(record, failure)
   return failure.reason ~= "unreadable"
 end
 
--- The verdict "modern", "legacy", or "silent" for a program that gives no answer within `limit_s`; and the card. nil
+-- The verdict "modern", "legacy", or "silent" for a program that gives no answer within `limit_s`; and the server info. nil
 -- and a failure: it is not known.
 local function discover(record, channel, revision, may_repeat, limit_s)
   local transport = record.kind == "url" and "http" or "stdio"
@@ -104,16 +104,16 @@ local function discover(record, channel, revision, may_repeat, limit_s)
   end
   if result then
     local shared = listed(result.supportedVersions, era.is_stateless)
-    if shared then return "modern", card_of_discover(shared, result, transport) end
+    if shared then return "modern", info_of_discover(shared, result, transport) end
     return "legacy"
   end
   if not err then return "legacy" end
-  local verdict, other, card = judge_error(err, revision, transport)
-  if verdict == "modern" and not card then
+  local verdict, other, server_info = judge_error(err, revision, transport)
+  if verdict == "modern" and not server_info then
     if may_repeat and other ~= revision then return discover(record, channel, other, false, limit_s) end
     return nil, { outcome = "not_run", reason = "revision" }
   end
-  return verdict, card
+  return verdict, server_info
 end
 
 -- -- initialize ----------------------------------------------------------------------------------------------------------
@@ -138,22 +138,22 @@ local function initialize(record, channel, transport, class_text, tells_roots, i
   if err then return nil, { outcome = "not_run", reason = "revision", says = text_or_nil(err.message) } end
   local revision = result.protocolVersion
   if not era.is_stateful(revision) then return nil, { outcome = "not_run", reason = "revision" } end
-  local card = {
+  local server_info = {
     revision = revision, is_modern = false, transport = transport, class = class_text, session = event.session,
     capabilities = table_or_nil(result.capabilities) or {}, server = table_or_nil(result.serverInfo), instructions = text_or_nil(result.instructions),
   }
   local sent, why = exchange.tell(channel, message.notification "notifications/initialized", {
-    revision = era.facts(revision).has_version_header and revision or nil, session = card.session,
+    revision = era.facts(revision).has_version_header and revision or nil, session = server_info.session,
   })
   if not sent then return nil, why end
-  return card
+  return server_info
 end
 
 local function legacy(record, channel, mode, class_text, tells_roots)
   if record.kind == "command" then return initialize(record, channel, "stdio", class_text, tells_roots) end
   if mode ~= "sse" then
-    local card, failure = initialize(record, channel, "http", class_text, tells_roots, mode ~= "legacy")
-    if card or mode == "legacy" or not may_be_sse(record, failure) then return card, failure end
+    local server_info, failure = initialize(record, channel, "http", class_text, tells_roots, mode ~= "legacy")
+    if server_info or mode == "legacy" or not may_be_sse(record, failure) then return server_info, failure end
     if not channel:use "sse" then return nil, failure end
   elseif not channel:use "sse" then
     return nil, { outcome = "not_run", reason = "closed" }
@@ -163,37 +163,37 @@ end
 
 -- -- the whole -----------------------------------------------------------------------------------------------------------
 
---- Opens a channel that this task has claimed: finds out the revision if need be, and agrees on it. Returns the card;
+--- Opens a channel that this task has claimed: finds out the revision if need be, and agrees on it. Returns the server info;
 --- or nil and a failure.
 --- `tells_roots`: the channel has one client alone, which notifies when its roots change.
 function open.establish(record, channel, class_text, tells_roots)
   local mode = record.revision ~= "auto" and record.revision or known[record.name]
   local is_silent = mode == nil and record.kind == "command" and host.store.get(silent_key(record)) ~= nil
-  local verdict, card, failure
+  local verdict, server_info, failure
   if not is_silent and (mode == nil or mode == "modern") then
-    verdict, card = discover(record, channel, era.newest_stateless, true, record.revision == "auto" and PROBE_S or nil)
-    if not verdict then return nil, card end
+    verdict, server_info = discover(record, channel, era.newest_stateless, true, record.revision == "auto" and PROBE_S or nil)
+    if not verdict then return nil, server_info end
     if verdict == "modern" then
       known[record.name] = "modern"
-      return card
+      return server_info
     end
     if record.revision == "modern" then return nil, { outcome = "not_run", reason = "revision" } end
   end
-  card, failure = legacy(record, channel, mode, class_text, tells_roots)
-  if card then
-    known[record.name] = card.transport == "sse" and "sse" or "legacy"
+  server_info, failure = legacy(record, channel, mode, class_text, tells_roots)
+  if server_info then
+    known[record.name] = server_info.transport == "sse" and "sse" or "legacy"
     if verdict == "silent" then host.store.set(silent_key(record), "", SILENT_KEPT_S) end
   elseif (is_silent or verdict == "silent") and failure.reason == "revision" then
     -- a program that refuses `initialize` was only slow to start, or is another program now
     open.forget(record)
-    verdict, card = discover(record, channel, era.newest_stateless, true)
+    verdict, server_info = discover(record, channel, era.newest_stateless, true)
     if verdict == "modern" then
       known[record.name] = "modern"
-      return card
+      return server_info
     end
     return nil, failure
   end
-  return card, failure
+  return server_info, failure
 end
 
 local LOOP_STATUS <const> = 508        -- status of a gateway for a request that comes back to it
@@ -209,39 +209,39 @@ end
 
 --- Opens the GET stream of a session, on which an upstream sends questions, and notifications that belong to no
 --- request. Many have none: they answer 405.
-function open.stream(channel, card)
-  if card.is_modern or card.transport ~= "http" or not card.session then return end
-  local state = channel:stand { revision = era.facts(card.revision).has_version_header and card.revision or nil }
-  card.has_stream = state ~= "none"
+function open.stream(channel, server_info)
+  if server_info.is_modern or server_info.transport ~= "http" or not server_info.session then return end
+  local state = channel:stand { revision = era.facts(server_info.revision).has_version_header and server_info.revision or nil }
+  server_info.has_stream = state ~= "none"
 end
 
 local function stream_key(record, key) return "upstream:stream:" .. host.upstream.instance .. ":" .. record.name .. ":" .. key end
 
 -- A channel that was opened without its stream gets it now, once. The store knows what became of it.
-local function ensure_stream(record, key, channel, card)
-  if card.has_stream ~= nil or card.is_modern or card.transport ~= "http" or not card.session then return end
+local function ensure_stream(record, key, channel, server_info)
+  if server_info.has_stream ~= nil or server_info.is_modern or server_info.transport ~= "http" or not server_info.session then return end
   local serial, word = (host.store.get(stream_key(record, key)) or ""):match "^(%d+) (%l+)$"
-  if serial == tostring(card.serial) then
-    card.has_stream = word == "yes"
+  if serial == tostring(server_info.serial) then
+    server_info.has_stream = word == "yes"
     return
   end
-  open.stream(channel, card)
-  host.store.set(stream_key(record, key), card.serial .. (card.has_stream and " yes" or " no"), STREAM_KEPT_S)
+  open.stream(channel, server_info)
+  host.store.set(stream_key(record, key), server_info.serial .. (server_info.has_stream and " yes" or " no"), STREAM_KEPT_S)
 end
 
 -- Opens a channel with a token; one that the upstream refuses is replaced once.
 local function establish_as(record, channel, token, token_key, options)
   if token then channel:authorize(token) end
   local class_text, identity = options.class or class.none, options.identity
-  local card, failure = open.establish(record, channel, class_text, options.tells_roots)
-  if card or not token or failure.status ~= 401 then return card, failure, token end
+  local server_info, failure = open.establish(record, channel, class_text, options.tells_roots)
+  if server_info or not token or failure.status ~= 401 then return server_info, failure, token end
   auth.drop(token_key, token)
   local fresh, why = auth.token(record, identity)
   if not fresh then return nil, why end
   channel:authorize(fresh)
-  card, failure = open.establish(record, channel, class_text, options.tells_roots)
-  if not card and failure.status == 401 then auth.bar(record, token_key, identity) end
-  return card, failure, fresh
+  server_info, failure = open.establish(record, channel, class_text, options.tells_roots)
+  if not server_info and failure.status == 401 then auth.bar(record, token_key, identity) end
+  return server_info, failure, fresh
 end
 
 -- There is no token. A refused credential of the gateway bars the upstream, so that people see it in its state.
@@ -256,7 +256,7 @@ local function refuse_without(record, key, options, failure)
   return nil, failure
 end
 
---- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request
+--- The channel of an upstream with this key, open, its server info, and true if the circuit is open and one harmless request
 --- is to be tried first; or nil and a failure. `options` are those of host.upstream.channel; `class`: what the upstream
 --- is told that its client can be asked; tells_roots = true: its client notifies of changed roots; stream = true: a
 --- channel that is opened now gets its standing stream before its first request, if the upstream has one; and
@@ -269,22 +269,22 @@ function open.channel(record, key, options)
   if not channel then return nil, state end
   if token and state ~= "claimed" then channel:authorize(token) end
   if state == "claimed" then
-    local card, failure
-    card, failure, token = establish_as(record, channel, token, token_key, options)
-    if not card then
+    local server_info, failure
+    server_info, failure, token = establish_as(record, channel, token, token_key, options)
+    if not server_info then
       failure = barred(failure)
       failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent
       channel:failed(failure)
       if failure.reason == "barred" and options.identity then failure.reason = "denied" end
       return nil, failure
     end
-    if options.stream then open.stream(channel, card) end
-    if not channel:opened(card) then return nil, { outcome = "not_run", reason = "closed" } end
+    if options.stream then open.stream(channel, server_info) end
+    if not channel:opened(server_info) then return nil, { outcome = "not_run", reason = "closed" } end
   elseif options.stream then
-    ensure_stream(record, key, channel, channel:card())
+    ensure_stream(record, key, channel, channel:server_info())
   end
   options.token, options.token_key = token, token_key
-  return channel, channel:card(), state == "probe"
+  return channel, channel:server_info(), state == "probe"
 end
 
 return open

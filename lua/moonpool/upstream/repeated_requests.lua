@@ -502,14 +502,14 @@ local function is_answer(question, answer)
 end
 
 -- Sends the client's answers upstream. Returns the questions that the client did not answer.
-local function send_answers(call, card, pending, questions)
+local function send_answers(call, server_info, pending, questions)
   local sent, missing = client_request.sent_answers(call), {}
   for _, question in ipairs(questions) do
     local answer = client_request.take_answer(call, question.key)
     if is_answer(question, answer) then
       answer = sent[question.key] or answer
       answer.resultType = nil
-      pending:reply(ask.answer(card, question, answer))
+      pending:reply(ask.answer(server_info, question, answer))
     else
       missing[#missing + 1] = question
     end
@@ -521,12 +521,12 @@ end
 local function take_up(call, entry, kept, spec)
   if not is_same(kept, entry) or kept.digest ~= entry.digest then complain(entry) end
   if kept.is_gone then return nil, { outcome = "unknown", reason = "parked" } end
-  local card = { revision = kept.revision }
-  local asker = ask.new(entry.record, card, class.of(call, entry.record.asks), call)
+  local server_info = { revision = kept.revision }
+  local asker = ask.new(entry.record, server_info, class.of(call, entry.record.asks), call)
   local pending <close> = host.upstream.take_up(kept.handle, owner(call), asker and asker.signal)
   if not pending then failure.refuse(client_request.stale()) end
   entry.pending, entry.id, entry.revision, entry.asker = pending, kept.id, kept.revision, asker
-  local missing = send_answers(call, card, pending, kept.questions)
+  local missing = send_answers(call, server_info, pending, kept.questions)
   if asker then
     asker.entry, asker.turns_at = entry, spec.turns_at
     if missing[1] then asker.gathered, asker.gather_until = missing, host.time.now() + GATHER_S end

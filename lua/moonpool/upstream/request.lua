@@ -1,8 +1,8 @@
 -- One request to an upstream, from the choice of the channel to the answer, with the repetitions that are safe: a
 -- request is sent again only if the upstream certainly did not run it, or if `may_repeat` says that running it twice
 -- does no harm.
---   spec   { method, key, options, build = function(card, id) -> params, rows = function() -> rows of param headers, call?, listener?, may_repeat,
---            level?, is_own?, asker? = function(card) -> the asker of its exchange, on_stale? = function() reads the lists again }
+--   spec   { method, key, options, build = function(server info, id) -> params, rows = function() -> rows of param headers, call?, listener?, may_repeat,
+--            level?, is_own?, asker? = function(server_info) -> the asker of its exchange, on_stale? = function() reads the lists again }
 
 local auth = require "moonpool.upstream.auth"
 local errors = require "moonpool.runtime.rpc_error"
@@ -39,28 +39,28 @@ local function error_in(body)
 end
 
 -- True if the upstream no longer knows the channel's session, so that it did not run the request (X-8).
-local function is_lost(card, event, failure, err)
-  if card.is_modern then return false end
+local function is_lost(server_info, event, failure, err)
+  if server_info.is_modern then return false end
   if failure then
-    if not card.session or (failure.reason ~= "status" and failure.reason ~= "unreadable") then return false end
+    if not server_info.session or (failure.reason ~= "status" and failure.reason ~= "unreadable") then return false end
     if failure.status == 404 then return true end
     local told = error_in(failure.body)
     if told then return session_codes[told.code] == true and says_session_is_lost(told.message) end
     return failure.status == 400 and says_session_is_lost(failure.body)
   end
   if not err then return false end
-  if card.session and event.status == 404 then return true end
-  return session_codes[err.code] == true and says_session_is_lost(err.message) and (card.session ~= nil or err.message:lower():find "initialized" ~= nil)
+  if server_info.session and event.status == 404 then return true end
+  return session_codes[err.code] == true and says_session_is_lost(err.message) and (server_info.session ~= nil or err.message:lower():find "initialized" ~= nil)
 end
 
 -- Begins the span of a request, and lets its trace go on to the upstream; nil where the call is not recorded.
-local function begin_span(record, card, spec, params)
+local function begin_span(record, server_info, spec, params)
   local named = params and type(params.name) == "string" and params.name or nil
   local span = host.trace.begin(spec.method, named, true)
   if not span then return nil end
   host.trace.set(span, "mcp.method.name", spec.method)
   host.trace.set(span, "moonpool.upstream", record.name)
-  if card.revision then host.trace.set(span, "mcp.protocol.version", card.revision) end
+  if server_info.revision then host.trace.set(span, "mcp.protocol.version", server_info.revision) end
   if named then host.trace.set(span, spec.method == "tools/call" and "gen_ai.tool.name" or "gen_ai.prompt.name", named) end
   local parent, state = host.trace.context(span)
   if parent and params then
@@ -70,18 +70,18 @@ local function begin_span(record, card, spec, params)
   return span
 end
 
-local function send_once(record, channel, card, spec, is_retry)
+local function send_once(record, channel, server_info, spec, is_retry)
   local id = channel:next_id()
-  local params = spec.build(card, id)
-  local span <close> = spec.call and not channel.is_begun and begin_span(record, card, spec, params) or nil
-  local headers = card.is_modern and message.headers(spec.method, params or {}, spec.rows and spec.rows()) or {}
+  local params = spec.build(server_info, id)
+  local span <close> = spec.call and not channel.is_begun and begin_span(record, server_info, spec, params) or nil
+  local headers = server_info.is_modern and message.headers(spec.method, params or {}, spec.rows and spec.rows()) or {}
   if spec.call then hops.add_header(headers, spec.call) end
   if spec.call then message.add_passed(headers, record, spec.call, params and params._meta) end
   if spec.headers then table.move(spec.headers, 1, #spec.headers, #headers + 1, headers) end
-  if spec.entry then spec.entry.revision = card.revision end
+  if spec.entry then spec.entry.revision = server_info.revision end
   local event, failed = exchange.ask(channel, id, message.request(id, spec.method, params), {
-    headers = headers, is_modern = card.is_modern, transport = card.transport, is_retry = is_retry,
-    timeout = spec.timeout, total = spec.total, class = card.class, asker = spec.asker and spec.asker(card),
+    headers = headers, is_modern = server_info.is_modern, transport = server_info.transport, is_retry = is_retry,
+    timeout = spec.timeout, total = spec.total, class = server_info.class, asker = spec.asker and spec.asker(server_info),
     listener = spec.listener and spec.listener(id), entry = spec.entry, turns_at = spec.turns_at, asks_too_much = spec.asks_too_much,
   })
   if span and (failed or event.error) then host.trace.fail(span, failed and failed.reason or "_OTHER") end
@@ -93,7 +93,7 @@ local begun = setmetatable({}, { __mode = "k" })        -- call -> { channel, ex
 --- The first attempt of the next request of a call was sent already: `exchange_of` brings its answer.
 function request.go_on(call, channel, exchange_of, id) begun[call] = { channel = channel, exchange = exchange_of, id = id } end
 
--- The channel on which the first attempt for `spec` was sent, and its card; nil if it was not. The channel's first
+-- The channel on which the first attempt for `spec` was sent, and its server info; nil if it was not. The channel's first
 -- send() gives that exchange.
 local function begun_channel(spec)
   local first = spec.call and begun[spec.call]
@@ -111,16 +111,16 @@ local function begun_channel(spec)
       return channel:send(bytes, options)
     end,
     lost = function(_, serial) return channel:lost(serial) end,
-  }, channel:card()
+  }, channel:server_info()
 end
 
 -- The circuit is open: one harmless request decides whether it closes.
-local function try_circuit(channel, card)
+local function try_circuit(channel, server_info)
   local id = channel:next_id()
-  local params = { _meta = message.meta(card) }
-  local method = card.is_modern and "server/discover" or "ping"
-  return exchange.ask(channel, id, message.request(id, method, card.is_modern and params or nil), {
-    headers = card.is_modern and message.headers(method, params) or nil, is_modern = card.is_modern, transport = card.transport,
+  local params = { _meta = message.meta(server_info) }
+  local method = server_info.is_modern and "server/discover" or "ping"
+  return exchange.ask(channel, id, message.request(id, method, server_info.is_modern and params or nil), {
+    headers = server_info.is_modern and message.headers(method, params) or nil, is_modern = server_info.is_modern, transport = server_info.transport,
   })
 end
 
@@ -139,15 +139,15 @@ local function renew(record, spec, tries)
 end
 
 -- What to do after an attempt: "again", or "done". `tries` counts the causes for which the request was sent again.
-local function judge(record, channel, card, spec, tries, event, failure, err)
+local function judge(record, channel, server_info, spec, tries, event, failure, err)
   local function once(cause)
     if tries[cause] then return "done" end
     tries[cause] = true
     return "again"
   end
   if record.auth and failure and failure.status == 401 then return renew(record, spec, tries) end
-  if is_lost(card, event, failure, err) then
-    channel:lost(card.serial)
+  if is_lost(server_info, event, failure, err) then
+    channel:lost(server_info.serial)
     tries.is_new = true
     return once "lost"
   end
@@ -161,13 +161,13 @@ local function judge(record, channel, card, spec, tries, event, failure, err)
     end
     return once "unknown"
   end
-  if err and card.is_modern and err.code == errors.header_mismatch and spec.on_stale and not tries.headers then
+  if err and server_info.is_modern and err.code == errors.header_mismatch and spec.on_stale and not tries.headers then
     spec.on_stale()
     return once "headers"
   end
   if err and err.code == errors.unsupported_version and not tries.version then
     open.forget(record)
-    channel:lost(card.serial)
+    channel:lost(server_info.serial)
     return once "version"
   end
   return "done"
@@ -175,8 +175,8 @@ end
 
 -- Changes the failure to "not_run" where the upstream certainly ran nothing: a refused credential, or a session that
 -- was lost twice.
-local function sharpened(record, card, event, failure, err)
-  if is_lost(card, event, failure, err) then return { outcome = "not_run", reason = "lost" } end
+local function sharpened(record, server_info, event, failure, err)
+  if is_lost(server_info, event, failure, err) then return { outcome = "not_run", reason = "lost" } end
   if failure and failure.reason == "status" then
     if failure.status == 508 then return { outcome = "not_run", reason = "loop", status = failure.status } end
     if failure.status == 401 or failure.status == 403 then
@@ -198,34 +198,34 @@ local function failure_of(failure, may_have_run)
   return made
 end
 
---- Sends the request of `spec`. Returns { result, text, card, is_new }: the result as a table and as the upstream's
---- text, the card, and true if the channel was opened again because the old one was lost; or nil and a failure; or nil,
+--- Sends the request of `spec`. Returns { result, text, server_info, is_new }: the result as a table and as the upstream's
+--- text, the server info, and true if the channel was opened again because the old one was lost; or nil and a failure; or nil,
 --- nil and the upstream's error.
 function request.send(record, spec)
   local tries, may_have_run = {}, false
   while true do
-    local channel, card, is_probe = begun_channel(spec)
-    if not channel then channel, card, is_probe = open.channel(record, spec.key, spec.options) end
-    if not channel then return nil, failure_of(card, may_have_run) end
+    local channel, server_info, is_probe = begun_channel(spec)
+    if not channel then channel, server_info, is_probe = open.channel(record, spec.key, spec.options) end
+    if not channel then return nil, failure_of(server_info, may_have_run) end
     local event, failure
     if is_probe then
-      event, failure = try_circuit(channel, card)
+      event, failure = try_circuit(channel, server_info)
       if event then event = nil end
       -- a program or stream that answers nothing at all would stay so: the next attempt gets another one
-      if failure and failure.reason == "timeout" and card.transport ~= "http" then channel:lost(card.serial) end
+      if failure and failure.reason == "timeout" and server_info.transport ~= "http" then channel:lost(server_info.serial) end
     end
     local result, err, unreadable
     if not failure then
-      if spec.level then log_level.ensure(record, channel, card, spec.level, spec.is_own) end
-      event, failure = send_once(record, channel, card, spec, next(tries) ~= nil)
+      if spec.level then log_level.ensure(record, channel, server_info, spec.level, spec.is_own) end
+      event, failure = send_once(record, channel, server_info, spec, next(tries) ~= nil)
       if event then result, err, unreadable = exchange.read(event) end
       failure = failure or unreadable
     else
       failure.outcome = "not_run"
     end
-    if result then return { result = result, text = event.result, card = card, is_new = tries.is_new } end
-    local is_done = judge(record, channel, card, spec, tries, event, failure, err) == "done"
-    failure = sharpened(record, card, event, failure, err)
+    if result then return { result = result, text = event.result, server_info = server_info, is_new = tries.is_new } end
+    local is_done = judge(record, channel, server_info, spec, tries, event, failure, err) == "done"
+    failure = sharpened(record, server_info, event, failure, err)
     if is_done and failure then return nil, failure_of(failure, may_have_run) end
     if is_done then return nil, nil, err end
     may_have_run = may_have_run or failure ~= nil and failure.outcome ~= "not_run"

@@ -15,10 +15,10 @@ local KEPT_S <const> = 86400       -- seconds for which the store remembers whic
 
 local function mark_of(record, key) return ("upstream:roots:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
 
---- An upstream has asked the client of a call for its roots. `card` is that of the channel.
-function roots.asked(record, card, call)
-  if card.is_modern or not call.has_session then return end
-  host.store.set(mark_of(record, channel_key.of_session(host.session.id(call))), tostring(card.serial), KEPT_S)
+--- An upstream has asked the client of a call for its roots. `server_info` is that of the channel.
+function roots.asked(record, server_info, call)
+  if server_info.is_modern or not call.has_session then return end
+  host.store.set(mark_of(record, channel_key.of_session(host.session.id(call))), tostring(server_info.serial), KEPT_S)
 end
 
 local function tell(record, key)
@@ -30,9 +30,9 @@ local function tell(record, key)
     if serial then host.store.delete(mark) end
     return
   end
-  local card = channel:card()
+  local server_info = channel:server_info()
   local pending <close> = channel:send(message.notification "notifications/roots/list_changed", {
-    revision = era.facts(card.revision).has_version_header and card.revision or nil, session = card.session,
+    revision = era.facts(server_info.revision).has_version_header and server_info.revision or nil, session = server_info.session,
   })
   if pending then pending:next() end
 end

@@ -52,10 +52,10 @@ local function at(value, ...)
 end
 
 --- True if an upstream with sessions runs a tool as a task when the call says so (TA-1).
-function tasks.has_params(card) return not card.is_modern and at(card.capabilities, "tasks", "requests", "tools", "call") end
+function tasks.has_params(server_info) return not server_info.is_modern and at(server_info.capabilities, "tasks", "requests", "tools", "call") end
 
 --- True if a stateless upstream may make a task of any call whose client declares the extension (TX-1).
-function tasks.has_extension(card) return card.is_modern and at(card.capabilities, "extensions", call_library.tasks_extension) end
+function tasks.has_extension(server_info) return server_info.is_modern and at(server_info.capabilities, "extensions", call_library.tasks_extension) end
 
 -- -- what a client wants ---------------------------------------------------------------------------------------------
 
@@ -123,9 +123,9 @@ local function ask(made, call, method, more)
   return request.send(made.record, {
     method = method, key = made.key, call = call, may_repeat = true, asks_too_much = function() return count_question(call) end,
     options = { own = made.is_own and call or nil, class = made.class, identity = made.identity },
-    build = function(card)
+    build = function(server_info)
       local params = { taskId = made.id, inputResponses = more }
-      params._meta = message.meta(card, nil, nil, nil, made.asks, true)
+      params._meta = message.meta(server_info, nil, nil, nil, made.asks, true)
       return params
     end,
   })
@@ -269,7 +269,7 @@ end
 local function outcome_of(shown, answer)
   if shown.status == "completed" then
     if not is_object(shown.result) then return nil, unreadable end
-    return { result = shown.result, card = answer.card }
+    return { result = shown.result, server_info = answer.server_info }
   elseif shown.status == "failed" then
     if not is_object(shown.error) then return nil, unreadable end
     return nil, nil, shown.error

@@ -9,7 +9,7 @@ local JSON = "application/json"
 local start, answer, server, methods, count, workers = low.start, low.answer, low.server, low.methods, low.count, low.workers
 
 describe("an exchange with an upstream over HTTP", function()
-  it("brings the answer of its own id, with the card's headers on the request", function()
+  it("brings the answer of its own id, with the server_info's headers on the request", function()
     local up <close> = server(function(message, request, reply) answer(request, reply, { echo = message.method }) end)
     local g <close> = start { one = { url = up.url .. "/mcp", auth = { bearer = "secret" }, headers = { ["x-own"] = "1" } } }
     local me = workers(g, 1)

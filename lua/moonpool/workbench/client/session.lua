@@ -64,8 +64,8 @@ local function open_server(self)
     why, hint = describe(wrong), wrong.hint
     return nil, why, hint, self.link.close()
   end
-  local card = opened.card
-  self.revision, self.capabilities = card.revision, card.capabilities or {}
+  local server_info = opened.server_info
+  self.revision, self.capabilities = server_info.revision, server_info.capabilities or {}
   self.facts = era.facts(self.revision) or facts
   if not self.facts.stateless and self.capabilities.logging then self:request("logging/setLevel", { level = "debug" }) end
   return self

@@ -69,10 +69,10 @@ local passed = {
   tls = function() return "the certificate is trusted and has this name" end,
   program = function() return "it runs" end,
   probe = function(found)
-    local card = found.opened
-    if not card then return "answers with status " .. tostring(found.failure.status) end
-    return ("%s over %s%s"):format(plain(card.revision), plain(card.transport),
-      card.server and ", " .. plain(card.server) .. (card.version and " " .. plain(card.version) or "") or "")
+    local server_info = found.opened
+    if not server_info then return "answers with status " .. tostring(found.failure.status) end
+    return ("%s over %s%s"):format(plain(server_info.revision), plain(server_info.transport),
+      server_info.server and ", " .. plain(server_info.server) .. (server_info.version and " " .. plain(server_info.version) or "") or "")
   end,
   token = function(found)
     local token = token_of(found)
