@@ -497,8 +497,7 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
 /* Gives exchanges that wait the slots that a higher `calls` allows. Under the upstream's lock. */
 void mp_exchanges_grant(mp_upstream *upstream);
 
-/* -- slots.c: all under the upstream's lock -------------------------------------------------------------------------
- */
+/* -- slots.c: all under the upstream's lock ------------------------------------------------------------------------ */
 
 /* Takes a slot, or a place among those that wait for one. MP_FAILURE_NONE, or the reason for a refusal. */
 mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_own_exchange *exchange);

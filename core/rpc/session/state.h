@@ -51,8 +51,7 @@ struct mp_principal {
 /* Compares two keys in a time that does not depend on where they differ. */
 bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY]);
 
-/* -- session.c, sessions.c ------------------------------------------------------------------------------------------
- */
+/* -- session.c, sessions.c ----------------------------------------------------------------------------------------- */
 
 /* The values that the client sent at `initialize`, and the negotiated revision. Never changes. */
 typedef struct {
