@@ -29,10 +29,10 @@ static int l_subscribe(lua_State *L)
 {
     mp_session *session = session_of(L);
     mp_str topic = mp_check_str(L, 2);
-    switch (session == NULL ? MP_FOLLOW_CLOSED : mp_session_follow(session, topic)) {
-    case MP_FOLLOW_CLOSED:
+    switch (session == NULL ? MP_SUBSCRIBE_CLOSED : mp_session_subscribe(session, topic)) {
+    case MP_SUBSCRIBE_CLOSED:
         return mp_push_failure(L, "no session");
-    case MP_FOLLOW_TOO_MANY:
+    case MP_SUBSCRIBE_TOO_MANY:
         return mp_push_failure(L, "too many");
     default:
         lua_pushboolean(L, 1);
@@ -54,13 +54,13 @@ static int with_session(lua_State *L, void (*act)(mp_session *session, mp_str te
  * throws] */
 static int l_set_audience(lua_State *L)
 {
-    return with_session(L, mp_session_follow_as);
+    return with_session(L, mp_session_subscribe_as);
 }
 
 /* session.unsubscribe(call, topic): ends the session's subscription to the topic.  [-0, +0, throws] */
 static int l_unsubscribe(lua_State *L)
 {
-    return with_session(L, mp_session_unfollow);
+    return with_session(L, mp_session_unsubscribe);
 }
 
 /* topic.publish(topic, plain, before, after[, unless]): sends the text `plain` to the sessions that are subscribed to

@@ -254,7 +254,7 @@ static void free_own_feed(mp_session *session)
 mp_session_table *mp_session_table_new(const mp_rpc_config *config, mp_processes *processes)
 {
     static const mp_session_hooks hooks = {.on_closing = mp_event_log_forget,
-                                           .on_closed = mp_session_unfollow_all,
+                                           .on_closed = mp_session_unsubscribe_all,
                                            .end_here = end_session_here,
                                            .on_free = free_own_feed};
     return mp_sessions_new(config, processes, &hooks, mp_topics_new(), mp_event_log_new(config));

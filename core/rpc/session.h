@@ -24,12 +24,12 @@ mp_session_mark mp_session_mark_of(mp_str id);
 
 /* Subscribes the session to a topic until the session ends. The part of the topic's name behind a NUL is the
  * audience. A session has one audience for each topic: a later subscription replaces the audience, and
- * mp_session_unfollow ignores it. */
-typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
-mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
-void mp_session_unfollow(mp_session *session, mp_str topic);
+ * mp_session_unsubscribe ignores it. */
+typedef enum { MP_SUBSCRIBE_DONE, MP_SUBSCRIBE_CLOSED, MP_SUBSCRIBE_TOO_MANY } mp_subscribe_result;
+mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str topic);
+void mp_session_unsubscribe(mp_session *session, mp_str topic);
 /* Changes the audience of all subscriptions of the session that have one (its principal's scopes may have changed). */
-void mp_session_follow_as(mp_session *session, mp_str audience);
+void mp_session_subscribe_as(mp_session *session, mp_str audience);
 
 /* -- publishing ------------------------------------------------------------------------------------------------ */
 

@@ -5,7 +5,7 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
 if host.script.is_replay then require "moonpool.replay.outside".close() end
-if host.config.upstreams[1] or host.script.has_specs then require "moonpool.federation.followed" end
+if host.config.upstreams[1] or host.script.has_specs then require "moonpool.federation.notifications" end
 if host.script.has_specs then require "moonpool.specs.fakes" end
 
 local auth = require "moonpool.access.auth"

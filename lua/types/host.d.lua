@@ -101,7 +101,7 @@ host.rock = {}
 host.config = {}
 
 ---@class moonpool.host.limits
----@field upstreams { answer: integer, queue: integer, list_items: integer, name: integer, keep: number, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, followed: integer, followed_per_principal: integer, followed_tasks: integer, rounds: integer, questions_per_result: integer, questions_per_request: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
+---@field upstreams { answer: integer, queue: integer, list_items: integer, name: integer, keep: number, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, subscribed: integer, subscribed_per_principal: integer, subscribed_tasks: integer, rounds: integer, questions_per_result: integer, questions_per_request: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
 ---@field listed integer      number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
@@ -1113,7 +1113,7 @@ function host.upstream.hash(text) end
 function host.upstream.join(lines) end
 
 --- Counts what is over a limit of limits.upstreams, or a name that another upstream has ("routes").
----@param what "links"|"followed"|"lists"|"rounds"|"journals"|"routes"|"questions"
+---@param what "links"|"subscriptions"|"lists"|"rounds"|"journals"|"routes"|"questions"
 function host.upstream.count_refused(what) end
 
 --- Keeps a list for all workers. True if it differs from the last one: then every VM gets the bus message "catalogue" with name .. "\0" .. class.

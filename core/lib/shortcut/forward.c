@@ -219,7 +219,7 @@ bool mp_forward_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
         return false;
     }
     task->has_plan = true;
-    mp_plan_follow_as(lib, call);
+    mp_plan_subscribe_as(lib, call);
     mp_call_measure(call, metrics);
     mp_call_unhurried(call);
     *count = mp_upstream_wait(L, EXCHANGE, has_come);

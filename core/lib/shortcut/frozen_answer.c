@@ -35,7 +35,7 @@ typedef struct {
 
 struct mp_frozen_answers {
     bool is_on, is_compared; /* see read_mode() */
-    bool serves_sessions;    /* false: each request of a session must reach Lua (access.follow_as) */
+    bool serves_sessions;    /* false: each request of a session must reach Lua (access.subscribe_as) */
     size_t bytes;
     mp_map resources;
     frozen lists[]; /* LIST_METHODS for each era */

@@ -42,14 +42,14 @@ bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call)
     return rights != NULL && (scopes & ~rights->scopes) == 0;
 }
 
-void mp_plan_follow_as(mp_lib *lib, const mp_call *call)
+void mp_plan_subscribe_as(mp_lib *lib, const mp_call *call)
 {
     mp_session *session = mp_call_session(call);
     if (!lib->plans->has_private || session == NULL)
         return;
     const mp_rights *rights = mp_principal_rights(lib, mp_call_principal(call));
     if (rights != NULL)
-        mp_session_follow_as(session, rights->audience);
+        mp_session_subscribe_as(session, rights->audience);
 }
 
 /* -- a planned call ---------------------------------------------------------------------------------------------- */
@@ -331,7 +331,7 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
     if (plan == NULL || !mp_plan_allows(lib, plan->scopes, call) || !mp_audit_can_write(lib, call) ||
         (!plan->is_checked && !mp_plan_fits(plan, values, value_count, &given)))
         return false;
-    mp_plan_follow_as(lib, call);
+    mp_plan_subscribe_as(lib, call);
     if (lib->audit != MP_AUDIT_MODE_OFF)
         mp_audit_begin_plain(&task->audit, lib, call, plan->name);
     push_head(L, plans, plan);

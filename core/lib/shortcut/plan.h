@@ -123,7 +123,7 @@ bool mp_plan_is_ready(const mp_call *call);
 bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call);
 /* Makes subscriptions of a session see what the principal of its latest request may see, as access.lua does for calls
  * of Lua. Call it after mp_plan_allows. */
-void mp_plan_follow_as(mp_lib *lib, const mp_call *call);
+void mp_plan_subscribe_as(mp_lib *lib, const mp_call *call);
 /* Serves the call of a task by a plan. The task's coroutine runs with nothing but the task on its stack. False, without
  * any effect, if the call has no plan. Otherwise the body of the coroutine returns `*count`.  [-0, +n, throws, parks]
  */

@@ -19,7 +19,7 @@ MP_COUNTER(
     refused_links, "refused", "reason", "upstream_links",
     "links in results of upstreams above 1,024 an hour of one principal, 16,384 of one upstream, or 256 of one result")
 MP_COUNTER(
-    refused_followed, "refused", "reason", "upstream_followed",
+    refused_upstream_subscriptions, "refused", "reason", "upstream_subscriptions",
     "resources and MCP tasks of upstreams above 1,024 resources, 256 of one principal, or 256 tasks of one upstream")
 MP_COUNTER(refused_lists, "refused", "reason", "upstream_lists",
            "lists of upstreams that were cut (10,000 items, 32 MiB, 100 pages), and definitions that "
@@ -163,14 +163,14 @@ static int l_count_token(lua_State *L)
 }
 
 /* upstream.count_refused(what): counts a refusal by its cause: a limit of upstreams that was reached ("links",
- * "followed", "lists", "rounds", "journals", "questions"), or a name that another upstream serves ("routes").  [-0, +0,
- * throws] */
+ * "subscriptions", "lists", "rounds", "journals", "questions"), or a name that another upstream serves ("routes"). [-0,
+ * +0, throws] */
 static int l_count_refused(lua_State *L)
 {
-    static const char *const kinds[] = {"links",    "followed", "lists",     "rounds",
-                                        "journals", "routes",   "questions", NULL};
+    static const char *const kinds[] = {"links",    "subscriptions", "lists",     "rounds",
+                                        "journals", "routes",        "questions", NULL};
     const mp_stat *const stats[] = {&mp_stat_refused_links,
-                                    &mp_stat_refused_followed,
+                                    &mp_stat_refused_upstream_subscriptions,
                                     &mp_stat_refused_lists,
                                     &mp_stat_refused_rounds,
                                     &mp_stat_refused_journals,

@@ -121,11 +121,12 @@ MP_LIBRARY(upstream_config)
         /* new links of one upstream in an hour, of all principals */
         {"links_per_upstream", MP_LIMIT(upstream_links_per_upstream, 16384)},
         {"links_per_result", MP_LIMIT(upstream_links_per_result, 256)}, /* new links in one result */
-        {"followed", MP_LIMIT(upstream_followed, 1024)}, /* resources of one upstream that clients subscribe to */
+        {"subscribed",
+         MP_LIMIT(upstream_subscribed, 1024)}, /* resources of one upstream that clients subscribe to */
         /* of these, the share of one principal: those that it subscribed to first */
-        {"followed_per_principal", MP_LIMIT(upstream_followed_per_principal, 256)},
+        {"subscribed_per_principal", MP_LIMIT(upstream_subscribed_per_principal, 256)},
         /* MCP tasks of one upstream whose notifications the gateway subscribes to */
-        {"followed_tasks", MP_LIMIT(upstream_followed_tasks, 256)},
+        {"subscribed_tasks", MP_LIMIT(upstream_subscribed_tasks, 256)},
         {"journal", MP_UPSTREAM_JOURNAL},
     };
     lua_newtable(L);

@@ -138,17 +138,17 @@ static bool is_closed(mp_session *session)
     return session->closed;
 }
 
-mp_follow_result mp_session_follow(mp_session *session, mp_str name)
+mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str name)
 {
     mp_topics *topics = mp_session_table_topics(session->table);
-    mp_follow_result result = MP_FOLLOW_DONE;
+    mp_subscribe_result result = MP_SUBSCRIBE_DONE;
     MP_LOCKED(&topics->lock);
     subscription *before = find_subscription(session, name);
     if (is_closed(session)) { /* read under the lock of topics: the thread that closes the session drops its
                                  subscriptions afterwards */
-        result = MP_FOLLOW_CLOSED;
+        result = MP_SUBSCRIBE_CLOSED;
     } else if (before == NULL && session->subscription_count >= (size_t)MP_MAX_SUBSCRIPTIONS) {
-        result = MP_FOLLOW_TOO_MANY;
+        result = MP_SUBSCRIBE_TOO_MANY;
     } else if (before == NULL || !mp_str_eq(before->topic->node.key, name)) {
         if (before != NULL)
             drop_subscription(topics, before);
@@ -175,7 +175,7 @@ static void move_subscription(mp_topics *topics, subscription *s, topic *to)
     drop_if_unused(topics, from);
 }
 
-void mp_session_follow_as(mp_session *session, mp_str audience)
+void mp_session_subscribe_as(mp_session *session, mp_str audience)
 {
     mp_topics *topics = mp_session_table_topics(session->table);
     mp_scoped_buf name = {0};
@@ -192,7 +192,7 @@ void mp_session_follow_as(mp_session *session, mp_str audience)
     }
 }
 
-void mp_session_unfollow(mp_session *session, mp_str name)
+void mp_session_unsubscribe(mp_session *session, mp_str name)
 {
     mp_topics *topics = mp_session_table_topics(session->table);
     MP_LOCKED(&topics->lock);
@@ -201,7 +201,7 @@ void mp_session_unfollow(mp_session *session, mp_str name)
         drop_subscription(topics, s);
 }
 
-void mp_session_unfollow_all(mp_session *session)
+void mp_session_unsubscribe_all(mp_session *session)
 {
     mp_topics *topics = mp_session_table_topics(session->table);
     MP_LOCKED(&topics->lock);
@@ -401,10 +401,10 @@ static void distribute_pending(mp_rpc *rpc)
     for (mp_publication *publication; (publication = mp_publications_take(&rpc->publisher->pending)) != NULL;) {
         pthread_mutex_lock(&topics->lock);
         const topic *t = find_topic(topics, publication->topic);
-        bool is_followed = t != NULL && t->count > 0;
+        bool has_subscribers = t != NULL && t->count > 0;
         uint64_t rpcs = t == NULL ? 0 : t->rpcs;
         pthread_mutex_unlock(&topics->lock);
-        if (is_followed && publication->plain.ptr != NULL)
+        if (has_subscribers && publication->plain.ptr != NULL)
             put_in_queue(&rpc->publisher->to_sessions, ref_publication(publication));
         for (unsigned i = 0; publication->before.ptr != NULL && i < MP_RPC_MAX; i++)
             if (rpcs & (UINT64_C(1) << i))

@@ -160,7 +160,7 @@ mp_publisher *mp_publisher_new(void);
 void mp_publisher_free(mp_publisher *publisher);
 /* Records for other rpcs whether calls of this one listen to the topic. */
 void mp_topic_set_listened(mp_rpc *rpc, mp_str topic, bool is_listened);
-void mp_session_unfollow_all(mp_session *session);
+void mp_session_unsubscribe_all(mp_session *session);
 /* Queues the publications of this turn, and sends at most `budget` messages to sessions. */
 void mp_publisher_turn(mp_rpc *rpc, int budget);
 /* True if there are publications that this turn has to queue or to send. */

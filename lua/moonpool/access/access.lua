@@ -123,7 +123,7 @@ local rights = setmetatable({}, { __mode = "k" })
 --- Finds the rights of the principal of a call, for C, which serves its next calls by their plans. And a session's
 --- subscriptions are evaluated for the principal of its latest request, since a refreshed token may carry other scopes.
 --- Only needed when some thing is private.
-function access.follow_as(call)
+function access.subscribe_as(call)
   local p, snapshot = call.principal, served.now
   local known = rights[p]
   if not known or known.generation ~= snapshot.generation then

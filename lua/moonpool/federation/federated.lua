@@ -505,7 +505,7 @@ local function on_failure(record, failure, claim)
   if hash and size > 0 and now_s - since >= record.keep then publish(record, "", claim) end
 end
 
---- Called after the lists of an upstream were read, and at an interval. Replaced by federation/followed.lua.
+--- Called after the lists of an upstream were read, and at an interval. Replaced by federation/notifications.lua.
 function federated.on_read(_) end
 function federated.on_tick(_) end
 

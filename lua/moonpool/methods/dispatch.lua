@@ -71,7 +71,7 @@ function dispatch.answer(call, params, revision, name)
   elseif not call.initialized and not before_initialize[name] then                     -- (L-5)
     return nil, errors.new("invalid_request", "the session is not initialized: send initialize first", { reason = "not_initialized" })
   end
-  if access.has_private() then access.follow_as(call) end
+  if access.has_private() then access.subscribe_as(call) end
   local method = row.methods[name]
   if not method and dispatch.special[name] then return dispatch.special[name](call, params, row) end
   if not method and name == "moonpool/inspect" and select(2, host.call.operator(call)) then return operator.answer(params, eras) end

@@ -7,7 +7,7 @@ local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
 local lazy = require "moonpool.runtime.lazy"
 local federated = lazy "moonpool.federation.federated"
-local followed = lazy "moonpool.federation.followed"
+local notifications = lazy "moonpool.federation.notifications"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry.registry"
 local subscriptions = require "moonpool.registry.subscriptions"
@@ -38,7 +38,7 @@ methods["resources/subscribe"] = function(call, params, era)
   local subscribed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
   if subscribed then
     if not resource.upstream then return {} end
-    local told, refusal = followed.subscribe(call, { [params.uri] = resource })
+    local told, refusal = notifications.subscribe(call, { [params.uri] = resource })
     if told[params.uri] then return {} end
     host.session.unsubscribe(call, "resource:" .. uri)
     return nil, refusal
@@ -50,7 +50,7 @@ methods["resources/unsubscribe"] = function(call, params, era)
   if type(params.uri) == "string" then host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri)) end -- works for a removed resource as well
   local uri, err, resource = uri_of(call, params, era)
   if not uri then return nil, err end
-  if resource.upstream then followed.unsubscribed(resource) end
+  if resource.upstream then notifications.unsubscribed(resource) end
   return {}
 end
 
@@ -102,7 +102,7 @@ local function followable_of(call, asked)
     end
   end
   if next(of_upstreams) == nil then return set end
-  for uri in pairs(followed.subscribe(call, of_upstreams)) do set[uri] = true end
+  for uri in pairs(notifications.subscribe(call, of_upstreams)) do set[uri] = true end
   return set
 end
 

@@ -2,8 +2,8 @@
 -- that has this server as its only upstream, and send requests to it one at a time. The gateway opens the channel, and
 -- passes on what the server says as it says it.
 --   { open = { revision?, capabilities } }          answers { server_info } or { failure }
---   { method, params, is_followed? }                answers { result }, { error } or { failure }. Notifications of the server, and its questions, go to
---                                                   the command meanwhile. `is_followed`: asks for progress and log messages
+--   { method, params, has_progress? }                answers { result }, { error } or { failure }. Notifications of the server, and its questions, go to
+--                                                   the command meanwhile. `has_progress`: asks for progress and log messages
 
 local config = require "moonpool.upstream.config"
 local era = require "moonpool.protocol.era"
@@ -111,7 +111,7 @@ end
 -- The params of a request, with the `_meta` of the server's revision.
 local function params_of(server_info, id, given)
   local params = type(given.params) == "table" and given.params or {}
-  local meta = message.meta(server_info, params._meta, given.is_followed and id or nil, given.is_followed and "debug" or nil)
+  local meta = message.meta(server_info, params._meta, given.has_progress and id or nil, given.has_progress and "debug" or nil)
   if meta and server_info.is_modern then meta[CAPABILITIES] = current.record.capabilities end
   params._meta = meta
   return params

@@ -13,7 +13,7 @@ local client_request = require "moonpool.calls.client_request"
 local errors = require "moonpool.runtime.rpc_error"
 local era = require "moonpool.protocol.era"
 local failure = require "moonpool.runtime.outcome"
-local follow = require "moonpool.upstream.follow"
+local subscribe = require "moonpool.upstream.subscribe"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
@@ -30,7 +30,7 @@ local tasks = {}
 local FIRST_POLL_S, MAX_POLL_S = 0.1, 5
 local LEAST_POLL_S, MOST_POLL_S = 0.1, 60         -- an interval of the upstream's is kept between these two
 local MAX_ID_BYTES = 1024
-local FOLLOW_S = 1                                -- the gateway subscribes to a task of a stateless upstream whose polls are at least so far apart
+local SUBSCRIBE_S = 1                                -- the gateway subscribes to a task of a stateless upstream whose polls are at least so far apart
 local MOST_QUESTIONS = host.limits.upstreams.questions_per_request
 local CANCEL_S = 10                               -- seconds that the cancellation of a task at an upstream may take
 
@@ -229,7 +229,7 @@ watch.__index = watch
 
 function watch:__close()
   if waiting[self.place] == self then waiting[self.place] = nil end
-  if self.is_followed then follow.task_ended(self.made.record, self.made.id) end
+  if self.is_subscribed then subscribe.task_ended(self.made.record, self.made.id) end
 end
 
 local function new_watch(made)
@@ -241,16 +241,16 @@ end
 -- True if the upstream sends notifications about the task on subscriptions/listen. That request carries the gateway's
 -- credential and goes to the program that reads lists: it gets none about a task that a caller's own token or another
 -- program has made.
-local function can_follow(made)
+local function can_subscribe(made)
   return made.is_stateless and not made.identity and (made.key == channel_key.shared or made.record.kind == "url")
 end
 
 -- Waits for a notification about the task, at most `limit_s` and at least the interval between two polls.
 function watch:wait(limit_s)
   local made, from = self.made, host.time.now()
-  if limit_s >= FOLLOW_S and not self.is_followed and can_follow(made) then
-    self.is_followed = true
-    follow.task(made.record, made.id)
+  if limit_s >= SUBSCRIBE_S and not self.is_subscribed and can_subscribe(made) then
+    self.is_subscribed = true
+    subscribe.task(made.record, made.id)
   end
   self.signal:wait(limit_s)
   self.signal:clear()

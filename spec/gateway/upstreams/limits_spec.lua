@@ -37,25 +37,25 @@ describe("limits over upstreams", function()
     end
   end)
 
-  it("followed bounds the resources that are subscribed to at one upstream", function()
+  it("subscribed bounds the resources that are subscribed to at one upstream", function()
     for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
       local u <close> = upstream.start { revision = revision }
       u:offer("resources", { resource "file:///a", resource "file:///b" })
-      local g <close> = start(u, { followed = 1 })
+      local g <close> = start(u, { subscribed = 1 })
       local c <close> = g:client "2025-11-25"
       assert.is_table(c:result("resources/subscribe", { uri = "file:///a" }))
       assert.is_table(c:result("resources/subscribe", { uri = "file:///a" }))
       local err = c:call("resources/subscribe", { uri = "file:///b" }).error
       assert.truthy(err.message:find("1 resources of this upstream are subscribed to", 1, true), err.message)
-      assert.equal(1, refused(g, "upstream_followed"))
+      assert.equal(1, refused(g, "upstream_subscriptions"))
     end
   end)
 
-  it("followed_per_principal leaves room to others: a client that has its share is refused, however many sessions it opens", function()
+  it("subscribed_per_principal leaves room to others: a client that has its share is refused, however many sessions it opens", function()
     for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
       local u <close> = upstream.start { revision = revision }
       u:offer("resources", { resource "file:///a", resource "file:///b", resource "file:///c", resource "file:///d" })
-      local g <close> = start(u, { followed = 4, followed_per_principal = 2 }, { scripts = { ["auth/main.lua"] = credentials.script } })
+      local g <close> = start(u, { subscribed = 4, subscribed_per_principal = 2 }, { scripts = { ["auth/main.lua"] = credentials.script } })
       local greedy <close> = g:client("2025-11-25", { token = "ann-1" })
       local again <close> = g:client("2025-11-25", { token = "ann-1" })
       local other <close> = g:client("2025-11-25", { token = "bob-1" })
@@ -65,7 +65,7 @@ describe("limits over upstreams", function()
         local err = c:call("resources/subscribe", { uri = "file:///c" }).error
         assert.truthy(err.message:find("your share: unsubscribe", 1, true), err.message)
       end
-      assert.equal(2, refused(g, "upstream_followed"))
+      assert.equal(2, refused(g, "upstream_subscriptions"))
       assert.is_table(other:result("resources/subscribe", { uri = "file:///a" }))       -- takes no share: it is asked for already
       assert.is_table(other:result("resources/subscribe", { uri = "file:///c" }))
       greedy:result("resources/unsubscribe", { uri = "file:///b" })
@@ -73,10 +73,10 @@ describe("limits over upstreams", function()
     end
   end)
 
-  it("followed_per_principal bounds what one request listens to, too; what is subscribed to already is taken", function()
+  it("subscribed_per_principal bounds what one request listens to, too; what is subscribed to already is taken", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
     u:offer("resources", { resource "file:///a", resource "file:///b", resource "file:///c", resource "file:///d" })
-    local g <close> = start(u, { followed_per_principal = 2 })
+    local g <close> = start(u, { subscribed_per_principal = 2 })
     local c <close> = g:client "2026-07-28"
     assert.equal(4, #c:result("resources/list").resources)
     local kept = {}                -- open until the end, so that what they follow is followed
@@ -87,20 +87,20 @@ describe("limits over upstreams", function()
       table.sort(got)
       assert.same({ "file:///a", "file:///b" }, got)
     end
-    assert.equal(4, refused(g, "upstream_followed"))
+    assert.equal(4, refused(g, "upstream_subscriptions"))
     for _, listening in ipairs(kept) do listening:close() end
   end)
 
-  it("followed_tasks bounds the tasks of one upstream that are listened for; others are polled", function()
+  it("subscribed_tasks bounds the tasks of one upstream that are listened for; others are polled", function()
     local u <close> = upstream.start { revision = "2026-07-28", tasks = true }
     u.handlers.task_hold = function(x) table.insert(u.held, x) end
     u:offer("tools", { "task_hold" })
     u.task_poll = 1000
-    local g <close> = start(u, { followed_tasks = 1 })
+    local g <close> = start(u, { subscribed_tasks = 1 })
     local c <close> = g:client("2026-07-28", { capabilities = task_client.CAN })
     local ids = {}
     for i = 1, 3 do ids[i] = task_client.result(g, c, "tools/call", { name = "one_task_hold", arguments = {} }).taskId end
-    wait.for_fact("two tasks over the limit", 20, function() return refused(g, "upstream_followed") == 2 end)
+    wait.for_fact("two tasks over the limit", 20, function() return refused(g, "upstream_subscriptions") == 2 end)
     for _, x in ipairs(u:listening()) do assert.is_true(#(x.filter.taskIds or {}) <= 1) end
     u:wait_held(3)
     u:release()

@@ -110,23 +110,23 @@ function session:answer(message)
   end
 end
 
---- Sends a request and returns its result; or nil and a JSON-RPC error. `is_followed`: the request asks for progress
+--- Sends a request and returns its result; or nil and a JSON-RPC error. `has_progress`: the request asks for progress
 --- and log messages.
-function session:request(method, params, is_followed)
+function session:request(method, params, has_progress)
   if self.is_relayed then
-    local got, why = relay(self, { method = method, params = json.object(params or {}), is_followed = is_followed })
+    local got, why = relay(self, { method = method, params = json.object(params or {}), has_progress = has_progress })
     if not got then return nil, why end
     if got.error then return nil, got.error end
     return got.result
   end
   self.last = self.last + 1
   local meta = {}
-  if is_followed then meta.progressToken = self.last end
+  if has_progress then meta.progressToken = self.last end
   if self.facts.stateless then
     meta["io.modelcontextprotocol/protocolVersion"] = self.revision
     meta["io.modelcontextprotocol/clientCapabilities"] = capabilities(self.facts, self.options.on_ask)
     meta["io.modelcontextprotocol/clientInfo"] = client
-    if is_followed then meta["io.modelcontextprotocol/logLevel"] = "debug" end
+    if has_progress then meta["io.modelcontextprotocol/logLevel"] = "debug" end
   end
   params = params or {}
   params._meta = next(meta) and meta or nil

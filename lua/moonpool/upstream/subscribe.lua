@@ -18,11 +18,11 @@ local open = require "moonpool.upstream.open"
 local principal = require "moonpool.access.principal"
 local sorted = require "moonpool.runtime.sorted_keys"
 
-local follow = {}
+local subscribe = {}
 
-local MOST_URIS = host.limits.upstreams.followed
-local MOST_OF_PRINCIPAL = host.limits.upstreams.followed_per_principal
-local MOST_TASKS = host.limits.upstreams.followed_tasks
+local MOST_URIS = host.limits.upstreams.subscribed
+local MOST_OF_PRINCIPAL = host.limits.upstreams.subscribed_per_principal
+local MOST_TASKS = host.limits.upstreams.subscribed_tasks
 local GATHER_S = 0.2        -- seconds in which tasks are gathered for one request to listen
 local TASKS_S = 60          -- seconds that asking for notifications of tasks may take
 local ACK_S = 5             -- seconds that an upstream has to acknowledge a request to listen
@@ -80,7 +80,7 @@ end
 local function alone(record, f)
   local until_s = host.time.now() + TURN_S
   while true do
-    local claim <close> = host.upstream.claim(record.name, "follow")
+    local claim <close> = host.upstream.claim(record.name, "subscribe")
     if claim then return f() end
     if host.time.now() > until_s then return nil, "other subscriptions at the upstream '" .. record.name .. "' take too long: try again later" end
     host.time.sleep(PAUSE_S)
@@ -228,7 +228,7 @@ end
 
 --- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True; or nil and
 --- why.
-function follow.ensure(record)
+function subscribe.ensure(record)
   return alone(record, function()
     local channel, server_info, state, wanted = current(record)
     if not channel then return nil, server_info.reason end
@@ -238,8 +238,8 @@ function follow.ensure(record)
   end)
 end
 
---- The request that listens has ended: another one is opened by the next follow.ensure.
-function follow.ended(record, serial, id)
+--- The request that listens has ended: another one is opened by the next subscribe.ensure.
+function subscribe.ended(record, serial, id)
   return alone(record, function()
     local state = load(record)
     if state.serial ~= serial or state.id ~= id then return false end
@@ -273,7 +273,7 @@ local function add_some(record, uris, first, accepted, of_call)
     local uri = uris[i]
     local refusal = not set[uri] and no_room(count, own)
     if refusal then
-      host.upstream.count_refused "followed"
+      host.upstream.count_refused "subscriptions"
       why = refusal
     elseif not set[uri] then
       new[#new + 1], count, own = uri, count + 1, own + 1
@@ -302,7 +302,7 @@ end
 
 --- Subscribes at the upstream to changes of resources, for the client of a call. Returns the set of the accepted URIs,
 --- and if there are others a sentence for the client: why.
-function follow.add(record, uris, of_call)
+function subscribe.add(record, uris, of_call)
   local accepted, first, why = {}, 1, nil
   while first <= #uris do
     local next_one, reason = alone(record, function() return add_some(record, uris, first, accepted, of_call) end)
@@ -330,7 +330,7 @@ local function change_tasks(record)
       if ends and not state.tasks[id] and count < MOST_TASKS then
         state.tasks[id], count, has_more = ends, count + 1, true
       elseif ends and not state.tasks[id] then
-        host.upstream.count_refused "followed"
+        host.upstream.count_refused "subscriptions"
       end
     end
     -- a task that has ended sends no more notifications, so the request that listens to it may stay
@@ -353,13 +353,13 @@ local function change_task(record, id, ends)
 end
 
 --- Asks a stateless upstream to notify of changes of a task, soon and without waiting.
-function follow.task(record, id) change_task(record, id, host.time.clock() + KEPT_S) end
+function subscribe.task(record, id) change_task(record, id, host.time.clock() + KEPT_S) end
 
 --- Ends the subscription to a task, which has ended or is not polled any more.
-function follow.task_ended(record, id) change_task(record, id, false) end
+function subscribe.task_ended(record, id) change_task(record, id, false) end
 
 --- Ends subscriptions that no client wants any more, by `is_wanted(uri, at)`.
-function follow.sweep(record, is_wanted)
+function subscribe.sweep(record, is_wanted)
   if next(load(record).uris) == nil then return end
   return alone(record, function()
     local state = load(record)
@@ -388,9 +388,9 @@ function follow.sweep(record, is_wanted)
 end
 
 --- The URIs that the gateway has subscribed to at an upstream, sorted.
-function follow.uris(record) return sorted(load(record).uris) end
+function subscribe.uris(record) return sorted(load(record).uris) end
 
 --- The error for a client whose subscription an upstream does not take.
-function follow.refusal(why) return errors.new("invalid_params", why) end
+function subscribe.refusal(why) return errors.new("invalid_params", why) end
 
-return follow
+return subscribe

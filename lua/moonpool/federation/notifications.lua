@@ -8,7 +8,7 @@ local caller_lists = require "moonpool.federation.caller_lists"
 local class_lists = require "moonpool.federation.class_lists"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.federation.federated"
-local follow = require "moonpool.upstream.follow"
+local subscribe = require "moonpool.upstream.subscribe"
 local host = require "moonpool.host"
 local channel_key = require "moonpool.upstream.channel_key"
 local observer = require "moonpool.upstream.observer"
@@ -18,7 +18,7 @@ local subscriptions = require "moonpool.registry.subscriptions"
 local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
 
-local followed = {}
+local notifications = {}
 
 -- the lists are read after GATHER_S seconds without another notification, and at the latest MOST_GATHER_S after the
 -- first one
@@ -53,7 +53,7 @@ local function read_gathered(record)
 end
 
 --- The lists of an upstream may have changed: they are read soon.
-function followed.changed(record)
+function notifications.changed(record)
   local now = host.time.now()
   local state = gathering[record.name]
   if state then
@@ -70,7 +70,7 @@ end
 for _, kind in ipairs { "tools", "prompts", "resources" } do
   observer.on("notifications/" .. kind .. "/list_changed", function(event)
     local record = config.by_name[event.upstream]
-    if record then followed.changed(record) end
+    if record then notifications.changed(record) end
   end)
 end
 
@@ -94,7 +94,7 @@ end)
 --- Subscribes at upstreams to changes of resources, for the client of a call. `wanted`: URI, as clients have it ->
 --- resource. Returns the set of the URIs that upstreams accepted, and for one that is not in it an error for the
 --- client.
-function followed.subscribe(call, wanted)
+function notifications.subscribe(call, wanted)
   local of_upstream, accepted, refusal = {}, {}, nil
   for uri, resource in pairs(wanted) do
     local record = config.by_name[resource.upstream]
@@ -110,11 +110,11 @@ function followed.subscribe(call, wanted)
   for record, inward in pairs(of_upstream) do
     local uris_there = sorted(inward)
     for i, uri in ipairs(uris_there) do uris_there[i] = inward[uri] end
-    local told, why = follow.add(record, uris_there, call)
+    local told, why = subscribe.add(record, uris_there, call)
     for uri, there in pairs(inward) do accepted[uri] = told[there] end
     refusal = refusal or why
   end
-  return accepted, refusal and follow.refusal(refusal)
+  return accepted, refusal and subscribe.refusal(refusal)
 end
 
 local function has_subscribers(record, own)
@@ -123,14 +123,14 @@ end
 
 --- Unsubscribes at the upstream from URIs that no client wants any more. `at_once`: also from those that were added
 --- less than NEW_S ago.
-function followed.sweep(record, at_once)
-  follow.sweep(record, function(uri, at) return has_subscribers(record, uri) or not at_once and host.time.clock() - at < NEW_S end)
+function notifications.sweep(record, at_once)
+  subscribe.sweep(record, function(uri, at) return has_subscribers(record, uri) or not at_once and host.time.clock() - at < NEW_S end)
 end
 
 --- A client has unsubscribed from a resource.
-function followed.unsubscribed(resource)
+function notifications.unsubscribed(resource)
   local record = resource.upstream and config.by_name[resource.upstream]
-  if record then followed.sweep(record, true) end
+  if record then notifications.sweep(record, true) end
 end
 
 -- Clients do not get a log message whose call is not known.
@@ -143,8 +143,8 @@ end)
 -- Messages that were sent during a gap are lost: the lists are read again, and each subscribed resource may have
 -- changed.
 local function after_gap(record)
-  followed.changed(record)
-  for _, uri in ipairs(follow.uris(record)) do tell_updated(record, uri) end
+  notifications.changed(record)
+  for _, uri in ipairs(subscribe.uris(record)) do tell_updated(record, uri) end
 end
 
 local healing = {}        -- name -> true while a task of this Lua state subscribes again
@@ -172,7 +172,7 @@ local function heal(record)
     local _ <close> = setmetatable({}, { __close = function() healing[record.name] = nil end })
     local rest, pause = rest_of(record), PAUSE_S
     if rest > 0 then retired:wait(rest) end
-    while not is_retired and not follow.ensure(record) do
+    while not is_retired and not subscribe.ensure(record) do
       retired:wait(pause)
       pause = math.min(pause * 2, MOST_PAUSE_S)
     end
@@ -186,7 +186,7 @@ end
 -- The channel that reads the lists of a class had a gap, or was lost: a notification that they have changed may be
 -- missing.
 local function after_gap_of_class(record, key)
-  if class_lists.has_way(record, key) then followed.changed(record) end
+  if class_lists.has_way(record, key) then notifications.changed(record) end
 end
 
 observer.on("gap", function(event)
@@ -205,7 +205,7 @@ observer.on("ended", function(event)
     -- Where the credential or the session is refused, the next call opens another channel. A call's session goes on
     -- without a stream otherwise.
     if event.key == channel_key.shared or event.status == 401 or event.status == 404 then event.channel:lost() end
-  elseif event.key == channel_key.shared and follow.ended(record, event.serial, event.standing) then
+  elseif event.key == channel_key.shared and subscribe.ended(record, event.serial, event.standing) then
     heal(record)
   end
 end)
@@ -214,15 +214,15 @@ observer.on("lost", function(event)
   local record = config.by_name[event.upstream]
   if record and event.key ~= channel_key.shared then
     if record.kind == "url" then after_gap_of_class(record, event.key) end
-  elseif record and (record.kind == "url" or follow.uris(record)[1]) then
+  elseif record and (record.kind == "url" or subscribe.uris(record)[1]) then
     heal(record)
   end
 end)
 
 -- -- at an interval --------------------------------------------------------------------------------------------------
 
-function federated.on_read(record) follow.ensure(record) end
+function federated.on_read(record) subscribe.ensure(record) end
 
-function federated.on_tick(record) followed.sweep(record) end
+function federated.on_tick(record) notifications.sweep(record) end
 
-return followed
+return notifications
