@@ -386,10 +386,10 @@ mp_str mp_channel_key_text(const mp_channel *channel);
 #define MP_PARK_HANDLE 33 /* bytes of a handle: 128 random bits as hexadecimal digits, and a NUL */
 
 typedef struct {
-    mp_str principal;       /* opaque: who may take it up */
-    uint64_t ms;            /* 0, or more than MP_UPSTREAM_PARK_MS: that */
-    const mp_str *farewell; /* messages that are sent upstream if nothing takes it up in time; copied */
-    size_t farewells;
+    mp_str principal;              /* opaque: who may take it up */
+    uint64_t ms;                   /* 0, or more than MP_UPSTREAM_PARK_MS: that */
+    const mp_str *cancel_messages; /* messages that are sent upstream if nothing takes it up in time; copied */
+    size_t cancel_count;
 } mp_park_options;
 
 /* Lets the exchange continue without a task: its slot becomes free, its time limits stop, its events are stored (of
@@ -401,7 +401,8 @@ bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, cha
  * mp_exchange_options. A handle works once. Any worker. */
 mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
                                              void (*ready)(void *ctx), void *ctx);
-/* Keeps bytes for a retry, within the limits of parks; `options->farewell` is not used. Any thread, like the next. */
+/* Keeps bytes for a retry, within the limits of parks; `options->cancel_messages` is not used. Any thread, like the
+ * next. */
 bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *options, char handle[MP_PARK_HANDLE],
                      mp_upstream_failure *failure);
 /* The bytes of a handle, which the caller frees; NULL: there are none for this principal. A handle works once. */

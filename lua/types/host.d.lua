@@ -1002,7 +1002,7 @@ host.upstream = {}
 ---@field take fun(self: moonpool.host.Exchange): moonpool.host.UpstreamEvent?, moonpool.host.UpstreamFailure?   next without the wait: nothing if nothing has come
 ---@field reply fun(self: moonpool.host.Exchange, bytes?: string): boolean   Answers a request of the upstream, or notes that it was taken back; false if the exchange has ended
 ---@field cancel fun(self: moonpool.host.Exchange, bytes?: string)   Ends it; `bytes` are sent instead of the option `cancel`
----@field park fun(self: moonpool.host.Exchange, seconds: number, farewell: string[], principal: string): string?, moonpool.host.UpstreamFailure?   The task leaves it to a later one, which has the handle: until then its slot is free, its time limits rest, what comes is kept. `farewell` is sent upstream if nothing takes it up in time. "busy": too many wait; the exchange is as before then
+---@field park fun(self: moonpool.host.Exchange, seconds: number, cancel_messages: string[], principal: string): string?, moonpool.host.UpstreamFailure?   The task leaves it to a later one, which has the handle: until then its slot is free, its time limits rest, what comes is kept. `cancel_messages` is sent upstream if nothing takes it up in time. "busy": too many wait; the exchange is as before then
 
 ---@class moonpool.host.Channel
 ---@field send fun(self: moonpool.host.Channel, bytes: string, options?: moonpool.host.SendOptions): moonpool.host.Exchange?, moonpool.host.UpstreamFailure?   Does not wait

@@ -345,9 +345,9 @@ static mp_park_options park_options(lua_State *L, int seconds, int principal)
     return (mp_park_options){.principal = mp_check_str(L, principal), .ms = (uint64_t)ceil(wait * 1000)};
 }
 
-/* exchange:park(seconds, farewell, principal): parks the exchange, so that a later task can take it up: a handle; or
- * nil and a failure, and the exchange is as before. `farewell`: messages that are sent upstream if no task takes it up
- * in time.  [-0, +1|2, throws] */
+/* exchange:park(seconds, cancel_messages, principal): parks the exchange, so that a later task can take it up: a
+ * handle; or nil and a failure, and the exchange is as before. `cancel_messages`: messages that are sent upstream if no
+ * task takes it up in time.  [-0, +1|2, throws] */
 static int l_park(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
@@ -358,14 +358,14 @@ static int l_park(lua_State *L)
     luaL_checktype(L, 3, LUA_TTABLE);
     lua_Unsigned count = lua_rawlen(L, 3);
     luaL_argcheck(L, count <= MAX_FAREWELLS, 3, "too many messages");
-    mp_str *farewell = lua_newuserdatauv(L, (count + 1) * sizeof *farewell, 0);
+    mp_str *cancel_messages = lua_newuserdatauv(L, (count + 1) * sizeof *cancel_messages, 0);
     for (lua_Unsigned i = 0; i < count; i++) {
         lua_rawgeti(L, 3, (lua_Integer)i + 1);
-        farewell[i] = mp_check_str(L, -1); /* the table keeps the text */
+        cancel_messages[i] = mp_check_str(L, -1); /* the table keeps the text */
         lua_pop(L, 1);
     }
-    options.farewell = farewell;
-    options.farewells = count;
+    options.cancel_messages = cancel_messages;
+    options.cancel_count = count;
     if (it->exchange == NULL)
         return mp_upstream_push_reason(L, MP_FAILURE_CANCELLED, "the exchange was closed");
     if (!mp_exchange_park(it->exchange, &options, handle, &failure))

@@ -43,13 +43,13 @@ static void clear_kept(mp_park *park)
         discard_event(park, mp_container(park->kept.next, mp_queued_event, link));
 }
 
-static void clear_farewell(mp_park *park)
+static void clear_cancel_messages(mp_park *park)
 {
-    for (size_t i = 0; i < park->farewells; i++)
-        free((char *)(uintptr_t)park->farewell[i].ptr);
-    free(park->farewell);
-    park->farewell = MP_UNSET;
-    park->farewells = 0;
+    for (size_t i = 0; i < park->cancel_count; i++)
+        free((char *)(uintptr_t)park->cancel_messages[i].ptr);
+    free(park->cancel_messages);
+    park->cancel_messages = MP_UNSET;
+    park->cancel_count = 0;
 }
 
 void mp_park_unref(mp_park *MP_NULLABLE park)
@@ -57,7 +57,7 @@ void mp_park_unref(mp_park *MP_NULLABLE park)
     if (park == NULL || atomic_fetch_sub_explicit(&park->refs, 1, memory_order_acq_rel) != 1)
         return;
     clear_kept(park);
-    clear_farewell(park);
+    clear_cancel_messages(park);
     mp_exchange_unref(park->exchange);
     free(park);
 }
@@ -181,17 +181,17 @@ static void close_park(mp_park *park, mp_str message)
     park->exchange->is_detached = true;
     mp_link_drop(&park->in_home);
     clear_kept(park);
-    clear_farewell(park);
+    clear_cancel_messages(park);
     mp_relay *relay = park->relay;
     park->relay = NULL;
     mp_park_unref(park); /* the reference of the home */
     mp_relay_unref(relay);
 }
 
-static void say_farewell(mp_park *park)
+static void send_cancel_messages(mp_park *park)
 {
-    for (size_t i = 0; i < park->farewells; i++)
-        mp_exchange_say(park->exchange, park->farewell[i]);
+    for (size_t i = 0; i < park->cancel_count; i++)
+        mp_exchange_say(park->exchange, park->cancel_messages[i]);
 }
 
 typedef struct {
@@ -205,7 +205,7 @@ static void deliver_end(void *content, mp_loop *MP_NULLABLE loop)
     mp_park *park = it->park;
     mp_upstream_host *of_channel = park->exchange->super.channel->home;
     if (loop != NULL && !park->is_over && park->relay == NULL) {
-        say_farewell(park);
+        send_cancel_messages(park);
         if (it->cause == MP_PARK_EXPIRED)
             close_park(park, MP_STR_NONE);
         else if (!park->exchange->super.is_ended)
@@ -242,7 +242,7 @@ static void post_home_ended(mp_relay *relay)
 
 static void attach_relay(mp_park *park, mp_relay *relay)
 {
-    clear_farewell(park);
+    clear_cancel_messages(park);
     park->relay = mp_relay_ref(relay);
     park->is_wanted = true;
     if (park->is_over) { /* the worker that holds the exchange has ended meanwhile */
@@ -278,10 +278,10 @@ static void park_again(mp_park *park, mp_relay_message *it)
         park->awaits_return = park->awaits_return || (it->is_asked && !park->is_wanted);
     it->event = NULL;
     park->is_wanted = false;
-    park->farewell = it->farewell;
-    park->farewells = it->farewells;
-    it->farewell = MP_UNSET;
-    it->farewells = 0;
+    park->cancel_messages = it->cancel_messages;
+    park->cancel_count = it->cancel_count;
+    it->cancel_messages = MP_UNSET;
+    it->cancel_count = 0;
     if (!park->exchange->super.is_ended)
         mp_exchange_pause(park->exchange);
     on_ready(park);
@@ -333,17 +333,17 @@ void mp_park_deliver(void *content, mp_loop *MP_NULLABLE loop)
         post_home_ended(it->relay);
     }
     free(it->event);
-    for (size_t i = 0; i < it->farewells; i++)
-        free((char *)(uintptr_t)it->farewell[i].ptr);
-    free(it->farewell);
+    for (size_t i = 0; i < it->cancel_count; i++)
+        free((char *)(uintptr_t)it->cancel_messages[i].ptr);
+    free(it->cancel_messages);
     mp_relay_unref(it->relay);
 }
 
-mp_str *mp_park_copy_farewell(const mp_park_options *options)
+mp_str *mp_park_copy_cancel_messages(const mp_park_options *options)
 {
-    mp_str *copy = mp_new((options->farewells + 1) * sizeof *copy);
-    for (size_t i = 0; i < options->farewells; i++)
-        copy[i] = (mp_str){mp_dup(options->farewell[i]), options->farewell[i].len};
+    mp_str *copy = mp_new((options->cancel_count + 1) * sizeof *copy);
+    for (size_t i = 0; i < options->cancel_count; i++)
+        copy[i] = (mp_str){mp_dup(options->cancel_messages[i]), options->cancel_messages[i].len};
     return copy;
 }
 
@@ -365,8 +365,8 @@ bool mp_own_exchange_park(mp_exchange *super, const mp_park_options *options, ch
     park->table = table;
     park->home = super->host;
     park->exchange = exchange; /* takes the reference that the task of the exchange had */
-    park->farewell = mp_park_copy_farewell(options);
-    park->farewells = options->farewells;
+    park->cancel_messages = mp_park_copy_cancel_messages(options);
+    park->cancel_count = options->cancel_count;
     mp_link_put(&park->home->parks, &park->in_home);
     free(super->taken);
     super->taken = NULL;

@@ -30,10 +30,10 @@ struct mp_park {
 
     /* Members for the home's thread. */
     mp_link in_home;
-    mp_link kept;      /* of mp_queued_event, oldest first */
-    size_t note_bytes; /* of the notifications in `kept` */
-    mp_str *farewell;  /* messages to the upstream that are sent if the exchange is not taken up in time */
-    size_t farewells;
+    mp_link kept;            /* of mp_queued_event, oldest first */
+    size_t note_bytes;       /* of the notifications in `kept` */
+    mp_str *cancel_messages; /* messages to the upstream that are sent if the exchange is not taken up in time */
+    size_t cancel_count;
     mp_relay *MP_NULLABLE relay; /* a counted reference; NULL: parked */
     bool is_wanted;              /* the relay waits for an event */
     bool awaits_return; /* news are on their way to a relay that has parked the exchange again, and come back */
@@ -76,8 +76,8 @@ typedef struct {
     mp_relay *relay;                    /* a counted reference */
     mp_queued_event *MP_NULLABLE event; /* PARK: the event that the task has not read, or NULL; GIVE_BACK */
     bool is_asked;                      /* PARK: the relay has asked for an event that has not come */
-    mp_str *farewell;                   /* PARK */
-    size_t farewells;
+    mp_str *cancel_messages;            /* PARK */
+    size_t cancel_count;
     size_t len;
     char bytes[]; /* REPLY, LEAVE */
 } mp_relay_message;
@@ -98,7 +98,7 @@ void mp_parks_leave_home(mp_upstream_host *host);
 
 /* A message of a relay has arrived at the home. */
 void mp_park_deliver(void *content, mp_loop *MP_NULLABLE loop);
-mp_str *mp_park_copy_farewell(const mp_park_options *options);
+mp_str *mp_park_copy_cancel_messages(const mp_park_options *options);
 
 /* -- relay.c ------------------------------------------------------------------------------------------------------- */
 

@@ -133,8 +133,8 @@ static bool park_again(mp_exchange *exchange, const mp_park_options *options, ch
     const mp_relay_message message = {.word = MP_RELAY_PARK,
                                       .event = take_event(relay),
                                       .is_asked = relay->is_asked,
-                                      .farewell = mp_park_copy_farewell(options),
-                                      .farewells = options->farewells};
+                                      .cancel_messages = mp_park_copy_cancel_messages(options),
+                                      .cancel_count = options->cancel_count};
     relay->has_left = relay->has_parked = exchange->is_ended = true;
     /* sent before the handle is valid, so that messages of the next relay arrive after it */
     send_home(relay, message, MP_STR_NONE);

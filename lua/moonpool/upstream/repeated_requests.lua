@@ -403,7 +403,7 @@ end
 -- Parks the exchange of an entry, and puts its questions into `open`. False if the exchange goes on as before: it has
 -- ended, or too many are parked.
 local function park_entry(call, entry, open)
-  local asker, kept, farewell = entry.asker, {}, {}
+  local asker, kept, cancel_messages = entry.asker, {}, {}
   for i, question in ipairs(asker and asker.gathered or {}) do
     if not question.key then
       ask.sign(entry.record, question)
@@ -413,9 +413,9 @@ local function park_entry(call, entry, open)
     end
     open[question.key] = question
     kept[i] = { key = question.key, id = question.id, method = question.method, params = json.object(question.params) }
-    farewell[i] = ask.no_answer(question.id, question.method, "the client gave no answer")
+    cancel_messages[i] = ask.no_answer(question.id, question.method, "the client gave no answer")
   end
-  local handle = entry.pending and entry.pending:park(host.limits.upstreams.park, farewell, owner(call))
+  local handle = entry.pending and entry.pending:park(host.limits.upstreams.park, cancel_messages, owner(call))
   if not handle then
     for _, question in ipairs(kept) do open[question.key] = nil end
     return false

@@ -120,7 +120,7 @@ describe("the channel of a key", function()
     end
     for name, times in pairs(ran) do assert.equal(1, times, name) end
     assert.equal(1, opened(other))
-    assert.equal(0, deleted(up)) -- a lost session needs no farewell
+    assert.equal(0, deleted(up)) -- a lost session is not ended by a DELETE
     me:close()
     quiet(g)
   end)
@@ -193,7 +193,7 @@ describe("the upstreams of a configuration", function()
     out:write(cjson.encode(config))
     out:close()
     assert.equal(200, g:admin("/reload", "POST").status)
-    wait.for_fact("the farewells", 20, function() return deleted(up) == 1 and deleted(more) == 1 end)
+    wait.for_fact("both DELETEs", 20, function() return deleted(up) == 1 and deleted(more) == 1 end)
     me = low.workers(g, 1)
     assert.matches("%-$", (trusted.run(me, code))) -- its second value would be where to look from
     assert.equal(3, opened(up))

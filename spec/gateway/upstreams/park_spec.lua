@@ -151,13 +151,13 @@ for _, transport in ipairs { "http", "sse", "stdio" } do
       two:close()
     end)
 
-    it("says farewell and cancels the call when no retry comes, and nothing of it is left", function()
+    it("sends its cancel messages and cancels the call when no retry comes, and nothing of it is left", function()
       local u <close> = start_stub(transport)
       local g <close> = start(u, { constants = { upstream_park_ms = 1000 } })
       local one, two = workers(g)
       local handle = trusted.run(one, "local x = kept.ask() return kept.park(x)")
-      local farewell = u:wait { kind = "response" }
-      assert.equal("cancel", farewell.json.result.action)
+      local answer = u:wait { kind = "response" }
+      assert.equal("cancel", answer.json.result.action)
       local cancelled = u:wait { method = "notifications/cancelled" }
       assert.equal(u.calls[1].id, raw.at(cancelled.text, "params", "requestId"))
       gauge(g, 0)
@@ -190,7 +190,7 @@ for _, transport in ipairs { "http", "sse", "stdio" } do
       two:close()
     end)
 
-    it("says farewell when the gateway drains", function()
+    it("sends its cancel messages when the gateway drains", function()
       local u <close> = start_stub(transport)
       local g <close> = start(u)
       local one, two = workers(g)
