@@ -184,7 +184,7 @@ struct mp_channel {
     mp_upstream_host *home;  /* the worker that claimed it; never changes */
     char *MP_NULLABLE given; /* the session id that the upstream gave while the channel was opened; home's thread */
     void *MP_NULLABLE connection; /* of the transport, on the home's thread; NULL: not made yet, or closed */
-    mp_link standings;            /* standing streams; home's thread */
+    mp_link listen_streams;       /* listen streams; home's thread */
     bool has_gap;                 /* an MP_OBSERVED_GAP waits to be taken; home's thread */
     int64_t strays; /* requests of the upstream that belong to no exchange, since `strays_since_ms`; home's thread */
     uint64_t strays_since_ms;
@@ -324,9 +324,9 @@ struct mp_upstream_host {
     mp_link in_table; /* guarded by the table's lock */
     mp_loop *loop;
     mp_client *client;
-    mp_client *stream_client;         /* for streams that do not end */
-    mp_link standings, hot_standings; /* all standing streams; those with bytes to read */
-    mp_link observed;                 /* observations that Lua has not taken */
+    mp_client *stream_client;                   /* for streams that do not end */
+    mp_link listen_streams, hot_listen_streams; /* all listen streams; those with bytes to read */
+    mp_link observed;                           /* observations that Lua has not taken */
     size_t observed_bytes;
     void *MP_NULLABLE observation; /* the observation that was taken last */
     void (*MP_NULLABLE on_observed)(void *ctx);

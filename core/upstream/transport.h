@@ -100,7 +100,7 @@ void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange);
 
 /* -- what a transport with a home calls, for a channel ------------------------------------------------------------- */
 
-/* A message has arrived on the connection of the channel, or on a standing stream. A response belongs to an exchange by
+/* A message has arrived on the connection of the channel, or on a listen stream. A response belongs to an exchange by
  * its id; notifications/progress by its token, which Lua makes equal to the id of its request; a log message to the
  * only exchange that runs. A request goes to the only exchange of the channel, else to the newest one. What belongs to
  * no exchange is observed (observer.c), but for responses and progress, which are dropped and counted. False: the bytes

@@ -326,7 +326,7 @@ void mp_exchange_free(mp_exchange *MP_NULLABLE exchange);
 
 /* -- what upstreams say without being asked ------------------------------------------------------------------------ */
 
-/* A channel whose transport has one connection brings everything there. Over Streamable HTTP it needs standing streams:
+/* A channel whose transport has one connection brings everything there. Over Streamable HTTP it needs listen streams:
  * one GET of a channel with a session, and requests whose answer does not end. Each is held by the worker that opened
  * the channel. A request that comes there goes to the only exchange that runs on the channel, else to the newest; what
  * belongs to no exchange is observed. */
@@ -342,9 +342,9 @@ typedef struct {
     mp_observation_kind kind;
     mp_channel *channel; /* may have ended meanwhile */
     mp_str method, bytes;
-    mp_str id;        /* of a request: a span */
-    int64_t standing; /* ENDED: the id of the request */
-    int status;       /* ENDED: the HTTP status of the answer to the last attempt; 0: it had begun */
+    mp_str id;         /* of a request: a span */
+    int64_t stream_id; /* ENDED: the id of the request */
+    int status;        /* ENDED: the HTTP status of the answer to the last attempt; 0: it had begun */
 } mp_observation;
 
 /* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks
@@ -355,28 +355,29 @@ void mp_upstream_observe_no_more(mp_upstream_host *host, const void *ctx);
 /* The next observation, valid until the next call; NULL: there is none. */
 const mp_observation *MP_NULLABLE mp_upstream_observed(mp_upstream_host *host);
 
-typedef struct mp_stand mp_stand;
+typedef struct mp_listen_stream_opening mp_listen_stream_opening;
 typedef struct {
     int64_t id;                             /* of the request; 0: the GET of the channel */
     mp_str message;                         /* the request; empty: GET */
     mp_str revision;                        /* value of the header while the channel is being opened; may be empty */
     const char *const *MP_NULLABLE headers; /* "Name: value"; ends with NULL; may be NULL */
-    /* Called when the head of the answer has arrived, or the request has failed. Not before mp_channel_stand returns,
-     * not after mp_stand_free. */
+    /* Called when the head of the answer has arrived, or the request has failed. Not before mp_channel_listen returns,
+     * not after mp_listen_stream_free. */
     void (*done)(void *ctx);
     void *ctx;
-} mp_stand_options;
+} mp_listen_stream_options;
 
-/* Opens a standing stream, unless it is open. It lives until mp_channel_unstand or the end of the channel, also after
- * mp_stand_free. */
-mp_stand *mp_channel_stand(mp_upstream_host *host, mp_channel *channel, const mp_stand_options *options);
+/* Opens a listen stream, unless it is open. It lives until mp_channel_unlisten or the end of the channel, also after
+ * mp_listen_stream_free. */
+mp_listen_stream_opening *mp_channel_listen(mp_upstream_host *host, mp_channel *channel,
+                                            const mp_listen_stream_options *options);
 /* The HTTP status; 200: the stream is open; -1: no answer; 0: not known yet. */
-int mp_stand_status(const mp_stand *stand);
-void mp_stand_free(mp_stand *MP_NULLABLE stand);
+int mp_listen_stream_status(const mp_listen_stream_opening *opening);
+void mp_listen_stream_free(mp_listen_stream_opening *MP_NULLABLE opening);
 /* A channel that is held is not ended for being idle. Any thread. */
 void mp_channel_hold(mp_channel *channel, bool is_held);
 /* Closes the stream of the request. Any thread. */
-void mp_channel_unstand(mp_channel *channel, int64_t id);
+void mp_channel_unlisten(mp_channel *channel, int64_t id);
 /* The name of the channel's upstream, and its key, valid as long as the reference. */
 mp_str mp_channel_name(const mp_channel *channel);
 mp_str mp_channel_key_text(const mp_channel *channel);

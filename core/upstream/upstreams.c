@@ -1,7 +1,7 @@
 /* upstreams.c: the upstreams of the process: reloads of the configuration, the sweep, reports for people, and the hosts
  * of the workers. */
 #include "upstream/pending/park.h"
-#include "upstream/transport/standing.h"
+#include "upstream/transport/listen_stream.h"
 #include <sys/random.h>
 
 #define SWEEP_MS 250
@@ -404,7 +404,7 @@ bool mp_upstream_turn(mp_upstream_host *host)
     for (size_t i = 0; i < TRANSPORTS && has_connections(host); i++)
         if (transports[i]->turn != NULL)
             did = transports[i]->turn(host) || did;
-    did = (mp_standing_has_work(host) && mp_standing_turn(host)) || did;
+    did = (mp_listen_streams_has_work(host) && mp_listen_streams_turn(host)) || did;
     if (now_us >= host->sweep_us) {
         host->sweep_us = now_us + SWEEP_LOOK_US;
         sweep_if_due(host->table, now_us / 1000);
@@ -420,7 +420,7 @@ void mp_upstream_send(mp_upstream_host *host)
 
 bool mp_upstream_has_work(const mp_upstream_host *host)
 {
-    bool found = mp_standing_has_work(host);
+    bool found = mp_listen_streams_has_work(host);
     for (size_t i = 0; i < TRANSPORTS && !found && has_connections(host); i++)
         found = transports[i]->has_work != NULL && transports[i]->has_work(host);
     return found;
@@ -463,7 +463,7 @@ bool mp_upstream_host_end(mp_upstream_host *host)
         return false;
     if (host->end_by == 0) {
         host->end_by = now + END_MS;
-        mp_standing_end(host);
+        mp_listen_streams_end(host);
         pthread_mutex_lock(&host->table->lock);
         bool is_last = ++host->table->ended_hosts == host->table->host_count;
         pthread_mutex_unlock(&host->table->lock);
@@ -513,7 +513,7 @@ void mp_upstream_host_free(mp_upstream_host *MP_NULLABLE host)
     pthread_mutex_lock(&host->table->lock);
     mp_link_drop(&host->in_table);
     pthread_mutex_unlock(&host->table->lock);
-    mp_standing_end(host);
+    mp_listen_streams_end(host);
     mp_observed_clear(host);
     mp_client_free(host->client);
     mp_client_free(host->stream_client);

@@ -1015,9 +1015,9 @@ host.upstream = {}
 ---@field authorize fun(self: moonpool.host.Channel, token: string)   Requests over HTTP have this bearer token from now on
 ---@field failed fun(self: moonpool.host.Channel, failure: table)   After "claimed": tasks that wait fail, too, and the key rests; for retry_after seconds where the reason is "barred"
 ---@field lost fun(self: moonpool.host.Channel, serial?: integer): boolean   The upstream has forgotten the session: the next taker opens another one. True for the first call
----@field stand fun(self: moonpool.host.Channel, options?: { id: integer?, message: string?, revision: string?, headers: string[]? }): "open"|"none"|"late", integer?   Opens a standing stream over Streamable HTTP: the GET of the channel, or that of the request `message` with the id `id`; with the HTTP status. It stays until the channel ends
+---@field listen fun(self: moonpool.host.Channel, options?: { id: integer?, message: string?, revision: string?, headers: string[]? }): "open"|"none"|"late", integer?   Opens a listen stream over Streamable HTTP: the GET of the channel, or that of the request `message` with the id `id`; with the HTTP status. It stays until the channel ends
 ---@field hold fun(self: moonpool.host.Channel, is_held: boolean)   A channel that is held is not ended for being idle
----@field unstand fun(self: moonpool.host.Channel, id: integer)   Closes the standing stream of a request
+---@field unlisten fun(self: moonpool.host.Channel, id: integer)   Closes the listen stream of a request
 ---@field close fun(self: moonpool.host.Channel)     Ends it for all tasks, and its session at the upstream
 ---@field release fun(self: moonpool.host.Channel)   This task needs it no more; also by <close> and at the end of the task
 
@@ -1039,7 +1039,7 @@ function host.upstream.open_channel(name, key) end
 
 --- What upstreams say without being asked, for the worker that holds the stream. The bus message "observed" says that there is something.
 ---@class moonpool.host.Observation
----@field kind "message"|"gap"|"ended"|"lost"   gap: messages may be missing. ended: the standing stream of the request `standing` (0: the GET) has ended. lost: the channel
+---@field kind "message"|"gap"|"ended"|"lost"   gap: messages may be missing. ended: the listen stream of the request `stream_id` (0: the GET) has ended. lost: the channel
 ---@field upstream string
 ---@field key string
 ---@field serial integer
@@ -1047,7 +1047,7 @@ function host.upstream.open_channel(name, key) end
 ---@field method? string
 ---@field id? string      Of a request: its id as JSON
 ---@field bytes? string   The message
----@field standing? integer
+---@field stream_id? integer
 ---@field status? integer          Of an end: the HTTP status of the last attempt to open the stream; 0: it had begun
 ---@return moonpool.host.Observation?
 function host.upstream.observed() end

@@ -426,7 +426,7 @@ end
 -- Gauges that are not 0 in a gateway at rest.
 local AT_REST <const> = {
   connections = true, vms = true, lua_bytes = true, upstream_catalogue_bytes = true, page_bytes = true, body_bytes = true, store_entries = true,
-  store_bytes = true, upstream_standing = true, upstream_channels = true,
+  store_bytes = true, upstream_listen_streams = true, upstream_channels = true,
 }
 
 local function busy_gauges(status)
@@ -443,7 +443,7 @@ local function busy_gauges(status)
   return list[1] and table.concat(list, ", ")
 end
 
--- Takes the upstreams out of the configuration, whose standing streams would stay otherwise.
+-- Takes the upstreams out of the configuration, whose listen streams would stay otherwise.
 local function drop_upstreams(self)
   local path = self.g.dir .. "/moonpool.yaml"
   local file <close> = assert(io.open(path, "rb"))

@@ -593,7 +593,7 @@ local function descriptors_of(self)
   return number, table.concat(list, ", ")
 end
 
--- Takes all upstreams out of the configuration, whose standing streams would stay otherwise, and waits until the
+-- Takes all upstreams out of the configuration, whose listen streams would stay otherwise, and waits until the
 -- gateway is at rest. Returns its descriptors, for whose number to be at most `most` it waits, its memory, and what the
 -- descriptors are. The upstreams are in the configuration again afterwards.
 local function rest(self, most)

@@ -421,8 +421,8 @@ MP_LIBRARY(upstream)
                                        {"serial", l_serial},
                                        {"transport", l_transport},
                                        {"send", l_send},
-                                       {"stand", mp_upstream_stand},
-                                       {"unstand", mp_upstream_unstand},
+                                       {"listen", mp_upstream_listen},
+                                       {"unlisten", mp_upstream_unlisten},
                                        {"hold", mp_upstream_hold},
                                        {NULL, NULL}};
     mp_set_members(L, functions, 0);

@@ -1,6 +1,6 @@
 /* observer.c: observations: messages of upstreams that belong to no exchange, and gaps in the streams that carry them.
  * They are queued for the Lua state of the worker that holds the stream. */
-#include "upstream/transport/standing.h"
+#include "upstream/transport/listen_stream.h"
 
 MP_COUNTER(upstream_observed, "upstream_observed", "", "",
            "messages of upstreams that belong to no call, and were given to Lua")
@@ -59,7 +59,7 @@ void mp_observe_event(mp_channel *channel, mp_observation_kind kind)
 void mp_observe_end(mp_channel *channel, int64_t id, int status)
 {
     observed *one = observed_new(channel, MP_OBSERVED_ENDED, 0);
-    one->it.standing = id;
+    one->it.stream_id = id;
     one->it.status = status;
     put_observed(channel->home, one);
 }

@@ -1,6 +1,6 @@
 /* channel.c: channels by their key: one task of all workers opens a channel, the others wait for it; idle and lost
  * channels end. acquire.c has the requests of tasks for a channel. */
-#include "upstream/transport/standing.h"
+#include "upstream/transport/listen_stream.h"
 
 MP_GAUGE(upstream_channels, "upstream_channels", "", "", "channels to upstreams that are open or being opened",
          MP_SHOWN_BY_LABELS)

@@ -1,6 +1,6 @@
-/* home.c: functions that the transports with a home, and standing streams, share: finding the exchange of a channel to
+/* home.c: functions that the transports with a home, and listen streams, share: finding the exchange of a channel to
  * which a message belongs, the end of a channel whose connection has ended, and the limits of processes. */
-#include "upstream/transport/standing.h"
+#include "upstream/transport/listen_stream.h"
 
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
            "programs of upstreams over limits.upstreams.processes, or started too often")

@@ -2,7 +2,7 @@
  * is one JSON body or an event stream. Redirects are not followed, compressed answers are refused, a POST is never sent
  * twice. */
 #define _GNU_SOURCE
-#include "upstream/transport/standing.h"
+#include "upstream/transport/listen_stream.h"
 
 MP_COUNTER(upstream_resumed, "upstream_resumed", "", "",
            "event streams of upstreams that ended before the answer and were resumed after their last event")
@@ -585,7 +585,7 @@ static void close_channel(mp_channel *channel, bool is_lost)
     const char *session = mp_http_session(channel, true);
     if (channel->closing_host == channel->home) {
         channel->is_closed = true;
-        mp_standing_close(channel);
+        mp_listen_streams_close(channel);
     }
     if (!is_lost && session != NULL && *session != '\0')
         tell_upstream(channel->closing_host, channel, "DELETE", MP_STR_NONE);

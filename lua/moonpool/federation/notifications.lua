@@ -201,11 +201,11 @@ end)
 observer.on("ended", function(event)
   local record = config.by_name[event.upstream]
   if not record then return end
-  if event.standing == 0 then
+  if event.stream_id == 0 then
     -- Where the credential or the session is refused, the next call opens another channel. A call's session goes on
     -- without a stream otherwise.
     if event.key == channel_key.shared or event.status == 401 or event.status == 404 then event.channel:lost() end
-  elseif event.key == channel_key.shared and subscribe.ended(record, event.serial, event.standing) then
+  elseif event.key == channel_key.shared and subscribe.ended(record, event.serial, event.stream_id) then
     heal(record)
   end
 end)

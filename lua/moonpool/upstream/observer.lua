@@ -1,7 +1,7 @@
 -- Messages of upstreams that belong to no call, and gaps in the streams that carry them. C hands them to the worker
 -- that holds the stream. A question outside a call is answered with an error at once, since no client can be asked it
 -- (X-36); C drops those over 256 in a minute.
---   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, standing?, status? }, as
+--   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, stream_id?, status? }, as
 --           host.upstream.observed gives it
 
 local bus = require "moonpool.runtime.bus"

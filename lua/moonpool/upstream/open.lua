@@ -211,7 +211,7 @@ end
 --- request. Many have none: they answer 405.
 function open.stream(channel, server_info)
   if server_info.is_modern or server_info.transport ~= "http" or not server_info.session then return end
-  local state = channel:stand { revision = era.facts(server_info.revision).has_version_header and server_info.revision or nil }
+  local state = channel:listen { revision = era.facts(server_info.revision).has_version_header and server_info.revision or nil }
   server_info.has_stream = state ~= "none"
 end
 
@@ -259,7 +259,7 @@ end
 --- The channel of an upstream with this key, open, its server info, and true if the circuit is open and one harmless request
 --- is to be tried first; or nil and a failure. `options` are those of host.upstream.channel; `class`: what the upstream
 --- is told that its client can be asked; tells_roots = true: its client notifies of changed roots; stream = true: a
---- channel that is opened now gets its standing stream before its first request, if the upstream has one; and
+--- channel that is opened now gets its listen stream before its first request, if the upstream has one; and
 --- `identity`: what auth.identity gave for the call.
 --- Sets options.token and options.token_key to the token that the channel sends, and its key.
 function open.channel(record, key, options)

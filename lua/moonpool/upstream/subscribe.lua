@@ -153,7 +153,7 @@ end
 local function end_listen(channel, server_info, id)
   if not id then return end
   if server_info.transport == "http" then
-    channel:unstand(id)
+    channel:unlisten(id)
   else
     exchange.tell(channel, message.cancelled(id), {})
   end
@@ -186,7 +186,7 @@ local function listen(record, channel, server_info, state, set)
   local _ <close> = await(record, id)
   local request <close> = setmetatable({ record = record, channel = channel, server_info = server_info, id = id }, opening)
   if server_info.transport == "http" then
-    if channel:stand { id = id, message = bytes, headers = message.headers("subscriptions/listen", params) } == "none" then return nil end
+    if channel:listen { id = id, message = bytes, headers = message.headers("subscriptions/listen", params) } == "none" then return nil end
   elseif not exchange.tell(channel, bytes, {}) then
     return nil
   end

@@ -1,38 +1,38 @@
-/* standing.c: host.upstream: standing streams of channels, and messages of upstreams that belong to no exchange. */
+/* listen_stream.c: host.upstream: listen streams of channels, and messages of upstreams that belong to no exchange. */
 #include "lib/fields.h"
 #include "lib/upstream/handles.h"
 #include "vm/engine.h"
 
-#define HEAD_MS 1000 /* how long a task waits for the head of a standing stream */
+#define HEAD_MS 1000 /* how long a task waits for the head of a listen stream */
 #define MAX_HEADERS 64
 
 typedef struct {
     mp_op super;
     mp_timer timer;
-    mp_stand *MP_NULLABLE stand; /* NULL once the wait is over, or its task was cancelled */
-    int status;                  /* as mp_stand_status() */
+    mp_listen_stream_opening *MP_NULLABLE opening; /* NULL once the wait is over, or its task was cancelled */
+    int status;                                    /* as mp_listen_stream_status() */
 } stand_op;
 
-/* -- standing streams ---------------------------------------------------------------------------------------------- */
+/* -- listen streams ---------------------------------------------------------------------------------------------- */
 
-static void on_stand(void *ctx)
+static void on_listen(void *ctx)
 {
     stand_op *op = ctx;
-    mp_stand *stand = op->stand;
-    if (stand == NULL)
+    mp_listen_stream_opening *opening = op->opening;
+    if (opening == NULL)
         return;
     mp_timer_stop(mp_op_loop(&op->super), &op->timer);
-    op->status = mp_stand_status(stand);
-    mp_stand_free(stand);
-    op->stand = NULL;
+    op->status = mp_listen_stream_status(opening);
+    mp_listen_stream_free(opening);
+    op->opening = NULL;
     mp_op_done(&op->super);
 }
 
 static void on_late(mp_timer *timer)
 {
     stand_op *op = mp_container(timer, stand_op, timer);
-    mp_stand_free(op->stand);
-    op->stand = NULL;
+    mp_listen_stream_free(op->opening);
+    op->opening = NULL;
     mp_op_done(&op->super);
 }
 
@@ -40,11 +40,11 @@ static void on_stand_cancel(mp_op *super)
 {
     stand_op *op = mp_container(super, stand_op, super);
     mp_timer_stop(mp_op_loop(super), &op->timer);
-    mp_stand_free(op->stand);
-    op->stand = NULL;
+    mp_listen_stream_free(op->opening);
+    op->opening = NULL;
 }
 
-static int push_stand(lua_State *L, MP_UNUSED int status, lua_KContext context)
+static int push_opening(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     int http = ((stand_op *)context)->status;
     lua_pushstring(L, http == 200 ? "open" : http == 0 ? "late" : "none");
@@ -63,11 +63,11 @@ static mp_str text_field(lua_State *L, const char *name)
     return text;
 }
 
-/* channel:stand([options]): opens a standing stream: the GET of the channel; or, with `id` and `message` in the
+/* channel:listen([options]): opens a listen stream: the GET of the channel; or, with `id` and `message` in the
  * options, that of a request. Waits for the head of the answer: "open", "none" with the HTTP status if there was one,
  * or "late" after a second, when the stream may still be opened.
  *  [-0, +1|2, throws, parks] */
-int mp_upstream_stand(lua_State *L)
+int mp_upstream_listen(lua_State *L)
 {
     mp_channel *channel = mp_upstream_check_channel(L);
     if (lua_isnoneornil(L, 2)) {
@@ -76,7 +76,7 @@ int mp_upstream_stand(lua_State *L)
     }
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
-    mp_stand_options options = {.message = text_field(L, "message"), .revision = text_field(L, "revision")};
+    mp_listen_stream_options options = {.message = text_field(L, "message"), .revision = text_field(L, "revision")};
     lua_getfield(L, 2, "id");
     options.id = (int64_t)luaL_optinteger(L, -1, 0);
     lua_pop(L, 1);
@@ -84,17 +84,17 @@ int mp_upstream_stand(lua_State *L)
     if (lua_getfield(L, 2, "headers") != LUA_TNIL)
         options.headers = mp_push_texts(L, 2, "headers", MAX_HEADERS);
     stand_op *op = mp_op_new(L, sizeof *op, on_stand_cancel);
-    options.done = on_stand;
+    options.done = on_listen;
     options.ctx = op;
-    op->stand = mp_channel_stand(mp_upstreams_of(L), channel, &options);
+    op->opening = mp_channel_listen(mp_upstreams_of(L), channel, &options);
     mp_timer_start(mp_op_loop(&op->super), &op->timer, HEAD_MS, on_late);
-    return mp_op_park_then(L, &op->super, push_stand, (lua_KContext)op);
+    return mp_op_park_then(L, &op->super, push_opening, (lua_KContext)op);
 }
 
-/* channel:unstand(id): closes the standing stream of a request.  [-0, +0, throws] */
-int mp_upstream_unstand(lua_State *L)
+/* channel:unlisten(id): closes the listen stream of a request.  [-0, +0, throws] */
+int mp_upstream_unlisten(lua_State *L)
 {
-    mp_channel_unstand(mp_upstream_check_channel(L), (int64_t)luaL_checkinteger(L, 2));
+    mp_channel_unlisten(mp_upstream_check_channel(L), (int64_t)luaL_checkinteger(L, 2));
     return 0;
 }
 
@@ -122,7 +122,7 @@ static void put_text(lua_State *L, const char *name, mp_str text)
 
 /* upstream.observed(): the next observation, a message of an upstream that belongs to no exchange, or the gap or end of
  * a stream of such messages: { kind = "message", "gap", "ended" or "lost", upstream, key, serial, channel, method?,
- * id?, bytes?, standing?, status? }; nil: there is none.  [-0, +1, throws] */
+ * id?, bytes?, listen_stream?, status? }; nil: there is none.  [-0, +1, throws] */
 static int l_observed(lua_State *L)
 {
     static const char *const kinds[] = {[MP_OBSERVED_MESSAGE] = "message",
@@ -143,7 +143,7 @@ static int l_observed(lua_State *L)
     put_text(L, "bytes", it->bytes);
     mp_field_integer(L, "serial", (lua_Integer)mp_channel_serial(it->channel));
     if (it->kind == MP_OBSERVED_ENDED) {
-        mp_field_integer(L, "standing", it->standing);
+        mp_field_integer(L, "stream_id", it->stream_id);
         mp_field_integer(L, "status", it->status);
     }
     mp_upstream_push_channel(L, it->channel);

@@ -1,22 +1,23 @@
-/* standing.h: standing streams and the observations on them, for the files of this module only. */
+/* listen_stream.h: listen streams and the observations on them, for the files of this module only. */
 #ifndef MP_UPSTREAM_STANDING_H
 #define MP_UPSTREAM_STANDING_H
 
 #include "upstream/transport.h"
 
-/* -- standing.c: on the home's thread ------------------------------------------------------------------------------ */
+/* -- listen_stream.c: on the home's thread
+ * ------------------------------------------------------------------------------ */
 
 /* At the bottom of each turn of a host. True if it did something. */
-bool mp_standing_turn(mp_upstream_host *host);
-/* True if mp_standing_turn has something to do at once. */
-static inline bool mp_standing_has_work(const mp_upstream_host *host)
+bool mp_listen_streams_turn(mp_upstream_host *host);
+/* True if mp_listen_streams_turn has something to do at once. */
+static inline bool mp_listen_streams_has_work(const mp_upstream_host *host)
 {
-    return !mp_link_is_alone(&host->hot_standings);
+    return !mp_link_is_alone(&host->hot_listen_streams);
 }
 /* The channel has ended. */
-void mp_standing_close(mp_channel *channel);
+void mp_listen_streams_close(mp_channel *channel);
 /* The worker ends. */
-void mp_standing_end(mp_upstream_host *host);
+void mp_listen_streams_end(mp_upstream_host *host);
 
 /* -- observer.c: on the home's thread ------------------------------------------------------------------------------ */
 
@@ -24,7 +25,7 @@ void mp_standing_end(mp_upstream_host *host);
  * that there is a gap. */
 void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str bytes);
 void mp_observe_event(mp_channel *channel, mp_observation_kind kind);
-/* The standing stream with this id has ended; `status` is that of mp_observation. */
+/* The listen stream with this id has ended; `status` is that of mp_observation. */
 void mp_observe_end(mp_channel *channel, int64_t id, int status);
 /* Frees the observations that were not taken. */
 void mp_observed_clear(mp_upstream_host *host);

@@ -1,11 +1,12 @@
-/* standing.c: standing streams over HTTP: event streams for messages of an upstream that belong to no request. A
+/* listen_stream.c: listen streams over HTTP: event streams for messages of an upstream that belong to no request. A
  * channel with a session has one GET; requests whose answer does not end (subscriptions/listen) are POSTs. They use an
  * HTTP client of their own, so that no call waits for the connection of one. All but the functions of upstream.h runs
  * on the thread of the channel's home. */
-#include "upstream/transport/standing.h"
+#include "upstream/transport/listen_stream.h"
 
-MP_GAUGE(upstream_standing, "upstream_standing", "", "", "standing streams of upstreams that are open or being opened")
-MP_COUNTER(upstream_reopened, "upstream_reopened", "", "", "standing streams of upstreams that were opened again")
+MP_GAUGE(upstream_listen_streams, "upstream_listen_streams", "", "",
+         "listen streams of upstreams that are open or being opened")
+MP_COUNTER(upstream_reopened, "upstream_reopened", "", "", "listen streams of upstreams that were opened again")
 
 #define LEAST_PAUSE_MS 1000 /* ms before a GET that ended is sent again; doubles with each failure */
 #define MOST_PAUSE_MS 60000
@@ -14,7 +15,7 @@ MP_COUNTER(upstream_reopened, "upstream_reopened", "", "", "standing streams of 
 #define QUICK_ENDS 3
 
 typedef struct {
-    mp_link in_host, in_channel, hot; /* in host->standings, channel->standings, host->hot_standings */
+    mp_link in_host, in_channel, hot; /* in host->listen_streams, channel->listen_streams, host->hot_listen_streams */
     mp_upstream_host *host;
     mp_channel *channel; /* a counted reference */
     int64_t id;          /* id of the request; 0: the GET of the channel */
@@ -27,61 +28,61 @@ typedef struct {
     unsigned quick_ends; /* GETs in a row that ended within LEAST_PAUSE_MS */
     uint64_t opened_at;  /* ms */
     bool is_open, was_open;
-    mp_link waiting; /* of mp_stand */
-} standing;
+    mp_link waiting; /* of mp_listen_stream_opening */
+} listen_stream;
 
-/* A task's request for a standing stream, and its wait for the head of the answer. */
-struct mp_stand {
+/* A task's request for a listen stream, and its wait for the head of the answer. */
+struct mp_listen_stream_opening {
     atomic_int refs; /* the task's, and one of the message or list that it is in */
     mp_upstream_host *host;
     mp_channel *channel;
     void (*MP_NULLABLE done)(void *ctx); /* NULL once the task has ended; for the task's thread */
     void *ctx;
     mp_message super;
-    mp_link link; /* in standing->waiting */
+    mp_link link; /* in listen_stream->waiting */
     int64_t id;
     char *MP_NULLABLE message, *MP_NULLABLE revision;
     char **MP_NULLABLE headers;
     int status; /* 0: no answer yet. Written by the home before `super` goes back */
 };
 
-static void unref_stand(mp_stand *stand)
+static void unref_opening(mp_listen_stream_opening *opening)
 {
-    if (atomic_fetch_sub_explicit(&stand->refs, 1, memory_order_acq_rel) != 1)
+    if (atomic_fetch_sub_explicit(&opening->refs, 1, memory_order_acq_rel) != 1)
         return;
-    mp_channel_unref(stand->channel);
-    free(stand->message);
-    free(stand->revision);
-    mp_free_texts(stand->headers);
-    free(stand);
+    mp_channel_unref(opening->channel);
+    free(opening->message);
+    free(opening->revision);
+    mp_free_texts(opening->headers);
+    free(opening);
 }
 
 static void deliver_result(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
-    mp_stand *stand = mp_container(message, mp_stand, super);
-    if (loop != NULL && stand->done != NULL)
-        stand->done(stand->ctx);
-    unref_stand(stand);
+    mp_listen_stream_opening *opening = mp_container(message, mp_listen_stream_opening, super);
+    if (loop != NULL && opening->done != NULL)
+        opening->done(opening->ctx);
+    unref_opening(opening);
 }
 
 /* Ends the wait of a task with the HTTP status of the answer; -1: there is none. */
-static void answer_stand(mp_stand *stand, int status)
+static void answer_opening(mp_listen_stream_opening *opening, int status)
 {
-    stand->status = status;
-    stand->super.deliver = deliver_result;
-    mp_loop_post(stand->host->loop, &stand->super);
+    opening->status = status;
+    opening->super.deliver = deliver_result;
+    mp_loop_post(opening->host->loop, &opening->super);
 }
 
-static void answer_all(standing *it, int status)
+static void answer_all(listen_stream *it, int status)
 {
     for (mp_link *link; (link = mp_link_take(&it->waiting)) != NULL;)
         if (it->host->is_over) /* the tasks have ended, and their hosts may be freed */
-            unref_stand(mp_container(link, mp_stand, link));
+            unref_opening(mp_container(link, mp_listen_stream_opening, link));
         else
-            answer_stand(mp_container(link, mp_stand, link), status);
+            answer_opening(mp_container(link, mp_listen_stream_opening, link), status);
 }
 
-static void free_standing(standing *it)
+static void free_listen_stream(listen_stream *it)
 {
     answer_all(it, -1);
     mp_timer_stop(it->host->loop, &it->again);
@@ -96,18 +97,18 @@ static void free_standing(standing *it)
     free(it->last_id);
     mp_free_texts(it->headers);
     free(it);
-    mp_stat_add(&mp_stat_upstream_standing, -1);
+    mp_stat_add(&mp_stat_upstream_listen_streams, -1);
 }
 
 static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
-    standing *it = ctx;
+    listen_stream *it = ctx;
     if (mp_link_is_alone(&it->hot))
-        mp_link_put(&it->host->hot_standings, &it->hot);
+        mp_link_put(&it->host->hot_listen_streams, &it->hot);
 }
 
 /* Sends the request. False: it cannot be sent. */
-static bool begin_standing(standing *it)
+static bool begin_listen_stream(listen_stream *it)
 {
     const mp_upstream_part *part = it->channel->part;
     mp_err err = {"", ""};
@@ -150,18 +151,18 @@ static bool begin_standing(standing *it)
 /* -- the end of a stream ------------------------------------------------------------------------------------------- */
 
 /* Ends a stream that is not opened again by itself, and reports it to Lua. */
-static void give_up(standing *it, int status)
+static void give_up(listen_stream *it, int status)
 {
     if (it->was_open)
         mp_observe_end(it->channel, it->id, status);
-    free_standing(it);
+    free_listen_stream(it);
 }
 
 static void on_again(mp_timer *timer);
 
 /* The time before the GET is sent again. After QUICK_ENDS streams that ended at once, it is never below LEAST_PAUSE_MS,
  * whatever `retry:` says. */
-static uint64_t pause_of(standing *it)
+static uint64_t pause_of(listen_stream *it)
 {
     bool is_quick = it->is_open && mp_loop_now(it->host->loop) < it->opened_at + LEAST_PAUSE_MS;
     it->quick_ends = is_quick ? it->quick_ends + 1 : 0;
@@ -174,7 +175,7 @@ static uint64_t pause_of(standing *it)
 }
 
 /* Sends the GET of a channel again after a pause, since it had worked before. */
-static void pause_standing(standing *it)
+static void pause_listen_stream(listen_stream *it)
 {
     uint64_t ms = pause_of(it);
     if (it->reader.id.len > 0) {
@@ -191,16 +192,16 @@ static void pause_standing(standing *it)
 
 static void on_again(mp_timer *timer)
 {
-    standing *it = mp_container(timer, standing, again);
+    listen_stream *it = mp_container(timer, listen_stream, again);
     mp_stat_add(&mp_stat_upstream_reopened, 1);
-    if (!begin_standing(it))
-        pause_standing(it);
+    if (!begin_listen_stream(it))
+        pause_listen_stream(it);
 }
 
-static void end_stream(standing *it)
+static void end_stream(listen_stream *it)
 {
     if (it->id == 0 && it->was_open)
-        pause_standing(it);
+        pause_listen_stream(it);
     else
         give_up(it, 0);
 }
@@ -209,16 +210,16 @@ static void end_stream(standing *it)
 
 /* Handles an answer that is no stream: a status of 4xx is final; after any other one the GET of a stream that had
  * worked is sent again. */
-static void refuse_stream(standing *it, int status)
+static void refuse_stream(listen_stream *it, int status)
 {
     answer_all(it, status == 200 ? -1 : status);
     if (it->id == 0 && it->was_open && (status < 400 || status >= 500))
-        pause_standing(it);
+        pause_listen_stream(it);
     else
         give_up(it, status);
 }
 
-static void open_stream(standing *it)
+static void open_stream(listen_stream *it)
 {
     bool was_open = it->was_open;
     it->is_open = it->was_open = true;
@@ -229,13 +230,13 @@ static void open_stream(standing *it)
         mp_observe_event(it->channel, MP_OBSERVED_GAP);
 }
 
-static void take_message(standing *it, mp_str bytes)
+static void take_message(listen_stream *it, mp_str bytes)
 {
     if (!mp_channel_message(it->channel, bytes))
         mp_channel_count_dropped(it->channel);
 }
 
-static bool read_events(standing *it, mp_transfer *transfer)
+static bool read_events(listen_stream *it, mp_transfer *transfer)
 {
     mp_event event;
     mp_str piece;
@@ -251,7 +252,7 @@ static bool read_events(standing *it, mp_transfer *transfer)
     return true;
 }
 
-static void pull_events(standing *it)
+static void pull_events(listen_stream *it)
 {
     mp_transfer *transfer = it->transfer;
     if (transfer == NULL)
@@ -274,89 +275,89 @@ static void pull_events(standing *it)
         end_stream(it);
 }
 
-bool mp_standing_turn(mp_upstream_host *host)
+bool mp_listen_streams_turn(mp_upstream_host *host)
 {
     mp_link *link;
     bool did = false;
-    for (int i = 0; i < 256 && (link = mp_link_take(&host->hot_standings)) != NULL; i++) {
-        pull_events(mp_container(link, standing, hot));
+    for (int i = 0; i < 256 && (link = mp_link_take(&host->hot_listen_streams)) != NULL; i++) {
+        pull_events(mp_container(link, listen_stream, hot));
         did = true;
     }
     return did;
 }
 
-void mp_standing_close(mp_channel *channel)
+void mp_listen_streams_close(mp_channel *channel)
 {
-    while (!mp_link_is_alone(&channel->standings))
-        free_standing(mp_container(channel->standings.next, standing, in_channel));
+    while (!mp_link_is_alone(&channel->listen_streams))
+        free_listen_stream(mp_container(channel->listen_streams.next, listen_stream, in_channel));
 }
 
-void mp_standing_end(mp_upstream_host *host)
+void mp_listen_streams_end(mp_upstream_host *host)
 {
-    while (!mp_link_is_alone(&host->standings))
-        free_standing(mp_container(host->standings.next, standing, in_host));
+    while (!mp_link_is_alone(&host->listen_streams))
+        free_listen_stream(mp_container(host->listen_streams.next, listen_stream, in_host));
 }
 
 /* -- wishes -------------------------------------------------------------------------------------------------------- */
 
-static standing *MP_NULLABLE find_standing(const mp_channel *channel, int64_t id)
+static listen_stream *MP_NULLABLE find_listen_stream(const mp_channel *channel, int64_t id)
 {
-    MP_EACH(standing, it, &channel->standings, in_channel) {
+    MP_EACH(listen_stream, it, &channel->listen_streams, in_channel) {
         if (it->id == id)
             return it;
     }
     return NULL;
 }
 
-/* Makes a standing stream, and takes over the texts of the request. */
-static standing *standing_new(mp_stand *stand)
+/* Makes a listen stream, and takes over the texts of the request. */
+static listen_stream *listen_stream_new(mp_listen_stream_opening *opening)
 {
-    mp_channel *channel = stand->channel;
-    standing *it = mp_new(sizeof *it);
+    mp_channel *channel = opening->channel;
+    listen_stream *it = mp_new(sizeof *it);
     it->host = channel->home;
     it->channel = mp_channel_ref(channel);
-    it->id = stand->id;
-    it->message = stand->message;
-    it->revision = stand->revision;
-    it->headers = stand->headers;
-    stand->message = stand->revision = NULL;
-    stand->headers = NULL;
+    it->id = opening->id;
+    it->message = opening->message;
+    it->revision = opening->revision;
+    it->headers = opening->headers;
+    opening->message = opening->revision = NULL;
+    opening->headers = NULL;
     it->again.fire = on_again;
-    mp_link_put(&it->host->standings, &it->in_host);
-    mp_link_put(&channel->standings, &it->in_channel);
-    mp_stat_add(&mp_stat_upstream_standing, 1);
+    mp_link_put(&it->host->listen_streams, &it->in_host);
+    mp_link_put(&channel->listen_streams, &it->in_channel);
+    mp_stat_add(&mp_stat_upstream_listen_streams, 1);
     return it;
 }
 
 static void deliver_wish(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
-    mp_stand *stand = mp_container(message, mp_stand, super);
-    mp_channel *channel = stand->channel;
+    mp_listen_stream_opening *opening = mp_container(message, mp_listen_stream_opening, super);
+    mp_channel *channel = opening->channel;
     if (loop == NULL) { /* the task has ended, too, and its host may be freed */
-        unref_stand(stand);
+        unref_opening(opening);
         return;
     }
     if (channel->home->is_over || channel->home->end_by != 0 || channel->is_closed) {
-        answer_stand(stand, -1);
+        answer_opening(opening, -1);
         return;
     }
     /* the connection of such a transport carries all messages: it needs no stream */
     if (channel->transport->has_home) {
-        answer_stand(stand, 200);
+        answer_opening(opening, 200);
         return;
     }
-    standing *it = find_standing(channel, stand->id);
+    listen_stream *it = find_listen_stream(channel, opening->id);
     if (it != NULL && it->is_open) {
-        answer_stand(stand, 200);
+        answer_opening(opening, 200);
         return;
     }
     bool is_new = it == NULL;
     if (is_new)
-        it = standing_new(stand);
-    mp_link_init(&stand->link);
-    mp_link_put(&it->waiting, &stand->link);
-    if (is_new && !begin_standing(it))
-        free_standing(it);
+        it = listen_stream_new(opening);
+    mp_link_init(&opening->link);
+    mp_link_put(&it->waiting, &opening->link);
+    if (is_new && !begin_listen_stream(it))
+        free_listen_stream(it);
 }
 
 static char *MP_NULLABLE copy_text(mp_str text)
@@ -364,34 +365,35 @@ static char *MP_NULLABLE copy_text(mp_str text)
     return text.len == 0 ? NULL : mp_dup(text);
 }
 
-mp_stand *mp_channel_stand(mp_upstream_host *host, mp_channel *channel, const mp_stand_options *options)
+mp_listen_stream_opening *mp_channel_listen(mp_upstream_host *host, mp_channel *channel,
+                                            const mp_listen_stream_options *options)
 {
-    mp_stand *stand = mp_new(sizeof *stand);
-    atomic_init(&stand->refs, 2);
-    stand->host = host;
-    stand->channel = mp_channel_ref(channel);
-    stand->done = options->done;
-    stand->ctx = options->ctx;
-    stand->id = options->id;
-    stand->message = copy_text(options->message);
-    stand->revision = copy_text(options->revision);
-    stand->headers = mp_copy_texts(options->headers);
-    stand->super.deliver = deliver_wish;
-    mp_loop_post(channel->home->loop, &stand->super);
-    return stand;
+    mp_listen_stream_opening *opening = mp_new(sizeof *opening);
+    atomic_init(&opening->refs, 2);
+    opening->host = host;
+    opening->channel = mp_channel_ref(channel);
+    opening->done = options->done;
+    opening->ctx = options->ctx;
+    opening->id = options->id;
+    opening->message = copy_text(options->message);
+    opening->revision = copy_text(options->revision);
+    opening->headers = mp_copy_texts(options->headers);
+    opening->super.deliver = deliver_wish;
+    mp_loop_post(channel->home->loop, &opening->super);
+    return opening;
 }
 
-int mp_stand_status(const mp_stand *stand)
+int mp_listen_stream_status(const mp_listen_stream_opening *opening)
 {
-    return stand->status;
+    return opening->status;
 }
 
-void mp_stand_free(mp_stand *MP_NULLABLE stand)
+void mp_listen_stream_free(mp_listen_stream_opening *MP_NULLABLE opening)
 {
-    if (stand == NULL)
+    if (opening == NULL)
         return;
-    stand->done = NULL;
-    unref_stand(stand);
+    opening->done = NULL;
+    unref_opening(opening);
 }
 
 typedef struct {
@@ -402,13 +404,13 @@ typedef struct {
 static void deliver_leave(void *content, mp_loop *MP_NULLABLE loop)
 {
     const leave_message *it = content;
-    standing *found = loop == NULL ? NULL : find_standing(it->channel, it->id);
+    listen_stream *found = loop == NULL ? NULL : find_listen_stream(it->channel, it->id);
     if (found != NULL)
-        free_standing(found);
+        free_listen_stream(found);
     mp_channel_unref(it->channel);
 }
 
-void mp_channel_unstand(mp_channel *channel, int64_t id)
+void mp_channel_unlisten(mp_channel *channel, int64_t id)
 {
     const leave_message message = {mp_channel_ref(channel), id};
     mp_loop_send(channel->home->loop, deliver_leave, &message, sizeof message, MP_STR_NONE);

@@ -1,4 +1,4 @@
--- Standing streams: what an upstream says on the GET stream of a session. Questions go to the call that runs; what
+-- Listen streams: what an upstream says on the GET stream of a session. Questions go to the call that runs; what
 -- belongs to no call goes to Lua of the worker that holds the stream.
 local cjson = require "cjson.safe"
 local low = require "spec.helpers.upstream.low"
@@ -49,11 +49,11 @@ local function server(options)
   return setmetatable(it, { __close = function() it.up:__close() end })
 end
 
--- kept.standing(name, key): opens the channel and its GET stream; kept.seen: what was observed on this worker
+-- kept.listen(name, key): opens the channel and its GET stream; kept.seen: what was observed on this worker
 local library = [[
-function kept.standing(name, key)
+function kept.listen(name, key)
   local channel, state = kept.open(name, key)
-  local word, status = channel:stand()
+  local word, status = channel:listen()
   return channel, word, status
 end
 kept.seen = kept.seen or {}
@@ -76,7 +76,7 @@ end
 local function quiet(g)
   g:wait_status(function(status)
     local gauges = status.gauges
-    return gauges.upstream_exchanges == 0 and gauges.upstream_takes == 0 and gauges.upstream_requests == 0 and gauges.upstream_standing == 0
+    return gauges.upstream_exchanges == 0 and gauges.upstream_takes == 0 and gauges.upstream_requests == 0 and gauges.upstream_listen_streams == 0
   end)
 end
 
@@ -84,7 +84,7 @@ describe("a question on the GET stream", function()
   it("goes to the only call that runs, on whatever worker it is", function()
     local it <close> = server()
     local g <close>, one, two = start(it)
-    assert.equal("open", trusted.run(one, [[local _, word = kept.standing("one", "k") return word]]))
+    assert.equal("open", trusted.run(one, [[local _, word = kept.listen("one", "k") return word]]))
     local code = [[
       return kept.request(kept.open("one", "k"), "hold", { params = { n = "%s" }, on_event = function(event, exchange)
         exchange:reply('{"jsonrpc":"2.0","id":' .. event.id .. ',"result":{"from":"%s"}}')
@@ -108,7 +108,7 @@ describe("a question on the GET stream", function()
   it("goes to the newest of several", function()
     local it <close> = server()
     local g <close>, one, two = start(it)
-    trusted.run(one, [[kept.standing("one", "k") return true]])
+    trusted.run(one, [[kept.listen("one", "k") return true]])
     local code = [[
       return kept.request(kept.open("one", "k"), "hold", { params = { n = %d }, on_event = function(event, exchange)
         exchange:reply('{"jsonrpc":"2.0","id":' .. event.id .. ',"result":{"n":%d}}')
@@ -132,7 +132,7 @@ describe("a question on the GET stream", function()
   it("is answered at once where no call runs", function()
     local it <close> = server()
     local g <close>, one, two = start(it)
-    trusted.run(one, [[kept.standing("one", "k") return true]])
+    trusted.run(one, [[kept.listen("one", "k") return true]])
     it.say("s-k", { jsonrpc = "2.0", id = 1, method = "elicitation/create", params = {} })
     it.say("s-k", { jsonrpc = "2.0", id = "p", method = "ping" })
     wait.for_fact("both replies", 20, function() return #it.replies == 2 end)
@@ -149,7 +149,7 @@ describe("what belongs to no call", function()
   it("reaches Lua of the worker that holds the stream, and calls are not disturbed", function()
     local it <close> = server()
     local g <close>, one, two = start(it)
-    trusted.run(one, [[kept.standing("one", "k") return true]])
+    trusted.run(one, [[kept.listen("one", "k") return true]])
     local stream = two:open("tools/call", trusted.code [[return kept.call("one", "k", "hold", { params = { n = 1 } }).result]])
     it.wait_held(1)
     it.say("s-k", { jsonrpc = "2.0", method = "notifications/tools/list_changed", params = { n = 1 } })
@@ -169,7 +169,7 @@ describe("what belongs to no call", function()
   it("is bounded, counted, and told as a gap", function()
     local it <close> = server()
     local g <close>, one, two = start(it)
-    trusted.run(one, [[kept.standing("one", "k") return true]])
+    trusted.run(one, [[kept.listen("one", "k") return true]])
     local note = cjson.encode { jsonrpc = "2.0", method = "notifications/odd", params = { n = 1, fill = ("x"):rep(40000) } }
     it.streams["s-k"]:chunk(("data: " .. note .. "\n\n"):rep(20))
     wait.for_fact("a gap", 20, function() return trusted.run(one, [[return table.concat(kept.seen, ","):find "gap" ~= nil]]) end)
@@ -189,7 +189,7 @@ describe("the GET stream", function()
       local it <close> = server { get = function(_, _, reply) reply:send(status, nil, "") end }
       local g <close>, one, two = start(it)
       local value = trusted.run(one, [[
-        local channel, word, status = kept.standing("one", "k")
+        local channel, word, status = kept.listen("one", "k")
         return { word, status or 0, kept.request(channel, "x").result }]])
       assert.same({ "none", status == 200 and 0 or status, "{}" }, value)
       assert.equal(1, it.gets)
@@ -202,7 +202,7 @@ describe("the GET stream", function()
   it("that does not begin holds the channel up for a second at most", function()
     local it <close> = server { get = function(self, request, reply) self.streams[request.headers["mcp-session-id"]] = reply end }
     local g <close>, one, two = start(it)
-    assert.same({ "late", "{}" }, trusted.run(one, [[local channel, word = kept.standing("one", "k") return { word, kept.request(channel, "x").result }]]))
+    assert.same({ "late", "{}" }, trusted.run(one, [[local channel, word = kept.listen("one", "k") return { word, kept.request(channel, "x").result }]]))
     it.streams["s-k"]:head(200, { { "content-type", "text/event-stream" }, { "transfer-encoding", "chunked" } })
     it.say("s-k", { jsonrpc = "2.0", method = "notifications/odd", params = { n = 3 } })
     wait.for_fact("what comes late", 20, function() return trusted.run(one, [[return kept.seen[1] ]]) == "notifications/odd one k 3" end)
@@ -215,10 +215,10 @@ describe("the GET stream", function()
     local it <close> = server()
     local g <close>, one, two = start(it)
     for _, me in ipairs { one, two, one } do
-      assert.equal("open", trusted.run(me, [[local _, word = kept.standing("one", "k") return word]]))
+      assert.equal("open", trusted.run(me, [[local _, word = kept.listen("one", "k") return word]]))
     end
     assert.equal(1, it.gets)
-    assert.equal(1, g:status().gauges.upstream_standing)
+    assert.equal(1, g:status().gauges.upstream_listen_streams)
     trusted.run(two, [[kept.open("one", "k"):close() return true]])
     quiet(g)
     assert.equal(1, it.gets)
@@ -229,7 +229,7 @@ describe("the GET stream", function()
   it("that ends is opened again after `retry`, behind the last id, and the gap is told", function()
     local it <close> = server()
     local g <close>, one, two = start(it)
-    trusted.run(one, [[kept.standing("one", "k") return true]])
+    trusted.run(one, [[kept.listen("one", "k") return true]])
     it.streams["s-k"]:chunk("retry: 10\nid: e-5\ndata: " .. cjson.encode { jsonrpc = "2.0", method = "notifications/odd" } .. "\n\n")
     it.streams["s-k"]:raw "0\r\n\r\n"
     wait.for_fact("the second GET", 20, function() return it.gets == 2 end)
@@ -248,7 +248,7 @@ describe("the GET stream", function()
     assert.equal(30, trusted.run(one, [[
       local n = 0
       for i = 1, 30 do
-        local _, word = kept.standing("one", "k" .. i)
+        local _, word = kept.listen("one", "k" .. i)
         if word == "open" then n = n + 1 end
       end
       return n]]))
@@ -256,11 +256,11 @@ describe("the GET stream", function()
     assert.equal("{}", trusted.run(two, [[return kept.call("one", "k30", "x").result]]))
     one:close()
     two:close()
-    assert.equal(30, g:status().gauges.upstream_standing)
+    assert.equal(30, g:status().gauges.upstream_listen_streams)
   end)
 end)
 
-describe("the standing stream of a request", function()
+describe("the listen stream of a request", function()
   it("brings its notifications, and says when it ends", function()
     local posts = {}
     local up <close> = require "spec.helpers.stub".start(function(request, reply)
@@ -272,7 +272,7 @@ describe("the standing stream of a request", function()
     local g <close>, one, two = start { up = up }
     local word = trusted.run(one, [[
       kept.channel = kept.open("one", "k")
-      return (kept.channel:stand { id = 77, message = '{"jsonrpc":"2.0","id":77,"method":"subscriptions/listen"}',
+      return (kept.channel:listen { id = 77, message = '{"jsonrpc":"2.0","id":77,"method":"subscriptions/listen"}',
         headers = { "Mcp-Method: subscriptions/listen" } })]])
     assert.equal("open", word)
     assert.equal("subscriptions/listen", posts[1].request.headers["mcp-method"])
