@@ -77,7 +77,7 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
     }
     put_number(out, "running", report->running);
     put_number(out, "waiting", report->waiting);
-    put_number(out, "parked", report->parked);
+    put_number(out, "pending", report->pending);
     put_number(out, "opened", (int64_t)report->opened);
     put_number(out, "calls", (int64_t)report->calls);
     put_number(out, "errors", (int64_t)report->errors);

@@ -64,9 +64,10 @@ struct mp_upstreams {
     mp_map catalogues;              /* of mp_catalogue, by their hash */
     _Atomic int64_t publications;   /* catalogues that replaced others */
 
-    struct mp_parks *parks;
-    atomic_int park_ends;        /* messages that end parks, on their way to the homes of the parks */
-    atomic_bool has_ended_parks; /* true once the process is stopping: no exchange is parked any more */
+    struct mp_pending_table *pending;
+    atomic_int
+        pending_ends; /* messages that end pending exchanges, on their way to the homes of the pending exchanges */
+    atomic_bool has_ended_pending; /* true once the process is stopping: no exchange is pending any more */
 
     atomic_int owned; /* channels that belong to sessions */
     /* guards the lists of `channels` and `processes`; taken after an upstream's lock, or alone */
@@ -99,7 +100,7 @@ struct mp_upstream {
     mp_node node;   /* in by_name of the table, guarded by its lock */
     mp_link in_all; /* guarded by the table's lock */
     mp_link in_sweep;
-    _Atomic int64_t parked; /* number of its exchanges that wait for a client's retry */
+    _Atomic int64_t pending; /* number of its exchanges that wait for a client's retry */
 
     pthread_mutex_t lock; /* guards all that follows */
     mp_upstream_part *part;
@@ -235,8 +236,8 @@ typedef struct {
     mp_queued_event *MP_NULLABLE (*take)(mp_exchange *exchange);
     bool (*reply)(mp_exchange *exchange, mp_str message);
     void (*cancel)(mp_exchange *exchange, mp_str message);
-    bool (*park)(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
-                 mp_upstream_failure *failure);
+    bool (*make_pending)(mp_exchange *exchange, const mp_pending_options *options, char handle[MP_PENDING_HANDLE],
+                         mp_upstream_failure *failure);
     void (*leave)(mp_exchange *exchange); /* mp_exchange_free: the task does not need the exchange any more */
 } mp_exchange_kind;
 
@@ -255,8 +256,8 @@ struct mp_exchange {
     char *MP_NULLABLE given; /* the session id in the head of the answer, if the exchange is_opening */
 };
 
-/* An exchange that a task of this worker has sent, and that this worker holds, also while it is parked. The other kind,
- * for a task that has taken up a parked one, is the mp_relay of park.h.
+/* An exchange that a task of this worker has sent, and that this worker holds, also while it is pending. The other
+ * kind, for a task that has taken up a pending one, is the mp_resumed_exchange of pending.h.
  *
  * Its flags by its state, after each function of exchange.c (0, 1, or - for either). Builds for specs assert the
  * columns of the task's thread (check_flags). `was_sent` and `is_settled` are 0 until it runs, and may be either from
@@ -264,11 +265,11 @@ struct mp_exchange {
  *
  *                      task's thread                                                              upstream's lock
  *                      is_      is_    has_    has_    failure  is_     asks_     is_       has_  is_     is_
- *                      started  ended  answer  result  .reason  parked  too_much  detached  slot  listed  waiting
+ *                      started  ended  answer  result  .reason  pending  too_much  detached  slot  listed  waiting
  *   waits for a slot   0        0      0       0       0        0       0         0         0     1       1
  *   has got the slot   0        0      0       0       0        0       0         0         1     1       0
  *   runs               1        0      0       0       0        0       -         - (1)     - (2) 1       0
- *   is parked          1        0      0       0       0        1       -         0         0     1       0
+ *   is pending          1        0      0       0       0        1       -         0         0     1       0
  *   was answered       1        1      1       - (3)   0        -       -         -         0     0       0
  *   has failed         - (4)    1      0       0       1        -       -         -         0     0       0
  *   was cancelled      -        1      0       0       0        -       -         -         0     0       0
@@ -306,12 +307,12 @@ struct mp_own_exchange {
     mp_account queued; /* bytes of events that the task has not taken */
     bool is_settled;   /* the answer or the failure is on its way to the task; for the transport's thread */
 
-    atomic_bool was_sent;  /* the upstream may have received the message */
-    int64_t questions;     /* requests of the upstream that the task has not answered; task's thread */
-    int64_t all_questions; /* requests of the upstream so far; task's thread, like `asks_too_much` */
-    bool asks_too_much;    /* more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
-    atomic_bool is_parked; /* written on the task's thread */
-    /* ms of the monotonic clock at which total_ms is over; parked: the ms that were left. Task's thread */
+    atomic_bool was_sent;   /* the upstream may have received the message */
+    int64_t questions;      /* requests of the upstream that the task has not answered; task's thread */
+    int64_t all_questions;  /* requests of the upstream so far; task's thread, like `asks_too_much` */
+    bool asks_too_much;     /* more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
+    atomic_bool is_pending; /* written on the task's thread */
+    /* ms of the monotonic clock at which total_ms is over; pending: the ms that were left. Task's thread */
     uint64_t total_at;
 
     /* Members for the thread of the transport: the home's, or the task's. */
@@ -341,8 +342,8 @@ struct mp_upstream_host {
     mp_account ordered;
     mp_link processes, streams; /* connections of the transports stdio and sse */
     uint64_t sweep_us;          /* when this host looks next whether the table is to be swept, in us */
-    mp_link parks;              /* of mp_park whose home this is, and that are not over */
-    uint64_t parks_end_by;      /* ms; 0: mp_upstream_host_end was not called */
+    mp_link pending;            /* of mp_pending_exchange whose home this is, and that are not over */
+    uint64_t pending_end_by;    /* ms; 0: mp_upstream_host_end was not called */
     uint64_t end_by;            /* ms; 0: mp_upstream_host_end was not called */
     atomic_bool is_over;        /* the loop has ended */
     mp_envelope envelope;       /* reused for each message that is read */
@@ -474,9 +475,9 @@ void mp_exchange_release(mp_own_exchange *exchange, size_t size);
 /* Gives an event, whose bytes are counted, to the task of the exchange, and takes it over. `here`: the host of the
  * calling thread. */
 void mp_exchange_pass(mp_own_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
-/* mp_exchange_park for an own exchange; in pending/park.c. */
-bool mp_own_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
-                          mp_upstream_failure *failure);
+/* mp_exchange_make_pending for an own exchange; in pending/pending.c. */
+bool mp_own_exchange_make_pending(mp_exchange *exchange, const mp_pending_options *options,
+                                  char handle[MP_PENDING_HANDLE], mp_upstream_failure *failure);
 /* The next event; NULL: none has arrived. The caller frees it, and releases its size. On the task's thread, like the
  * next. */
 mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_own_exchange *exchange);

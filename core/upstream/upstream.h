@@ -4,10 +4,11 @@
  *   upstream   an MCP server that is called, by the name that it has in the configuration
  *   channel    what an upstream takes for one client of its own: a session, a process, or all of a stateless server. It
  *              has a key, which Lua makes, and a server info, which Lua gives it once it is open. A channel that is
- * lost is replaced by another one with the same key claim      the right and the duty of one task to open the channel
- * of a key, while other tasks of all workers wait for it exchange   one message sent on a channel, up to its answer
+ *              lost is replaced by another one with the same key
+ *   claim      the right and the duty of one task to open the channel of a key, while other tasks of all workers wait
+ *   exchange   one message sent on a channel, up to its answer
+ *   pending    an exchange without a task: its upstream has asked; the client's retry, on any worker, takes it up
  *   circuit    after failures in a row an upstream is called no more for a while, then by one task alone
- *   park       an exchange without a task: its upstream has asked, and the client's retry, on any worker, takes it up
  *   catalogue  what an upstream listed, as bytes; one for each class of clients
  *   host       one worker's part: its loop and its HTTP client
  *
@@ -74,7 +75,7 @@ typedef struct {
 /* bytes of results kept for one call while its client is asked */
 #define MP_UPSTREAM_JOURNAL MP_LIMIT(upstream_journal, 1 << 20)
 /* Time that a client has to answer questions of an upstream, or a script's: a person has left who needs longer. */
-#define MP_UPSTREAM_PARK_MS ((uint64_t)MP_LIMIT(upstream_park_ms, 300000))
+#define MP_UPSTREAM_PENDING_MS ((uint64_t)MP_LIMIT(upstream_pending_ms, 300000))
 /* Requests of an upstream before it answers one of the gateway, refused ones too; one more for each second. Outside of
  * requests: in a minute. */
 #define MP_UPSTREAM_QUESTIONS MP_LIMIT(upstream_questions_per_request, 256)
@@ -119,7 +120,7 @@ typedef struct {
     mp_upstream_state state;
     char revision[24]; /* revision of the channel that was opened last; "" if none was */
     const char *transport;
-    int64_t channels, opening, running, waiting, parked;
+    int64_t channels, opening, running, waiting, pending;
     uint64_t calls, errors, lost, dropped, refused, opened; /* since the start of the process */
     uint64_t p50_us, p99_us; /* of exchanges with an answer, rounded up to a power of 2^(1/4) */
     uint64_t retry_ms;       /* DOWN: until the next attempt */
@@ -244,7 +245,7 @@ void mp_channel_give_back(mp_channel *channel);
 bool mp_channel_lost(mp_channel *channel);
 /* Ends the channel, with a message to the upstream if the transport has one for that. */
 void mp_channel_end(mp_channel *channel);
-/* The task that the channel belongs to has ended: ends it as soon as no exchange runs or is parked on it. */
+/* The task that the channel belongs to has ended: ends it as soon as no exchange runs or is pending on it. */
 void mp_channel_end_unused(mp_channel *channel);
 /* Requests of the channel over HTTP are sent with this bearer token from now on. Any thread. */
 void mp_channel_authorize(mp_channel *channel, mp_str token);
@@ -382,35 +383,35 @@ void mp_channel_unlisten(mp_channel *channel, int64_t id);
 mp_str mp_channel_name(const mp_channel *channel);
 mp_str mp_channel_key_text(const mp_channel *channel);
 
-/* -- parks --------------------------------------------------------------------------------------------------------- */
+/* -- pending exchanges --------------------------------------------------------------------------------------------- */
 
-#define MP_PARK_HANDLE 33 /* bytes of a handle: 128 random bits as hexadecimal digits, and a NUL */
+#define MP_PENDING_HANDLE 33 /* bytes of a handle: 128 random bits as hexadecimal digits, and a NUL */
 
 typedef struct {
     mp_str principal;              /* opaque: who may take it up */
     uint64_t ms;                   /* 0, or more than MP_UPSTREAM_PARK_MS: that */
     const mp_str *cancel_messages; /* messages that are sent upstream if nothing takes it up in time; copied */
     size_t cancel_count;
-} mp_park_options;
+} mp_pending_options;
 
 /* Lets the exchange continue without a task: its slot becomes free, its time limits stop, its events are stored (of
  * progress the latest, of other notifications 64 KiB). True: the caller has the handle in place of the exchange. False:
  * `failure` has the reason. */
-bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
-                      mp_upstream_failure *failure);
-/* The parked exchange of a handle, on this host from now on; NULL: there is none for this principal. `ready` as in
+bool mp_exchange_make_pending(mp_exchange *exchange, const mp_pending_options *options, char handle[MP_PENDING_HANDLE],
+                              mp_upstream_failure *failure);
+/* The pending exchange of a handle, on this host from now on; NULL: there is none for this principal. `ready` as in
  * mp_exchange_options. A handle works once. Any worker. */
 mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
                                              void (*ready)(void *ctx), void *ctx);
-/* Keeps bytes for a retry, within the limits of parks; `options->cancel_messages` is not used. Any thread, like the
- * next. */
-bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *options, char handle[MP_PARK_HANDLE],
-                     mp_upstream_failure *failure);
+/* Keeps bytes for a retry, within the limits of pending exchanges; `options->cancel_messages` is not used. Any thread,
+ * like the next. */
+bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_pending_options *options,
+                     char handle[MP_PENDING_HANDLE], mp_upstream_failure *failure);
 /* The bytes of a handle, which the caller frees; NULL: there are none for this principal. A handle works once. */
 char *MP_NULLABLE mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len);
 /* The client has disconnected and does not know the handle: ends the exchange, or frees the bytes, of any principal.
  * Any thread. */
-void mp_park_abandon(mp_upstreams *table, mp_str handle);
+void mp_pending_abandon(mp_upstreams *table, mp_str handle);
 mp_upstreams *mp_upstream_host_table(const mp_upstream_host *host);
 
 /* -- catalogues ---------------------------------------------------------------------------------------------------- */

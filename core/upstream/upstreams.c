@@ -1,6 +1,6 @@
 /* upstreams.c: the upstreams of the process: reloads of the configuration, the sweep, reports for people, and the hosts
  * of the workers. */
-#include "upstream/pending/park.h"
+#include "upstream/pending/pending.h"
 #include "upstream/transport/listen_stream.h"
 #include <sys/random.h>
 
@@ -26,7 +26,7 @@ mp_upstreams *mp_upstreams_new(void)
     mp_map_init(&table->owners);
     mp_map_init(&table->catalogues);
     table->limits = mp_upstream_default_limits;
-    table->parks = mp_parks_new();
+    table->pending = mp_pending_table_new();
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
         abort(); /* two gateways with the same instance would refuse each other's calls */
     *mp_hex_put(table->instance, bits, sizeof bits) = '\0';
@@ -183,8 +183,8 @@ static void drop_retired(mp_upstreams *table, mp_upstream *upstream, uint64_t no
                    mp_link_is_alone(&upstream->waiting);
     pthread_mutex_unlock(&upstream->lock);
     if (is_late && !is_done) {
-        /* before the exchanges stop, so that parked ones still send their last messages */
-        mp_parks_end(table, upstream);
+        /* before the exchanges stop, so that pending ones still send their last messages */
+        mp_pending_table_end(table, upstream);
         mp_exchanges_stop(upstream, MP_FAILURE_STOPPED, "a reload replaced the upstream");
     }
     if (!is_done)
@@ -209,7 +209,7 @@ static void sweep_if_due(mp_upstreams *table, uint64_t now)
     }
     mp_upstreams_make_room(table, found.list, found.count);
     forget_records(&found);
-    mp_parks_sweep(table, now);
+    mp_pending_table_sweep(table, now);
 }
 
 /* -- facts --------------------------------------------------------------------------------------------------------- */
@@ -263,7 +263,7 @@ static void describe_upstream(mp_upstream *upstream, mp_upstream_report *to)
                                .opening = upstream->opening,
                                .running = upstream->calls,
                                .waiting = upstream->waiters,
-                               .parked = atomic_load(&upstream->parked),
+                               .pending = atomic_load(&upstream->pending),
                                .calls = upstream->total_calls,
                                .errors = upstream->total_errors,
                                .lost = upstream->total_lost,
@@ -433,33 +433,34 @@ static void wake_all(mp_upstreams *table)
         mp_loop_wake(mp_container(link, mp_upstream_host, in_table)->loop);
 }
 
-/* Ends all parks of the process. park_ends is one too high until the ends of all are posted, so that no worker finds it
- * 0 too early. */
+/* Ends all pending exchanges of the process. pending_ends is one too high until the ends of all are posted, so that no
+ * worker finds it 0 too early. */
 static void post_ends(mp_upstreams *table)
 {
-    atomic_fetch_add(&table->park_ends, 1);
-    mp_parks_end(table, NULL);
-    if (atomic_fetch_sub(&table->park_ends, 1) == 1)
+    atomic_fetch_add(&table->pending_ends, 1);
+    mp_pending_table_end(table, NULL);
+    if (atomic_fetch_sub(&table->pending_ends, 1) == 1)
         wake_all(table);
 }
 
-/* Ends all parks of the process. True once the parks have sent their cancellations, the upstreams have answered the
- * messages that this worker sent, and no task on another worker uses an exchange of this worker. */
-static bool end_parks(mp_upstream_host *host, uint64_t now)
+/* Ends all pending exchanges of the process. True once the pending exchanges have sent their cancellations, the
+ * upstreams have answered the messages that this worker sent, and no task on another worker uses an exchange of this
+ * worker. */
+static bool end_pending(mp_upstream_host *host, uint64_t now)
 {
-    if (host->parks_end_by == 0) {
-        host->parks_end_by = now + END_MS;
+    if (host->pending_end_by == 0) {
+        host->pending_end_by = now + END_MS;
         post_ends(host->table);
     }
-    bool has_said_all = host->said == 0 || now + END_MS / 2 >= host->parks_end_by;
-    bool has_ended_all = atomic_load(&host->table->park_ends) == 0 || now >= host->parks_end_by;
-    return has_said_all && has_ended_all && mp_link_is_alone(&host->parks);
+    bool has_said_all = host->said == 0 || now + END_MS / 2 >= host->pending_end_by;
+    bool has_ended_all = atomic_load(&host->table->pending_ends) == 0 || now >= host->pending_end_by;
+    return has_said_all && has_ended_all && mp_link_is_alone(&host->pending);
 }
 
 bool mp_upstream_host_end(mp_upstream_host *host)
 {
     uint64_t now = mp_monotonic_ms();
-    if (host->end_by == 0 && !end_parks(host, now))
+    if (host->end_by == 0 && !end_pending(host, now))
         return false;
     if (host->end_by == 0) {
         host->end_by = now + END_MS;
@@ -498,7 +499,7 @@ void mp_upstream_host_settle(mp_upstream_host *MP_NULLABLE host)
     if (host == NULL)
         return;
     host->is_over = true;
-    mp_parks_leave_home(host);
+    mp_pending_table_leave_home(host);
     mp_exchanges_end(host);
 }
 
@@ -534,7 +535,7 @@ void mp_upstreams_free(mp_upstreams *MP_NULLABLE table)
 {
     if (table == NULL)
         return;
-    mp_parks_free(table->parks);
+    mp_pending_table_free(table->pending);
     records found = all_records(table);
     for (size_t i = 0; i < found.count; i++) {
         mp_map keys = found.list[i]->keys;

@@ -101,7 +101,7 @@ host.rock = {}
 host.config = {}
 
 ---@class moonpool.host.limits
----@field upstreams { answer: integer, queue: integer, list_items: integer, name: integer, keep: number, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, subscribed: integer, subscribed_per_principal: integer, subscribed_tasks: integer, rounds: integer, questions_per_result: integer, questions_per_request: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
+---@field upstreams { answer: integer, queue: integer, list_items: integer, name: integer, keep: number, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, subscribed: integer, subscribed_per_principal: integer, subscribed_tasks: integer, rounds: integer, questions_per_result: integer, questions_per_request: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, pending: number }   limits.upstreams
 ---@field listed integer      number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
@@ -1002,7 +1002,7 @@ host.upstream = {}
 ---@field take fun(self: moonpool.host.Exchange): moonpool.host.UpstreamEvent?, moonpool.host.UpstreamFailure?   next without the wait: nothing if nothing has come
 ---@field reply fun(self: moonpool.host.Exchange, bytes?: string): boolean   Answers a request of the upstream, or notes that it was taken back; false if the exchange has ended
 ---@field cancel fun(self: moonpool.host.Exchange, bytes?: string)   Ends it; `bytes` are sent instead of the option `cancel`
----@field park fun(self: moonpool.host.Exchange, seconds: number, cancel_messages: string[], principal: string): string?, moonpool.host.UpstreamFailure?   The task leaves it to a later one, which has the handle: until then its slot is free, its time limits rest, what comes is kept. `cancel_messages` is sent upstream if nothing takes it up in time. "busy": too many wait; the exchange is as before then
+---@field make_pending fun(self: moonpool.host.Exchange, seconds: number, cancel_messages: string[], principal: string): string?, moonpool.host.UpstreamFailure?   The task leaves it to a later one, which has the handle: until then its slot is free, its time limits rest, what comes is kept. `cancel_messages` is sent upstream if nothing takes it up in time. "busy": too many wait; the exchange is as before then
 
 ---@class moonpool.host.Channel
 ---@field send fun(self: moonpool.host.Channel, bytes: string, options?: moonpool.host.SendOptions): moonpool.host.Exchange?, moonpool.host.UpstreamFailure?   Does not wait
@@ -1142,7 +1142,7 @@ function host.upstream.status() end
 ---@return boolean is_kept  False: the text is too long, or no upstream has this name
 function host.upstream.describe(name, text) end
 
---- Takes a parked exchange up, on any worker; nil: the handle was used, has expired, or belongs to another principal.
+--- Takes a pending exchange up, on any worker; nil: the handle was used, has expired, or belongs to another principal.
 ---@param handle string     What exchange:park gave
 ---@param principal string
 ---@param signal? userdata  As the option of send
@@ -1157,7 +1157,7 @@ function host.upstream.take_up(handle, principal, signal) end
 ---@return moonpool.host.UpstreamFailure?
 function host.upstream.keep(bytes, seconds, principal) end
 
---- The answer to the call has the handle of what is parked or kept. If its client certainly leaves without that answer, nobody can take it up: it ends.
+--- The answer to the call has the handle of what is pending or kept. If its client certainly leaves without that answer, nobody can take it up: it ends.
 ---@param call moonpool.Call
 ---@param handle string
 function host.upstream.expect(call, handle) end

@@ -272,7 +272,7 @@ row("host.upstream.join", 100, "a copy of a list, at most 32 MiB")
 row("host.upstream.callers", 20, "a row for each caller, of which 256 are kept")
 row([[host.upstream.fetch
   host.upstream.keep]], 20, "a copy of at most 1 MiB")
-row("moonpool.exchange:park", 20, "at most 256 messages are copied, within limits.call.output")
+row("moonpool.exchange:make_pending", 20, "at most 256 messages are copied, within limits.call.output")
 family("moonpool.", [[channel.__close channel.__gc channel:server_info channel:close channel:failed channel:hold channel:lost channel:next_id channel:opened
   channel:serial channel:listen channel:transport channel:unlisten channel:use exchange.__close exchange.__gc exchange:cancel question.__gc
   question:withdraw catalogue.__gc catalogue_claim.__close journal.__gc]], 10, "some steps, and texts of an upstream's first answer")

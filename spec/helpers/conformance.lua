@@ -42,7 +42,7 @@ end
 --- A gateway without scripts before the gateway `inner`, whose things it serves under their own names. `revision`: how
 --- it calls `inner` (auto, modern, legacy). The suite leaves many questions without an answer, which wait.
 function conformance.start_before(inner, revision)
-  local constants = { upstream_parked = 1000, upstream_parked_per_principal = 1000, upstream_questions_per_principal = 1000 }
+  local constants = { upstream_pending = 1000, upstream_pending_per_principal = 1000, upstream_questions_per_principal = 1000 }
   return gateway.start { constants = constants, config = { upstreams = { inner = { url = inner.url, prefix = "", revision = revision or "auto" } } } }
 end
 

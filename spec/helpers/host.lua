@@ -66,7 +66,7 @@ function host.start(scripts, options)
       definition = 1 << 18, links = 1024, links_per_upstream = 16384, subscribed = 1024, subscribed_tasks = 256, rounds = 10, journal = 1 << 20,
       links_per_result = 256, questions_per_result = 16, questions_per_request = 256, subscribed_per_principal = 256,
       caller_tokens = 4096, questions = 8,
-      questions_per_principal = 32, park = 300 },
+      questions_per_principal = 32, pending = 300 },
     ["upstream.channel"] = function() return nil, { outcome = "not_run", reason = "down" } end, ["upstream.catalogue"] = function() end,
     ["upstream.catalogue_hash"] = function() end, ["upstream.publications"] = function() return 0 end,
     ["upstream.callers"] = function() return {} end, ["upstream.count_token"] = function() end,

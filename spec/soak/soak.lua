@@ -134,7 +134,7 @@ local function config_of(self)
 end
 
 local function start_gateway(self)
-  local constants = { upstream_park_ms = 10000 }
+  local constants = { upstream_pending_ms = 10000 }
   if self.gateway then
     self.gateway = gateway.start { dir = self.gateway.dir, constants = constants }
   else

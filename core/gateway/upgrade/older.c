@@ -77,7 +77,7 @@ static void run_link(mp_upgrade *upgrade)
 static bool has_nothing(void)
 {
     static const char *const families[] = {"sessions",   "requests_in_flight", "listeners",        "jobs",
-                                           "hops",       "streams_open",       "kept_connections", "upstream_parked",
+                                           "hops",       "streams_open",       "kept_connections", "upstream_pending",
                                            "order_bytes"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (mp_stat_sum(families[i]) > 0)

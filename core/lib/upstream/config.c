@@ -121,8 +121,7 @@ MP_LIBRARY(upstream_config)
         /* new links of one upstream in an hour, of all principals */
         {"links_per_upstream", MP_LIMIT(upstream_links_per_upstream, 16384)},
         {"links_per_result", MP_LIMIT(upstream_links_per_result, 256)}, /* new links in one result */
-        {"subscribed",
-         MP_LIMIT(upstream_subscribed, 1024)}, /* resources of one upstream that clients subscribe to */
+        {"subscribed", MP_LIMIT(upstream_subscribed, 1024)}, /* resources of one upstream that clients subscribe to */
         /* of these, the share of one principal: those that it subscribed to first */
         {"subscribed_per_principal", MP_LIMIT(upstream_subscribed_per_principal, 256)},
         /* MCP tasks of one upstream whose notifications the gateway subscribes to */
@@ -146,7 +145,7 @@ MP_LIBRARY(upstream_config)
     /* "keep": time for which the lists of an upstream that is down are still served */
     lua_newtable(L);
     mp_field_number(L, "keep", (double)MP_LIMIT(upstream_keep_ms, 600000) / 1000);
-    mp_field_number(L, "park", (double)MP_UPSTREAM_PARK_MS / 1000);
+    mp_field_number(L, "pending", (double)MP_UPSTREAM_PENDING_MS / 1000);
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         mp_field_integer(L, limits[i].name, limits[i].value);
     mp_set_member(L, -2, "limits.upstreams");

@@ -336,25 +336,25 @@ static int l_exchange_close(lua_State *L)
     return 0;
 }
 
-/* -- parks --------------------------------------------------------------------------------------------------------- */
+/* -- pending exchanges --------------------------------------------------------------------------------------------- */
 
-static mp_park_options park_options(lua_State *L, int seconds, int principal)
+static mp_pending_options pending_options(lua_State *L, int seconds, int principal)
 {
     double wait = luaL_checknumber(L, seconds);
     luaL_argcheck(L, wait > 0 && wait <= MP_MAX_UPSTREAM_TIME_S, seconds, "seconds, at most a day");
-    return (mp_park_options){.principal = mp_check_str(L, principal), .ms = (uint64_t)ceil(wait * 1000)};
+    return (mp_pending_options){.principal = mp_check_str(L, principal), .ms = (uint64_t)ceil(wait * 1000)};
 }
 
-/* exchange:park(seconds, cancel_messages, principal): parks the exchange, so that a later task can take it up: a
- * handle; or nil and a failure, and the exchange is as before. `cancel_messages`: messages that are sent upstream if no
- * task takes it up in time.  [-0, +1|2, throws] */
-static int l_park(lua_State *L)
+/* exchange:make_pending(seconds, cancel_messages, principal): makes the exchange pending, so that a later task can take
+ * it up: a handle; or nil and a failure, and the exchange is as before. `cancel_messages`: messages that are sent
+ * upstream if no task takes it up in time.  [-0, +1|2, throws] */
+static int l_make_pending(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
-    char handle[MP_PARK_HANDLE];
+    char handle[MP_PENDING_HANDLE];
     mp_upstream_failure failure;
     lua_settop(L, 4);
-    mp_park_options options = park_options(L, 2, 4);
+    mp_pending_options options = pending_options(L, 2, 4);
     luaL_checktype(L, 3, LUA_TTABLE);
     lua_Unsigned count = lua_rawlen(L, 3);
     luaL_argcheck(L, count <= MAX_FAREWELLS, 3, "too many messages");
@@ -368,7 +368,7 @@ static int l_park(lua_State *L)
     options.cancel_count = count;
     if (it->exchange == NULL)
         return mp_upstream_push_reason(L, MP_FAILURE_CANCELLED, "the exchange was closed");
-    if (!mp_exchange_park(it->exchange, &options, handle, &failure))
+    if (!mp_exchange_make_pending(it->exchange, &options, handle, &failure))
         return mp_upstream_push_failure(L, &failure);
     it->exchange = NULL;
     mp_resource_drop(&it->resource);
@@ -377,8 +377,8 @@ static int l_park(lua_State *L)
     return 1;
 }
 
-/* upstream.take_up(handle, principal[, signal]): the parked exchange; nil if there is none for this principal. A handle
- * works once.
+/* upstream.take_up(handle, principal[, signal]): the pending exchange; nil if there is none for this principal. A
+ * handle works once.
  *  [-0, +1, throws] */
 static int l_take_up(lua_State *L)
 {
@@ -403,10 +403,10 @@ static int l_take_up(lua_State *L)
 static int l_keep(lua_State *L)
 {
     mp_str bytes = mp_check_str(L, 1);
-    char handle[MP_PARK_HANDLE];
+    char handle[MP_PENDING_HANDLE];
     mp_upstream_failure failure;
     lua_settop(L, 3);
-    mp_park_options options = park_options(L, 2, 3);
+    mp_pending_options options = pending_options(L, 2, 3);
     mp_upstream_host *host = mp_upstreams_of(L);
     if (!mp_journal_keep(mp_upstream_host_table(host), bytes, &options, handle, &failure))
         return mp_upstream_push_failure(L, &failure);
@@ -417,27 +417,27 @@ static int l_keep(lua_State *L)
 /* A handle that the client must get with the answer to its call. */
 typedef struct {
     mp_upstreams *table;
-    char handle[MP_PARK_HANDLE];
+    char handle[MP_PENDING_HANDLE];
 } expected;
 
 static void on_delivery(void *ctx, mp_delivery_end end)
 {
     expected *it = ctx;
     if (end == MP_DELIVERY_LOST)
-        mp_park_abandon(it->table, mp_str_of(it->handle));
+        mp_pending_abandon(it->table, mp_str_of(it->handle));
     free(it);
 }
 
 /* upstream.expect(call, handle): the answer to the call carries the handle. If the client certainly never gets that
- * answer, the parked exchange or the kept bytes end, since no retry can name them.  [-0, +0, throws] */
+ * answer, the pending exchange or the kept bytes end, since no retry can name them.  [-0, +0, throws] */
 static int l_expect(lua_State *L)
 {
     mp_call *call = mp_check_call(L)->call;
     mp_str handle = mp_check_str(L, 2);
     mp_upstreams *table = mp_upstream_host_table(mp_upstreams_of(L));
-    luaL_argcheck(L, handle.len < MP_PARK_HANDLE, 2, "no handle");
+    luaL_argcheck(L, handle.len < MP_PENDING_HANDLE, 2, "no handle");
     if (call == NULL || !mp_call_has_client(call)) {
-        mp_park_abandon(table, handle);
+        mp_pending_abandon(table, handle);
         return 0;
     }
     expected *it = mp_new(sizeof *it);
@@ -507,8 +507,9 @@ void mp_upstream_add_exchange(lua_State *L)
                                          {"upstream.fetch", l_fetch},
                                          {"upstream.expect", l_expect},
                                          {NULL, NULL}};
-    static const luaL_Reg exchange[] = {{"next", l_next},     {"take", l_take}, {"reply", l_reply},
-                                        {"cancel", l_cancel}, {"park", l_park}, {NULL, NULL}};
+    static const luaL_Reg exchange[] = {
+        {"next", l_next}, {"take", l_take}, {"reply", l_reply}, {"cancel", l_cancel}, {"make_pending", l_make_pending},
+        {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_push_metatable(L, JOURNAL, l_journal_gc);
     lua_pop(L, 1);

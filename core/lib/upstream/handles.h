@@ -45,8 +45,8 @@ int mp_upstream_unlisten(lua_State *L);
 int mp_upstream_hold(lua_State *L);
 /* Adds upstream.observed to the host table on top of the stack.  [-0, +0, throws] */
 void mp_lib_observer(lua_State *L);
-/* Makes the metatable of exchanges, and adds the functions of parks to the host table on top of the stack.  [-0, +0,
- * throws] */
+/* Makes the metatable of exchanges, and adds the functions of pending exchanges to the host table on top of the stack.
+ * [-0, +0, throws] */
 void mp_upstream_add_exchange(lua_State *L);
 
 #endif

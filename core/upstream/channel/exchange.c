@@ -1,7 +1,7 @@
 /* exchange.c: one message that is sent on a channel, up to its answer: time limits, events for its task, and the
  * messages between the thread of the task and the thread of the transport. slots.c decides when it may be sent; event.c
  * makes the events. */
-#include "upstream/pending/park.h"
+#include "upstream/pending/pending.h"
 #include <assert.h>
 
 MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
@@ -195,8 +195,8 @@ static void check_flags(MP_UNUSED const mp_own_exchange *exchange)
     assert(!exchange->has_answer || (exchange->is_started && !has_failed));
     assert(!exchange->has_result || exchange->has_answer);
     assert(exchange->is_started || is_ended ||
-           (!exchange->asks_too_much && !exchange->is_parked && !exchange->is_detached));
-    assert(is_ended || !exchange->is_detached || (!exchange->has_id && !exchange->is_parked));
+           (!exchange->asks_too_much && !exchange->is_pending && !exchange->is_detached));
+    assert(is_ended || !exchange->is_detached || (!exchange->has_id && !exchange->is_pending));
 #endif
 }
 
@@ -324,7 +324,7 @@ static int64_t allowed_questions(const mp_own_exchange *exchange)
 }
 
 /* Counts a request of the upstream. Beyond MP_UPSTREAM_QUESTIONS the exchange ends in the next turn: callbacks of the
- * HTTP client must not send. A parked exchange ends in the next turn, too. */
+ * HTTP client must not send. A pending exchange ends in the next turn, too. */
 static void count_question(mp_own_exchange *exchange)
 {
     exchange->questions++;
@@ -332,7 +332,7 @@ static void count_question(mp_own_exchange *exchange)
     if (exchange->all_questions <= allowed_questions(exchange) || exchange->asks_too_much)
         return;
     exchange->asks_too_much = true;
-    exchange->total_at = atomic_load(&exchange->is_parked) ? 0 : mp_monotonic_ms();
+    exchange->total_at = atomic_load(&exchange->is_pending) ? 0 : mp_monotonic_ms();
     mp_timer_start(exchange->super.host->loop, &exchange->total, 0, on_total);
 }
 
@@ -429,7 +429,7 @@ void mp_exchange_end_with(mp_own_exchange *exchange, mp_failure_reason reason, c
 static void on_silence(mp_timer *timer)
 {
     mp_own_exchange *exchange = mp_container(timer, mp_own_exchange, silence);
-    if (mp_link_is_alone(&exchange->super.events) && exchange->questions <= 0 && !atomic_load(&exchange->is_parked))
+    if (mp_link_is_alone(&exchange->super.events) && exchange->questions <= 0 && !atomic_load(&exchange->is_pending))
         mp_exchange_end_with(exchange, MP_FAILURE_TIMEOUT, "no sign of life within `timeout`");
     else /* the time does not count: events wait for the task, or a client has to answer first */
         mp_timer_start(exchange->super.host->loop, timer, exchange->timeout_ms, on_silence);
@@ -527,7 +527,7 @@ static void leave_own(mp_exchange *super)
     mp_exchange_unref(exchange);
 }
 
-static const mp_exchange_kind own_kind = {take_own, reply_own, cancel_own, mp_own_exchange_park, leave_own};
+static const mp_exchange_kind own_kind = {take_own, reply_own, cancel_own, mp_own_exchange_make_pending, leave_own};
 
 static mp_str copy_str(mp_str text)
 {
@@ -594,7 +594,7 @@ void mp_exchange_pause(mp_own_exchange *exchange)
 {
     mp_upstream *upstream = exchange->super.channel->upstream;
     uint64_t now = mp_monotonic_ms();
-    atomic_store(&exchange->is_parked, true);
+    atomic_store(&exchange->is_pending, true);
     exchange->total_at = exchange->total_at > now ? exchange->total_at - now : 0;
     mp_timer_stop(exchange->super.host->loop, &exchange->total);
     MP_LOCKED(&upstream->lock);
@@ -605,7 +605,7 @@ void mp_exchange_pause(mp_own_exchange *exchange)
 void mp_exchange_go_on(mp_own_exchange *exchange)
 {
     mp_upstream *upstream = exchange->super.channel->upstream;
-    atomic_store(&exchange->is_parked, false);
+    atomic_store(&exchange->is_pending, false);
     if (exchange->super.is_ended)
         return;
     uint64_t left = exchange->total_at;
@@ -661,10 +661,10 @@ void mp_exchange_cancel(mp_exchange *exchange, mp_str message)
     exchange->kind->cancel(exchange, message);
 }
 
-bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
-                      mp_upstream_failure *failure)
+bool mp_exchange_make_pending(mp_exchange *exchange, const mp_pending_options *options, char handle[MP_PENDING_HANDLE],
+                              mp_upstream_failure *failure)
 {
-    return exchange->kind->park(exchange, options, handle, failure);
+    return exchange->kind->make_pending(exchange, options, handle, failure);
 }
 
 void mp_exchange_free(mp_exchange *MP_NULLABLE exchange)

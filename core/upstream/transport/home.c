@@ -81,14 +81,14 @@ static mp_own_exchange *MP_NULLABLE exchange_of(mp_channel *channel, mp_str id)
 }
 
 /* Index of the exchange that gets a message: one whose task can ask a client if the message is a question, then one
- * that is not parked, then the first in the list. */
+ * that is not pending, then the first in the list. */
 static size_t best_of(const search *it, bool is_question)
 {
     size_t best = 0;
     int most = -1;
     for (size_t i = 0; i < it->count; i++) {
         const mp_own_exchange *one = it->list[i];
-        int fitness = (is_question && one->takes_questions ? 2 : 0) + (atomic_load(&one->is_parked) ? 0 : 1);
+        int fitness = (is_question && one->takes_questions ? 2 : 0) + (atomic_load(&one->is_pending) ? 0 : 1);
         if (fitness > most) {
             best = i;
             most = fitness;

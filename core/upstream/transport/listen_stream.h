@@ -4,8 +4,7 @@
 
 #include "upstream/transport.h"
 
-/* -- listen_stream.c: on the home's thread
- * ------------------------------------------------------------------------------ */
+/* -- listen_stream.c: on the home's thread ------------------------------------------------------------------------- */
 
 /* At the bottom of each turn of a host. True if it did something. */
 bool mp_listen_streams_turn(mp_upstream_host *host);

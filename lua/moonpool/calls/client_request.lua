@@ -129,7 +129,7 @@ function client_request.is_harmless(call)
   return state ~= nil and state.is_harmless == true
 end
 
---- f(call, questions by key), called before a handler ends its run with questions. Set by upstream/park.lua.
+--- f(call, questions by key), called before a handler ends its run with questions. Set by upstream/repeated_requests.lua.
 client_request.leaving = nil
 
 --- Set by what keeps more for the repeated request: f(call) gives nil, or an error that the client gets instead of the

@@ -4,7 +4,7 @@
 --   asker      { record, server_info, class, call, way, signal, pending = the exchange, channel, open = list of questions without an answer, gathered }
 --   question   { id = JSON of the upstream's id, method, params = those of the base revision, handle = host.call.question's, is_guess = it came beside the
 --              answer's own stream, so another request of this client may be the one that asks }
---   way        how the client of the call can be asked: "stream" for a revision with sessions, "park" for a stateless one; nil: not at all
+--   way        how the client of the call can be asked: "stream" for a revision with sessions, "retry" for a stateless one; nil: not at all
 
 local call_library = require "moonpool.protocol.call"
 local class = require "moonpool.upstream.class"
@@ -27,7 +27,7 @@ local GATHER_S = 0.02       -- seconds in which further questions join the first
 
 --- Set by the module that lets a call of a stateless client go on after an answer `input_required`: f(asker,
 --- questions). It raises that answer, or returns once the questions were answered.
-ask.park = nil
+ask.on_retry = nil
 
 -- The methods of a stateless revision whose answer may be `input_required` (V-1).
 local may_ask = { ["tools/call"] = true, ["prompts/get"] = true, ["resources/read"] = true }
@@ -41,13 +41,13 @@ local function is_mute(call) return client_request.is_apart(call) and not client
 function ask.way_of(call)
   if client_request.is_apart(call) then return client_request.putter(call) and "stream" or nil end
   if era.is_stateful(call.revision) then return call.has_session and "stream" or nil end
-  return ask.park and may_ask[call.method] and "park" or nil
+  return ask.on_retry and may_ask[call.method] and "retry" or nil
 end
 
 --- The class of the channel for a call's client: "none" if the client cannot be asked. A channel of a stateless
 --- upstream has no class, since each request says what its client can be asked.
 function ask.class_of(record, facts, call)
-  if facts.is_modern or not (call.has_session or ask.park) then return class.none end
+  if facts.is_modern or not (call.has_session or ask.on_retry) then return class.none end
   return class.of(call, record.asks)
 end
 
@@ -247,10 +247,10 @@ local function send_to_client(self, question)
   self.open[#self.open + 1] = question
 end
 
---- Gives questions of an exchange to the client of the call `self.call`: on the stream of the call; or by ask.park, for
+--- Gives questions of an exchange to the client of the call `self.call`: on the stream of the call; or by ask.on_retry, for
 --- stateless revisions.
 function ask.put(self, questions)
-  if self.way == "park" then return ask.park(self, questions) end
+  if self.way == "retry" then return ask.on_retry(self, questions) end
   for _, question in ipairs(questions) do send_to_client(self, question) end
 end
 

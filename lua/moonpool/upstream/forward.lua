@@ -93,7 +93,7 @@ function forward.send(record, call, options)
   local level = message.level_name(call)
   local _ <close> = request.pause_deadline(call)
   -- Calls of a stateless client's principal share a channel; a session has one of its own.
-  local turns_at = asks and not is_own and ask.way_of(call) == "park" and key or nil
+  local turns_at = asks and not is_own and ask.way_of(call) == "retry" and key or nil
   local more                                                  -- members of the params that a repeated request has: the client's answers
   local spec = {
     method = options.method, key = key, call = call,

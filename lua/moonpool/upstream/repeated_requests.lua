@@ -8,14 +8,14 @@
 --   send      f(more, total): sends the request of the call, with the members `more` of its params; gives what request.send gives
 --   wanted    key -> question, as ask.send takes it
 -- Calls of stateless clients that are repeated with answers: what the call has begun at upstreams is not begun again. A
--- request whose upstream asks, or that runs while another part of the handler asks the client, is parked; one that was
--- answered is kept in the call's journal. The repeated request, on whatever worker, takes the parked ones up and is
+-- request whose upstream asks, or that runs while another part of the handler asks the client, is pending; one that was
+-- answered is kept in the call's journal. The repeated request, on whatever worker, takes the pending ones up and is
 -- given the answers that there were.
 --   journal   { places = the request's entries by place, done = list, found = list, size, is_full } of one call
 --   entry     { upstream, method, name, digest, place, record } and what became of it:
 --             pending, id, asker    the exchange runs
 --             text, is_error, is_new, or failed    it has ended: the JSON of its result or error, or its failure
---   parked    what is kept of an entry whose exchange is parked: sealed within the requestState, so it is the client's, for this request, and for a while
+--   pending    what is kept of an entry whose exchange is pending: sealed within the requestState, so it is the client's, for this request, and for a while
 --   found     entries of an earlier run that this run has not asked for yet
 
 local ask = require "moonpool.upstream.ask"
@@ -296,7 +296,7 @@ local function send_in_rounds(record, call, class_text, place, send)
   return with_session(record, call, class_text, send, answer)
 end
 
-local JOURNAL, PLACE = "upstream journal", "upstream park "       -- keys of client_request.keep
+local JOURNAL, PLACE = "upstream journal", "upstream pending "       -- keys of client_request.keep
 local MAX_JOURNAL = host.limits.upstreams.journal
 local SPARE = 1024                  -- bytes that each entry of a journal counts beside its text
 -- seconds to wait for the upstream to withdraw a question that the client did not answer
@@ -331,7 +331,7 @@ end
 local function journal_of(call)
   local journal = journals[call]
   if journal == nil then
-    journal = ask.way_of(call) == "park" and class.can_ask(class.of(call)) and { running = {}, done = {}, size = 0 } or false
+    journal = ask.way_of(call) == "retry" and class.can_ask(class.of(call)) and { running = {}, done = {}, size = 0 } or false
     journals[call] = journal
     if journal then journal.found = read_back(call) end
   end
@@ -378,7 +378,7 @@ local function given_again(found)
   return { result = value, text = found.text, is_new = found.is_new }
 end
 
--- -- parking ---------------------------------------------------------------------------------------------------------
+-- -- pending ---------------------------------------------------------------------------------------------------------
 
 -- True if a question of another exchange that waits for its answer has this key.
 local function is_kept(call, key)
@@ -400,9 +400,9 @@ local function key_for(call, question, open)
   return class.kind(question.method) .. "-" .. n
 end
 
--- Parks the exchange of an entry, and puts its questions into `open`. False if the exchange goes on as before: it has
--- ended, or too many are parked.
-local function park_entry(call, entry, open)
+-- Makes the exchange of an entry pending, and puts its questions into `open`. False if the exchange goes on as before: it has
+-- ended, or too many are pending.
+local function make_entry_pending(call, entry, open)
   local asker, kept, cancel_messages = entry.asker, {}, {}
   for i, question in ipairs(asker and asker.gathered or {}) do
     if not question.key then
@@ -415,7 +415,7 @@ local function park_entry(call, entry, open)
     kept[i] = { key = question.key, id = question.id, method = question.method, params = json.object(question.params) }
     cancel_messages[i] = ask.no_answer(question.id, question.method, "the client gave no answer")
   end
-  local handle = entry.pending and entry.pending:park(host.limits.upstreams.park, cancel_messages, owner(call))
+  local handle = entry.pending and entry.pending:make_pending(host.limits.upstreams.pending, cancel_messages, owner(call))
   if not handle then
     for _, question in ipairs(kept) do open[question.key] = nil end
     return false
@@ -437,7 +437,7 @@ end
 
 -- Ends this run of the handler with the questions of an upstream; returns if they were refused, and the exchange goes
 -- on.
-function ask.park(asker, questions)
+function ask.on_retry(asker, questions)
   local fitting = {}
   for _, question in ipairs(questions) do
     if ask.fitting(asker.call, question) then
@@ -449,7 +449,7 @@ function ask.park(asker, questions)
   local entry, open, journal = asker.entry, {}, journals[asker.call]
   if not fitting[1] then return end
   asker.gathered = fitting
-  if not entry or journal.is_full or not park_entry(asker.call, entry, open) then
+  if not entry or journal.is_full or not make_entry_pending(asker.call, entry, open) then
     asker.gathered = {}
     return refuse_all(asker, fitting)
   end
@@ -463,21 +463,21 @@ function client_request.leaving(call, open)
   if not journal then return end
   if journal.is_full then failure.fail "the results of upstreams are too large to keep while the client is asked (1 MiB)" end
   for entry in pairs(journal.running) do
-    if entry.pending and not park_entry(call, entry, open) then
+    if entry.pending and not make_entry_pending(call, entry, open) then
       client_request.keep(call, PLACE .. entry.place,
         { is_gone = true, upstream = entry.upstream, method = entry.method, name = entry.name, digest = entry.digest })
     end
   end
 end
 
--- The client gets its questions: keeps the journal. Returns an error if there is no room for it; what is parked ends
+-- The client gets its questions: keeps the journal. Returns an error if there is no room for it; what is pending ends
 -- then.
 function client_request.saving(call)
   local journal = journals[call]
   if not journal then return nil end
   local list = json.array(table.move(journal.done, 1, #journal.done, #journal.found + 1, journal.found))
   if not list[1] then return nil end
-  local handle = host.upstream.keep(json.encode(list), host.limits.upstreams.park, owner(call))
+  local handle = host.upstream.keep(json.encode(list), host.limits.upstreams.pending, owner(call))
   if handle then
     host.upstream.expect(call, handle)
     client_request.bind(call)
@@ -517,10 +517,10 @@ local function send_answers(call, server_info, pending, questions)
   return missing
 end
 
--- Goes on with a parked exchange. Returns what request.send returns.
+-- Goes on with a pending exchange. Returns what request.send returns.
 local function take_up(call, entry, kept, spec)
   if not is_same(kept, entry) or kept.digest ~= entry.digest then complain(entry) end
-  if kept.is_gone then return nil, { outcome = "unknown", reason = "parked" } end
+  if kept.is_gone then return nil, { outcome = "unknown", reason = "pending" } end
   local server_info = { revision = kept.revision }
   local asker = ask.new(entry.record, server_info, class.of(call, entry.record.asks), call)
   local pending <close> = host.upstream.take_up(kept.handle, owner(call), asker and asker.signal)

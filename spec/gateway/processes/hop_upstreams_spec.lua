@@ -59,7 +59,7 @@ describe("a question of an upstream in a stateless call", function()
       config = { upstreams = upstream.entries { one = u } },
       before = function(g) return { c = open(g), ask(open(g)), ask(open(g)) } end,
     }
-    assert.equal(2, old:status().gauges.upstream_parked)
+    assert.equal(2, old:status().gauges.upstream_pending)
     local third = p:start { config = { upstreams = upstream.entries { one = u } } }
     p:is_newest(third)
     local c = kept.c
@@ -68,11 +68,11 @@ describe("a question of an upstream in a stateless call", function()
       assert.equal("complete", answer.resultType)
       assert.truthy(answer.content[1].text:find("Ann", 1, true), answer.content[1].text)
     end
-    old:wait_status(function(status) return status.gauges.upstream_parked == 0 end)
+    old:wait_status(function(status) return status.gauges.upstream_pending == 0 end)
     local params = ask(move(c, third))
-    assert.equal(1, third:status().gauges.upstream_parked)
+    assert.equal(1, third:status().gauges.upstream_pending)
     assert.equal("complete", move(c, new):result("tools/call", params).resultType) -- an older one, which did not ask
-    third:wait_status(function(status) return status.gauges.upstream_parked == 0 end)
+    third:wait_status(function(status) return status.gauges.upstream_pending == 0 end)
     c:close()
   end)
 

@@ -100,9 +100,9 @@ for _, how in ipairs { "RST_STREAM", "fin", "reset" } do
     u.handlers.ask = function(x) x:ask("elicitation/create", QUESTION, function() answers = answers + 1 end) end
     local g <close> = start { config = { auth = "none", upstreams = upstream.entries({ one = u }, upstream.plain { one = u }) } }
     local leave = over_http2(how, { [http2.INITIAL_WINDOW_SIZE] = 0 })(g, modern("tools/call", { name = "ask", arguments = {} }))
-    g:wait_status(function(status) return status.gauges.upstream_parked >= 1 and status.gauges.requests_in_flight == 0 end)
+    g:wait_status(function(status) return status.gauges.upstream_pending >= 1 and status.gauges.requests_in_flight == 0 end)
     local peer = leave()
-    g:wait_status(function(status) return status.gauges.upstream_parked == 0 and status.gauges.upstream_exchanges == 0 end)
+    g:wait_status(function(status) return status.gauges.upstream_pending == 0 and status.gauges.upstream_exchanges == 0 end)
     u:wait { method = "notifications/cancelled" }
     assert.equal(1, answers)
     peer:close()

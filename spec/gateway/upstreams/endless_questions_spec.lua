@@ -76,7 +76,7 @@ describe("an upstream that asks on while its call is parked", function()
     local c <close> = g:client("2026-07-28", { capabilities = { elicitation = { form = {} } } })
     local result = c:result("tools/call", { name = "one_nag", arguments = {} })
     assert.equal("input_required", result.resultType)
-    g:wait_status(function(status) return status.gauges.upstream_parked == 1 end)
+    g:wait_status(function(status) return status.gauges.upstream_pending == 1 end)
     wait.for_fact("the end of the call", 60, function()
       for _ = 1, MOST do nag:ask("elicitation/create", FORM, function() end) end
       return #u:all { method = "notifications/cancelled" } > 0
@@ -87,7 +87,7 @@ describe("an upstream that asks on while its call is parked", function()
     upstream.failure(c:call("tools/call", { name = "one_nag", arguments = {}, inputResponses = answers, requestState = result.requestState }),
       "unknown", "questions")
     assert.is_table(c:call("tools/call", { name = "one_echo", arguments = {} }).result)
-    g:wait_status(function(status) return status.gauges.upstream_parked == 0 end)
+    g:wait_status(function(status) return status.gauges.upstream_pending == 0 end)
   end)
 end)
 

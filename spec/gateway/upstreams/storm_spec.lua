@@ -193,7 +193,7 @@ local function rest(g, names)
   local function quiet()
     local status = g:status()
     last = {}
-    for _, name in ipairs { "upstream_exchanges", "upstream_takes", "upstream_parked", "upstream_requests" } do
+    for _, name in ipairs { "upstream_exchanges", "upstream_takes", "upstream_pending", "upstream_requests" } do
       if status.gauges[name] ~= 0 then last[name] = status.gauges[name] end
     end
     for _, name in ipairs(names) do
@@ -244,7 +244,7 @@ local function run(seed)
   local ok, why = pcall(function()
     local g <close> = upstream.gateway(stubs, {
       entries = entries, workers = 2, scripts = { ["auth/main.lua"] = credentials.script }, constants = {
-        upstream_evict_idle_ms = 1, upstream_parked = PARKED, upstream_parked_per_principal = 3, upstream_park_ms = 2000,
+        upstream_evict_idle_ms = 1, upstream_pending = PARKED, upstream_pending_per_principal = 3, upstream_pending_ms = 2000,
         upstream_questions_per_principal = 1000000, upstream_ends_within_ms = 1,
       },
       config = {

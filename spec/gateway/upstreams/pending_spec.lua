@@ -28,7 +28,7 @@ function kept.ask(arguments, options)
   return x, event
 end
 function kept.park(x, seconds, principal)
-  return x:park(seconds or 60, { '{"jsonrpc":"2.0","id":"q1","result":{"action":"cancel"}}' }, principal or "me")
+  return x:make_pending(seconds or 60, { '{"jsonrpc":"2.0","id":"q1","result":{"action":"cancel"}}' }, principal or "me")
 end
 function kept.drain(x)
   local seen = {}
@@ -83,7 +83,7 @@ local function workers(g)
 end
 
 local function gauge(g, value)
-  g:wait_status(function(status) return status.gauges.upstream_parked == value and status.upstreams.one.parked == value end)
+  g:wait_status(function(status) return status.gauges.upstream_pending == value and status.upstreams.one.pending == value end)
 end
 
 local function wait_running(g, value) g:wait_status(function(status) return status.upstreams.one.running == value end) end
@@ -145,7 +145,7 @@ for _, transport in ipairs { "http", "sse", "stdio" } do
       assert.same({ "notifications/progress 50", "elicitation/create Sure?", "late" }, others)
       assert.is_true(logs >= 20 and logs <= 33 and bytes <= 65536, logs .. " messages of " .. bytes .. " bytes")
       assert.is_true(seen[#seen - 2]:find "^notifications/message 100%-" ~= nil)
-      assert.is_true(g:status().counters.dropped.upstream_parked >= 49 + 67)
+      assert.is_true(g:status().counters.dropped.upstream_pending >= 49 + 67)
       gauge(g, 0)
       one:close()
       two:close()
@@ -153,7 +153,7 @@ for _, transport in ipairs { "http", "sse", "stdio" } do
 
     it("sends its cancel messages and cancels the call when no retry comes, and nothing of it is left", function()
       local u <close> = start_stub(transport)
-      local g <close> = start(u, { constants = { upstream_park_ms = 1000 } })
+      local g <close> = start(u, { constants = { upstream_pending_ms = 1000 } })
       local one, two = workers(g)
       local handle = trusted.run(one, "local x = kept.ask() return kept.park(x)")
       local answer = u:wait { kind = "response" }
@@ -163,7 +163,7 @@ for _, transport in ipairs { "http", "sse", "stdio" } do
       gauge(g, 0)
       assert.is_nil(trusted.run(two, ([[return host.upstream.take_up("%s", "me")]]):format(handle)))
       g:wait_status(function(status) return status.gauges.upstream_exchanges == 0 end)
-      assert.equal(1, g:status().counters.upstream_park_expired)
+      assert.equal(1, g:status().counters.upstream_pending_expired)
       one:close()
       two:close()
     end)
@@ -325,7 +325,7 @@ describe("a parked exchange", function()
 
   it("counts for the limits of the process and of its principal; a call over them goes on", function()
     local u <close> = start_stub "http"
-    local g <close> = start(u, { constants = { upstream_parked = 3, upstream_parked_per_principal = 2 } })
+    local g <close> = start(u, { constants = { upstream_pending = 3, upstream_pending_per_principal = 2 } })
     local one, two = workers(g)
     local function try(principal) return trusted.run(one, ([[local x = kept.ask() return kept.park(x, 60, "%s")]]):format(principal)) end
     local first = try "me"
@@ -344,7 +344,7 @@ describe("a parked exchange", function()
     refused "me"
     try "you"
     refused "she"
-    assert.equal(2, g:status().counters.refused.upstream_parked)
+    assert.equal(2, g:status().counters.refused.upstream_pending)
     gauge(g, 3)
     u.calls[1]:drop()
     gauge(g, 2)
@@ -376,7 +376,7 @@ describe("a parked exchange", function()
     reload(g, { headers = { ["x-new"] = "1" } })
     assert.equal("cancel", u:wait({ kind = "response" }, 2).json.result.action)
     u:wait { method = "notifications/cancelled" }
-    g:wait_status(function(status) return status.gauges.upstream_parked == 0 end)
+    g:wait_status(function(status) return status.gauges.upstream_pending == 0 end)
     trusted.run(two, low.library)
     trusted.run(two, library)
     assert.same({ "unknown stopped" }, trusted.run(two, ([[return kept.drain(assert(host.upstream.take_up("%s", "me")))]]):format(other)))
@@ -388,7 +388,7 @@ end)
 describe("bytes that a call keeps for its retry", function()
   it("are given once, to their principal, on any worker, within the limits of parks", function()
     local u <close> = start_stub "http"
-    local g <close> = start(u, { constants = { upstream_parked = 2, upstream_parked_per_principal = 2, upstream_park_ms = 2000 } })
+    local g <close> = start(u, { constants = { upstream_pending = 2, upstream_pending_per_principal = 2, upstream_pending_ms = 2000 } })
     local one, two = workers(g)
     local handle = trusted.run(one, [[return host.upstream.keep("a\0b", 60, "me")]])
     assert.is_nil(trusted.run(two, ([[return host.upstream.fetch("%s", "you")]]):format(handle)))
@@ -399,7 +399,7 @@ describe("bytes that a call keeps for its retry", function()
     assert.same({ 32, 32, "busy" }, trusted.run(one, [[
       local a, b = host.upstream.keep(("x"):rep(1 << 20), 60, "me"), host.upstream.keep("", 60, "me")
       return { #a, #b, select(2, host.upstream.keep("", 60, "me")).reason }]]))
-    g:wait_status(function(status) return status.gauges.upstream_parked == 0 end)
+    g:wait_status(function(status) return status.gauges.upstream_pending == 0 end)
     one:close()
     two:close()
   end)

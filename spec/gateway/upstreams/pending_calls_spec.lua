@@ -48,7 +48,7 @@ local function asked(result)
   return result.inputRequests, result
 end
 
-local function gauge(g, value) g:wait_status(function(status) return status.gauges.upstream_parked == value end) end
+local function gauge(g, value) g:wait_status(function(status) return status.gauges.upstream_pending == value end) end
 
 for _, kind in ipairs(LEGACY) do
   describe("a question of an upstream of " .. kind[1] .. " over " .. kind[2] .. " in a stateless call", function()
@@ -166,7 +166,7 @@ describe("a stateless call that is parked", function()
     local _, result = asked(c:result("tools/call", params))
     call:emit(('{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}'):format(id))
     local stream = c:open("tools/call", repeated(params, result, nil))
-    g:wait_status(function(status) return status.gauges.upstream_parked == 0 end)
+    g:wait_status(function(status) return status.gauges.upstream_pending == 0 end)
     call:result '{"content":[{"type":"text","text":"went on"}]}'
     assert.equal("went on", stream:answer().result.content[1].text)
   end)
@@ -203,7 +203,7 @@ describe("a stateless call that is parked", function()
 
   it("ends when its client never comes back: the upstream gets an answer and is cancelled", function()
     local u <close> = stub()
-    local g <close> = gate(u, { constants = { upstream_park_ms = 1000 } })
+    local g <close> = gate(u, { constants = { upstream_pending_ms = 1000 } })
     local c <close> = client(g)
     local params = asking { { "elicitation/create", FORM }, { "sampling/createMessage", SAMPLE } }
     local _, result = asked(c:result("tools/call", params))
@@ -219,7 +219,7 @@ describe("a stateless call that is parked", function()
 
   it("refuses the question where too many wait, and the call goes on", function()
     local u <close> = stub()
-    local g <close> = gate(u, { constants = { upstream_parked = 1 } })
+    local g <close> = gate(u, { constants = { upstream_pending = 1 } })
     local c <close> = client(g)
     local params = asking { { "elicitation/create", FORM } }
     asked(c:result("tools/call", params))
@@ -288,7 +288,7 @@ describe("a handler that calls upstreams", function()
     local params = { name = "both", arguments = {} }
     local _, first = asked(c:result("tools/call", params))
     -- on a slow machine the handler asks before the first part has sent its request, which the repeated call then sends
-    g:wait_status(function(status) return status.gauges.upstream_parked >= 1 end)
+    g:wait_status(function(status) return status.gauges.upstream_pending >= 1 end)
     local stream = d:open("tools/call", repeated(params, first, { name = ANN }))
     gauge(g, 0)
     u:release "k"
@@ -361,6 +361,6 @@ describe("questions while several stateless calls share a program", function()
     finish(fourth, "d")
     assert.equal("d", upstream.text(two:answer(20)))
     assert.equal(4, u:ran "hold")
-    g:wait_status(function(status) return status.gauges.calls_waiting == 0 and status.gauges.upstream_parked == 0 end)
+    g:wait_status(function(status) return status.gauges.calls_waiting == 0 and status.gauges.upstream_pending == 0 end)
   end)
 end)
