@@ -110,8 +110,7 @@ void mp_history_read_own(const mp_history *history, mp_history_reading *now)
         now->good += good[i];
 }
 
-/* The time in ms within which `share` of what was observed between two readings has ended; NAN: nothing was
- * observed. */
+/* The time in ms within which `share` of the calls between two readings ended; NAN if there were none. */
 static float quantile(const double *before, const double *now, double share)
 {
     double cells[MP_SERIES_CELLS];

@@ -126,7 +126,7 @@ static void send_text(const kept *one, mp_stream *stream)
                      mp_buf_str(whole.len > 0 ? &whole : &one->text), NULL, 0);
 }
 
-/* Appends what follows the counters and gauges. */
+/* Appends the part of the text after the series. */
 static void put_rest(kept *one)
 {
     mp_buf *out = &one->text;

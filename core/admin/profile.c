@@ -274,7 +274,7 @@ typedef struct {
     mp_profile_options options;
     int64_t seconds, worker, hz; /* worker -1: all */
     const char *wrong;
-} question;
+} profile_request;
 
 static bool read_number(mp_json_type type, mp_str value, int64_t least, int64_t most, int64_t *to)
 {
@@ -296,7 +296,7 @@ static const char *MP_NULLABLE read_tool(mp_json_type type, mp_str value, char *
 
 static int see_member(void *ctx, MP_UNUSED unsigned depth, mp_str key, mp_json_type type, mp_str value)
 {
-    question *asked = ctx;
+    profile_request *asked = ctx;
     if (mp_str_is(key, "seconds")) {
         if (!read_number(type, value, 1, MAX_SECONDS, &asked->seconds))
             asked->wrong = "seconds is a number from 1 to 300";
@@ -319,7 +319,7 @@ static int see_member(void *ctx, MP_UNUSED unsigned depth, mp_str key, mp_json_t
     return 0;
 }
 
-static void add_parts(mp_admin_profile *p, const question *asked, size_t bytes)
+static void add_parts(mp_admin_profile *p, const profile_request *asked, size_t bytes)
 {
     int workers = p->gateway->worker_count;
     p->parts = mp_new((size_t)workers * sizeof *p->parts);
@@ -328,7 +328,8 @@ static void add_parts(mp_admin_profile *p, const question *asked, size_t bytes)
             p->parts[p->part_count++] = (part){mp_profile_new(&asked->options, bytes), i};
 }
 
-static void begin_profile(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller, const question *asked)
+static void begin_profile(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller,
+                          const profile_request *asked)
 {
     char what[320];
     snprintf(what, sizeof what, "%s for %lld s%s%s", asked->options.memory ? "memory" : "time",
@@ -366,7 +367,7 @@ static void begin_profile(mp_admin_profile *p, mp_stream *stream, const mp_admin
 void mp_admin_profile_serve(mp_admin_profile *p, const mp_runtime_config *settings, mp_stream *stream,
                             const mp_admin_caller *caller)
 {
-    question asked = {.seconds = USUAL_SECONDS, .hz = USUAL_HZ, .worker = -1};
+    profile_request asked = {.seconds = USUAL_SECONDS, .hz = USUAL_HZ, .worker = -1};
     mp_json_type type = MP_JSON_OBJECT;
     mp_str body = mp_stream_request(stream)->body;
     if (body.len > 0 &&

@@ -1,5 +1,5 @@
 /* run.c: what operators run: messages to a worker by a console (rpc/observe.h), whose messages come back to the admin
- * thread by an inbox. The admin thread reads no more of a message than its id and how it ends. */
+ * thread by an queue. The admin thread reads no more of a message than its id and how it ends. */
 #include "run.h"
 #include "call_body.h"
 #include "console_queue.h"
@@ -23,7 +23,7 @@ typedef struct {
     mp_link link; /* in mp_admin_runs, while `stream` is not NULL */
     struct mp_admin_runs *runs;
     mp_stream *MP_NULLABLE stream;   /* counted reference; NULL once it is over */
-    mp_console_queue *inbox;         /* freeing its last reference frees the run; not used once the run is over */
+    mp_console_queue *queue;         /* freeing its last reference frees the run; not used once the run is over */
     mp_console *MP_NULLABLE console; /* NULL before the first message, and once it is over */
     mp_loop *home;
     mp_timer limit;
@@ -45,7 +45,7 @@ typedef struct mp_admin_runs {
 
 /* -- the worker's side --------------------------------------------------------------------------------------------- */
 
-/* Frees a run, once its inbox has no reference any more. On any thread. */
+/* Frees a run, once its queue has no reference any more. On any thread. */
 static void free_run(void *ctx)
 {
     run *of = ctx;
@@ -65,7 +65,7 @@ static void open_console(run *of, bool is_hidden)
     }
     if (settings.caller.len == 0)
         settings.caller = MP_STR("unknown");
-    of->console = mp_console_queue_open(of->inbox, mp_admin_gateway_of(of->runs->admin)->table, of->worker, &settings);
+    of->console = mp_console_queue_open(of->queue, mp_admin_gateway_of(of->runs->admin)->table, of->worker, &settings);
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static void close_run(run *of, bool is_operator)
     of->console = NULL;
     if (console != NULL)
         mp_console_close(console, is_operator);
-    mp_console_queue_close(of->inbox);
+    mp_console_queue_close(of->queue);
 }
 
 static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
@@ -104,7 +104,7 @@ static void end_run(run *of, const char *why, bool is_operator)
         return;
     mp_stream_ref(stream);
     mp_scoped_buf out = {0};
-    uint64_t dropped = mp_console_queue_dropped(of->inbox) + of->overtaken;
+    uint64_t dropped = mp_console_queue_dropped(of->queue) + of->overtaken;
     mp_buf_printf(&out, "data: {\"event\":\"call closed\",\"why\":\"%s\",\"dropped\":%llu}\n\n", why,
                   (unsigned long long)dropped);
     close_run(of, is_operator);
@@ -326,7 +326,7 @@ static run *new_run(mp_admin_runs *runs, mp_stream *stream, const mp_admin_calle
     made->home = mp_stream_loop(stream);
     made->caller = *caller;
     made->worker = runs->next_worker++ % count_workers(runs->admin);
-    made->inbox = mp_console_queue_new(&(mp_console_queue_settings){
+    made->queue = mp_console_queue_new(&(mp_console_queue_settings){
         made->home, settings->http.stream_queue, &mp_stat_dropped_runs, take_message, on_overflow, free_run, made});
     made->stream = mp_stream_ref(stream);
     mp_link_put(&runs->list, &made->link);
@@ -368,7 +368,7 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
     snprintf(made->id, sizeof made->id, "%s", mp_mark_text_of(mp_mark_new()).text);
     mp_buf_printf(&out, "data: {\"event\":\"call opened\",\"run\":\"%s\",\"revision\":\"%s\"}\n\n", made->id,
                   made->asked.era->date);
-    mp_console_queue *inbox = mp_console_queue_ref(made->inbox); /* a failed send closes the run */
+    mp_console_queue *queue = mp_console_queue_ref(made->queue); /* a failed send closes the run */
     if (mp_stream_open_events(stream, NULL, 0) != 0 || mp_stream_send(stream, mp_buf_str(&out)) != 0) {
         close_run(made, false);
     } else if (made->asked.principal.len == 0) {
@@ -376,7 +376,7 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
     } else {
         ask_about_principal(made);
     }
-    mp_console_queue_unref(inbox);
+    mp_console_queue_unref(queue);
 }
 
 static run *MP_NULLABLE find_run(const mp_admin_runs *runs, mp_str id)

@@ -177,7 +177,7 @@ static void wake_reader(void *ctx)
 typedef struct {
     char tool[MAX_PATTERN], principal[MAX_PATTERN], session[MAX_PATTERN], method[MAX_PATTERN], outcome[MAX_PATTERN];
     char arguments[16], slower[16], seconds[16], sample[16];
-} question;
+} tap_request;
 
 /* Decodes a value of a query. False if it does not fit, or is not encoded as it must be. */
 static bool decode_value(mp_str value, char *to, size_t room)
@@ -201,7 +201,7 @@ static bool decode_value(mp_str value, char *to, size_t room)
     return true;
 }
 
-static const char *MP_NULLABLE read_query(mp_str query, question *asked)
+static const char *MP_NULLABLE read_query(mp_str query, tap_request *asked)
 {
     struct {
         const char *name;
@@ -252,7 +252,7 @@ static const char *MP_NULLABLE given(const char *text)
 }
 
 /* Reads the query. NULL, or why the request makes no sense. */
-static const char *MP_NULLABLE read_question(mp_str query, mp_tap_arguments most, question *asked,
+static const char *MP_NULLABLE read_question(mp_str query, mp_tap_arguments most, tap_request *asked,
                                              mp_tap_filter *filter, int64_t *seconds)
 {
     const char *wrong = read_query(query, asked);
@@ -336,7 +336,7 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
 
 void mp_api_tap(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    question asked = {0};
+    tap_request asked = {0};
     mp_tap_filter filter;
     int64_t seconds;
     const mp_runtime_config *settings = mp_admin_settings(admin);

@@ -1,5 +1,5 @@
 /* worker_query.c: what pages and operators ask of a worker's Lua (lua/moonpool/methods/operator.lua): a message by a
- * hidden console (rpc/observe.h), whose answer comes back to the admin thread by an inbox and becomes the answer of the
+ * hidden console (rpc/observe.h), whose answer comes back to the admin thread by an queue and becomes the answer of the
  * HTTP request. What changes something is asked of one worker first; then all workers are asked whether they follow, so
  * that a caller who has the answer knows that every worker obeys. */
 #include "run.h"
@@ -16,13 +16,13 @@ typedef struct {
     mp_admin *admin;
     mp_link list;
     unsigned next_worker;
-} questions;
+} queries;
 
 typedef struct {
-    mp_link link; /* in questions.list, while `stream` is not NULL */
-    questions *all;
+    mp_link link; /* in queries.list, while `stream` is not NULL */
+    queries *all;
     mp_stream *MP_NULLABLE stream; /* counted reference; NULL once it is over */
-    mp_console_queue *inbox;       /* whose last reference frees the question; not used once it is over */
+    mp_console_queue *queue;       /* whose last reference frees the question; not used once it is over */
     mp_loop *home;
     mp_timer limit;
     mp_admin_caller caller;
@@ -33,31 +33,31 @@ typedef struct {
     unsigned worker, workers;           /* the one that is asked; the number of all */
     bool is_second;                     /* the one that was asked before did not answer in time */
     mp_console *MP_NULLABLE consoles[]; /* by worker; NULL: not asked */
-} question;
+} query;
 
-static void *make_questions(mp_admin *admin)
+static void *make_queries(mp_admin *admin)
 {
-    questions *made = mp_new(sizeof *made);
+    queries *made = mp_new(sizeof *made);
     made->admin = admin;
     return made;
 }
 
-static void configure_questions(MP_UNUSED void *part) {}
+static void configure_queries(MP_UNUSED void *part) {}
 
-static void free_questions(void *part);
+static void free_queries(void *part);
 
-static questions *questions_of(mp_admin *admin)
+static queries *queries_of(mp_admin *admin)
 {
-    static const mp_admin_part kind = {make_questions, configure_questions, free_questions};
+    static const mp_admin_part kind = {make_queries, configure_queries, free_queries};
     return mp_admin_part_of(admin, &kind);
 }
 
 /* -- messages to workers ------------------------------------------------------------------------------------------- */
 
-/* Frees a question, once its inbox has no reference any more. On any thread. */
-static void free_question(void *ctx)
+/* Frees a question, once its queue has no reference any more. On any thread. */
+static void free_query(void *ctx)
 {
-    question *of = ctx;
+    query *of = ctx;
     mp_buf_clear(&of->params);
     mp_buf_clear(&of->then);
     mp_buf_clear(&of->result);
@@ -69,14 +69,14 @@ static void free_question(void *ctx)
 
 /* Puts a question to a worker. An earlier question that it has not answered is withdrawn, so that the worker no longer
  * acts on it. */
-static void ask_worker(question *of, unsigned worker, const char *id, const mp_buf *params)
+static void ask_worker(query *of, unsigned worker, const char *id, const mp_buf *params)
 {
     mp_scoped_buf out = {0};
     mp_console_settings settings = {.caller = mp_str_of(of->caller.name), .is_hidden = true};
     if (of->consoles[worker] != NULL)
         mp_console_close(of->consoles[worker], false);
     mp_console *console =
-        mp_console_queue_open(of->inbox, mp_admin_gateway_of(of->all->admin)->table, worker, &settings);
+        mp_console_queue_open(of->queue, mp_admin_gateway_of(of->all->admin)->table, worker, &settings);
     of->consoles[worker] = console;
     mp_admin_put_question(&out, id, mp_buf_str(params));
     mp_console_send(console, mp_buf_str(&out));
@@ -86,7 +86,7 @@ static void ask_worker(question *of, unsigned worker, const char *id, const mp_b
 
 /* Takes the question from the list. The stream may have ended already. `unanswered`: workers that have not answered in
  * time. */
-static void close_question(question *of, unsigned unanswered)
+static void close_query(query *of, unsigned unanswered)
 {
     mp_stream *stream = of->stream;
     if (stream == NULL)
@@ -100,25 +100,25 @@ static void close_question(question *of, unsigned unanswered)
     for (unsigned i = 0; i < of->workers; i++)
         if (of->consoles[i] != NULL)
             mp_console_close(of->consoles[i], false);
-    mp_console_queue_close(of->inbox);
+    mp_console_queue_close(of->queue);
 }
 
 static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    close_question(ctx, 0);
+    close_query(ctx, 0);
 }
 
-static void answer_query(question *of, mp_stream *stream, mp_str result, unsigned unanswered)
+static void answer_query(query *of, mp_stream *stream, mp_str result, unsigned unanswered)
 {
     mp_scoped_buf out = {0};
     mp_buf_put(&out, result);
     mp_buf_putc(&out, '\n');
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
-    close_question(of, unanswered);
+    close_query(of, unanswered);
 }
 
 /* Answers with the first worker's answer, and with the number of workers that have not applied the change. */
-static void conclude_query(question *of, mp_stream *stream)
+static void conclude_query(query *of, mp_stream *stream)
 {
     of->result.len--; /* the '}' */
     mp_buf_printf(&of->result, ",\"workers_without_answer\":%u}", of->left + of->wrong);
@@ -126,7 +126,7 @@ static void conclude_query(question *of, mp_stream *stream)
 }
 
 /* Another worker is asked, once: the first one is not to do it any more. */
-static void ask_second(question *of)
+static void ask_second(query *of)
 {
     mp_console *console = of->consoles[of->worker];
     of->consoles[of->worker] = NULL;
@@ -140,7 +140,7 @@ static void ask_second(question *of)
 
 static void on_limit(mp_timer *timer)
 {
-    question *of = mp_container(timer, question, limit);
+    query *of = mp_container(timer, query, limit);
     mp_stream *stream = of->stream;
     if (stream == NULL)
         return;
@@ -151,7 +151,7 @@ static void on_limit(mp_timer *timer)
         mp_timer_start(of->home, &of->limit, MP_QUESTION_MS, on_limit);
     } else {
         mp_admin_refuse(stream, 503, MP_STR("a worker does not answer: see stuck in /status, or try again"));
-        close_question(of, 1);
+        close_query(of, 1);
     }
 }
 
@@ -180,7 +180,7 @@ static int see_member(void *ctx, unsigned level, mp_str key, mp_json_type type, 
     return 0;
 }
 
-static void refuse_question(question *of, mp_stream *stream, const outcome *found)
+static void refuse_question(query *of, mp_stream *stream, const outcome *found)
 {
     mp_scoped_buf why = {0};
     int64_t code = 0;
@@ -188,12 +188,12 @@ static void refuse_question(question *of, mp_stream *stream, const outcome *foun
         mp_json_unescape(&why, found->message);
     mp_json_int(found->code, &code);
     mp_admin_refuse(stream, code == MP_CODE_INVALID_PARAMS ? 404 : 503, mp_buf_str(&why));
-    close_question(of, 0);
+    close_query(of, 0);
 }
 
 /* One worker has made the change. Asks all workers, including that one, whether they have applied it: each answers once
  * it has. */
-static void ask_all(question *of, mp_str result)
+static void ask_all(query *of, mp_str result)
 {
     mp_buf_put(&of->result, result);
     of->left = of->workers;
@@ -204,7 +204,7 @@ static void ask_all(question *of, mp_str result)
 
 static void take_answer(void *ctx, MP_UNUSED uint64_t mark, mp_str json)
 {
-    question *of = ctx;
+    query *of = ctx;
     mp_stream *stream = of->stream;
     if (stream == NULL)
         return;
@@ -228,27 +228,27 @@ static void take_answer(void *ctx, MP_UNUSED uint64_t mark, mp_str json)
 
 static void on_overflow(void *ctx)
 {
-    question *of = ctx;
+    query *of = ctx;
     mp_stream *stream = of->stream;
     if (stream == NULL)
         return;
     mp_admin_refuse(stream, 503, MP_STR("the answer of a worker is larger than limits.call.output"));
-    close_question(of, 0);
+    close_query(of, 0);
 }
 
 /* -- all questions ------------------------------------------------------------------------------------------------- */
 
-static void free_questions(void *part)
+static void free_queries(void *part)
 {
-    questions *all = part;
+    queries *all = part;
     while (!mp_link_is_alone(&all->list))
-        close_question(mp_container(all->list.next, question, link), 0);
+        close_query(mp_container(all->list.next, query, link), 0);
     free(all);
 }
 
 void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params, mp_str then)
 {
-    questions *all = questions_of(admin);
+    queries *all = queries_of(admin);
     const mp_config *config = mp_admin_settings(admin)->config;
     unsigned workers = mp_session_table_rpcs(mp_admin_gateway_of(admin)->table);
     if (workers == 0) {
@@ -257,15 +257,15 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     }
     if (!mp_admin_query_slots_take(mp_admin_query_slots_of(admin), stream))
         return;
-    question *made = mp_new(sizeof *made + workers * sizeof *made->consoles);
+    query *made = mp_new(sizeof *made + workers * sizeof *made->consoles);
     made->all = all;
     made->home = mp_stream_loop(stream);
     made->caller = *caller;
     if (*made->caller.name == '\0')
         snprintf(made->caller.name, sizeof made->caller.name, "unknown");
-    made->inbox = mp_console_queue_new(
+    made->queue = mp_console_queue_new(
         &(mp_console_queue_settings){made->home, config->lib.vm.call_output + ENVELOPE_BYTES,
-                                     &mp_stat_dropped_admin_questions, take_answer, on_overflow, free_question, made});
+                                     &mp_stat_dropped_admin_questions, take_answer, on_overflow, free_query, made});
     made->workers = workers;
     made->worker = all->next_worker++ % workers;
     mp_buf_put(&made->params, params);

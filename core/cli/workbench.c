@@ -204,7 +204,8 @@ int mp_cli_test(const mp_cli_args *args)
     if (config == NULL)
         return MP_BAD_CONFIG;
     put_argument(&given, "scripts", config->scripts_path);
-    int code = mp_gateway_workbench(mp_cli_value(args, "play") == NULL ? "test" : "play", given.list, given.count);
+    int code =
+        mp_gateway_workbench(mp_cli_value(args, "play") == NULL ? "test" : "play_transcript", given.list, given.count);
     mp_config_free(config);
     return code;
 }

@@ -6,7 +6,7 @@
  *   frees memory. A load of scripts in progress is stopped. The first signal after POST /api/drain hurries nothing.
  *   - SIGHUP: wakes the main thread to reload. SIGUSR2: to upgrade.
  *   - A worker whose loop has not turned for 5 s takes no connections until it turns again
- *     (net/server/suspend.c).
+ *     (net/server/takeover.c).
  *   It is logged with the line of Lua that it runs, and /healthz answers 503. */
 #ifndef MP_GATEWAY_WATCHDOG_H
 #define MP_GATEWAY_WATCHDOG_H

@@ -32,7 +32,7 @@ static size_t script_bytes, pot_bytes; /* in use */
 /* A number of a series: a counter's value, or a histogram's count or sum. */
 typedef _Atomic double mp_cell;
 
-/* Pages of cells, allocated when they are needed: in each thread's copy of the numbers its own. */
+/* Pages of cells, allocated when they are needed; each thread's copy of the numbers has its own. */
 static _Atomic(mp_cell *) pages[MAX_PAGES] MP_STAT_SLOT;
 
 static atomic_bool is_off;
@@ -219,7 +219,7 @@ bool mp_series_is_on(void)
     return !atomic_load_explicit(&is_off, memory_order_relaxed);
 }
 
-/* Not inlined: each page is made once. */
+/* Makes a page of cells. Not inlined: each page is made only once. */
 static __attribute__((noinline)) mp_cell *make_page(_Atomic(mp_cell *) *slot)
 {
     mp_cell *page = NULL, *made = mp_new(PAGE_CELLS * sizeof *made);
@@ -237,7 +237,7 @@ static inline mp_cell *cells_in(intptr_t offset, mp_series series)
     return (page != NULL ? page : make_page(slot)) + series % PAGE_CELLS;
 }
 
-/* A thread's own copy has no other writer: adding to it needs no locked instruction. */
+/* Adds to a cell. A thread's own copy has no other writer, so that no locked instruction is needed. */
 static inline void add_to_cell(intptr_t offset, mp_cell *to, double n)
 {
     double before = atomic_load_explicit(to, memory_order_relaxed);

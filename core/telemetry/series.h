@@ -83,7 +83,7 @@ double mp_series_read(mp_series series);
 /* Adds the cells of a histogram with these bounds to `cells`: one for each bound, one for what is above all, and the
  * sum of its observations. Any thread. */
 void mp_series_add_cells(mp_series series, const mp_bounds *bounds, double cells[MP_SERIES_CELLS]);
-/* Whether numbers are measured from now on: what is not counted anyway. Any thread. */
+/* Enables or disables the measured numbers; numbers that are counted in any case are not affected. Any thread. */
 void mp_series_enable(bool is_on);
 bool mp_series_is_on(void);
 /* The text of all families, and of what stats.h declares, in Prometheus's format; in that of OpenMetrics if `is_open`,

@@ -3,7 +3,7 @@
 #include "series_state.h"
 #include <math.h>
 
-/* What is written for one series, as a multiple of passing over a series of another family. */
+/* The cost of writing one series, as a multiple of the cost of skipping one. */
 #define SAMPLE_STEPS 10
 #define HISTOGRAM_STEPS (SAMPLE_STEPS * MP_SERIES_CELLS)
 

@@ -269,7 +269,7 @@ struct mp_exchange {
  *   waits for a slot   0        0      0       0       0        0       0         0         0     1       1
  *   has got the slot   0        0      0       0       0        0       0         0         1     1       0
  *   runs               1        0      0       0       0        0       -         - (1)     - (2) 1       0
- *   is pending          1        0      0       0       0        1       -         0         0     1       0
+ *   is pending         1        0      0       0       0        1       -         0         0     1       0
  *   was answered       1        1      1       - (3)   0        -       -         -         0     0       0
  *   has failed         - (4)    1      0       0       1        -       -         -         0     0       0
  *   was cancelled      -        1      0       0       0        -       -         -         0     0       0

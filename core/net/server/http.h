@@ -309,7 +309,7 @@ bool mp_tls_is_ended(const mp_tls_conn *tls);
 /* The bytes of memory that OpenSSL holds for a record of which a part has arrived; 0 without TLS. */
 size_t mp_tls_partial(const mp_conn *conn);
 
-/* suspend.c */
+/* takeover.c */
 /* Hands an accepted connection, which is counted in the account of connections, over to another server's listener for
  * the address. False, and nothing is done, if that server takes none: the connection is still the caller's. Any
  * thread. */

@@ -8,8 +8,8 @@
  *
  *   pending   an exchange that waits, or one that was taken up; at its home
  *   resumed   a pending exchange as the task that has taken it up sees it
- *   entry     a handle in the table of the process, for one use: a pending exchange, or bytes that a script's call
- * keeps until its retry */
+ *   entry     a handle in the table of the process, for one use: of a pending exchange, or of bytes that the call of a
+ *             script keeps until its retry */
 #ifndef MP_UPSTREAM_PENDING_H
 #define MP_UPSTREAM_PENDING_H
 

@@ -1,4 +1,4 @@
-/* suspend.c: hands connections over to another server, and suspends the listeners of a server whose thread is stuck.
+/* takeover.c: hands connections over to another server, and suspends the listeners of a server whose thread is stuck.
  * With SO_REUSEPORT the kernel still gives such a socket its share of new connections, which would wait forever, so
  * another thread ends its listening: shutdown() removes a TCP socket from its group but keeps it bound; listen() adds
  * it again. Both act on all descriptors of a socket, so one that another server or process has, too, is left as it is:

@@ -1,4 +1,4 @@
-/* catalogue.c: host.upstream: the lists that upstreams have sent (catalogues), and reports about upstreams for
+/* catalogues.c: host.upstream: the lists that upstreams have sent (catalogues), and reports about upstreams for
  * people. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
