@@ -425,7 +425,7 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_replay,
      {{"last", 0, "N", "the last calls that the running gateway keeps (default: 50)", NULL},
       {"json", 0, NULL, "print a line of JSON for each call", NULL},
-      {"gate", 0, NULL, NULL, NULL} /* a reload that waits for scripts.gate starts replay with this option */,
+      {"gate", 0, NULL, NULL, NULL} /* a reload that waits for scripts.reload_check starts replay with this option */,
       ADMIN,
       CONFIG}},
     {"doctor",

@@ -21,7 +21,7 @@ typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
 typedef enum { MP_HTTP2_OFF, MP_HTTP2_ON } mp_config_http2;
 typedef enum { MP_PROXY_PROTOCOL_OFF, MP_PROXY_PROTOCOL_ON } mp_config_proxy_protocol;
-typedef enum { MP_GATE_OFF, MP_GATE_WARN, MP_GATE_REFUSE, MP_GATE_REPLAY } mp_config_gate; /* REPLAY: as REFUSE */
+typedef enum { MP_RELOAD_CHECK_OFF, MP_RELOAD_CHECK_WARN, MP_RELOAD_CHECK_REFUSE } mp_reload_check;
 typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
 /* The section `traces`. */
@@ -65,7 +65,7 @@ typedef struct {
     char *MP_NULLABLE scripts_rocks;       /* a LuaRocks tree; NULL: none */
     mp_fdwatches scripts_watch;
     uint64_t scripts_drain;
-    mp_config_gate gate_replay;
+    mp_reload_check reload_check;
     mp_trust scripts_trust;
     mp_broken_scripts scripts_broken; /* what a start does with files that have errors */
     mp_grant allow;                   /* grants for all scripts; its path is NULL */

@@ -18,7 +18,7 @@ static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
-static const char *const gates[] = {"off", "warn", "refuse", "replay", NULL};
+static const char *const reload_checks[] = {"off", "warn", "refuse", NULL};
 static const char *const taps[] = {"none", "names", "shapes", "full", NULL};
 static const char *const log_formats[] = {"logfmt", "json", NULL};
 static const char *const addresses[] = {"shown", "hidden", NULL};
@@ -66,17 +66,10 @@ const mp_config_key mp_config_keys[] = {
     {"scripts.drain", TIME(0, DAY), SLOT(scripts_drain), .preset = "10m",
      .doc = "Time after a reload for which running calls and background tasks may continue with the scripts they began "
             "with."},
-    {"scripts.gate", MP_KEY_SECTION, .bare = "scripts.gate.replay",
-     .doc =
-         "What changed scripts must pass before they serve. `scripts.gate: refuse` is short for scripts.gate.replay, "
-         "and so is `scripts.gate: replay`, which means refuse."},
-    {"scripts.gate.replay", MP_KEY_CHOICE, SLOT(gate_replay), .preset = "off", .choices = gates,
+    {"scripts.reload_check", MP_KEY_CHOICE, SLOT(reload_check), .preset = "off", .choices = reload_checks,
      .doc = "Whether a reload waits until the recorded calls (see record) were replayed against the new scripts. "
-            "refuse: the "
-            "reload is refused if a call fails that did not before; warn: it is only logged; replay: as refuse. "
-            "Differences are in the "
-            "report "
-            "of the reload."},
+            "refuse: the reload is refused if a call fails that did not before; warn: it is only logged. Differences "
+            "are in the report of the reload."},
     {"scripts.broken", MP_KEY_CHOICE, SLOT(scripts_broken), .preset = "last_good", .choices = broken,
      .doc = "What a start does if this file or a script has errors. last_good: it serves the generation that served "
             "last, which is kept in the state folder; without one, as leave_out. leave_out: it serves without the "

@@ -1,5 +1,5 @@
 #include "reload.h"
-#include "gate.h"
+#include "replay_gate.h"
 #include "handover.h"
 #include "config/config.h"
 #include "status.h"

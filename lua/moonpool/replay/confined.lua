@@ -9,7 +9,7 @@ local functions <const> = { "dofile", "loadfile", "loadstring", "warn" }
 local of_os <const> = { "execute", "exit", "getenv", "remove", "rename", "setlocale", "tmpname" }
 
 local HINT <const> = "a replay reaches nothing outside, whatever scripts.trust says: use it in a handler, whose calls are then compared without refusing a "
-  .. "reload; or %sset scripts.gate to off"
+  .. "reload; or %sset scripts.reload_check to off"
 
 local function hint_for(name)
   local known = problem.closed[name] or problem.closed[name:match "^%l+"]

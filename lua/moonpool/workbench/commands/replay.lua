@@ -12,7 +12,7 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local BAD_CONFIG <const> = 78
 local MAX_LINES <const> = 400        -- lines of one difference that are shown
-local FAILS <const> = 3              -- exit code for the gate of a reload (core/gateway/reload/gate.c)
+local FAILS <const> = 3              -- exit code for the gate of a reload (core/gateway/reload/replay_gate.c)
 
 -- -- what differs -------------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ end
 -- results.
 local function tell_shortly(row)
   if row.state == "ok" or row.state == "skipped" then return end
-  local word = row.state == "fails" and (row.doubt and "fails" or "FAILS") or row.state       -- core/gateway/reload/gate.c looks for "FAILS"
+  local word = row.state == "fails" and (row.doubt and "fails" or "FAILS") or row.state       -- core/gateway/reload/replay_gate.c looks for "FAILS"
   local why = row.why and ": " .. row.why or row.doubt and " (" .. row.doubt .. ")" or row.change and ": " .. row.change or ""
   print(characters.shown(("%s %s %s%s"):format(word, row.tool or "?", row.id or "", why)))
 end

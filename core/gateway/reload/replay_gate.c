@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "gate.h"
+#include "replay_gate.h"
 #include "telemetry/telemetry.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -205,11 +205,11 @@ static mp_gate_state conclude_replay(mp_gate *gate, const mp_config *config, mp_
     bool fails = gate->code == FAILS || has_failure(found), passes = !gate->is_late && NOTHING_FAILS(gate->code);
     /* how long recorded calls take is decided by the clients that made them: they must not be able to prevent an
      * operator's reload by that */
-    bool may_refuse = config->gate_replay >= MP_GATE_REFUSE && (fails || !gate->is_late);
+    bool may_refuse = config->reload_check >= MP_RELOAD_CHECK_REFUSE && (fails || !gate->is_late);
     if (gate->is_late)
         mp_buf_put(report, MP_STR("the replay of the recorded calls did not end within 30 s\n"));
     if (fails)
-        mp_buf_put(report, MP_STR("recorded calls fail with the new scripts (scripts.gate.replay):\n"));
+        mp_buf_put(report, MP_STR("recorded calls fail with the new scripts (scripts.reload_check):\n"));
     else if (!passes && !gate->is_late)
         mp_buf_put(report, MP_STR("the recorded calls could not be replayed:\n"));
     for (mp_str rest = found; rest.len > 0;) { /* an empty line would end the report */
@@ -228,7 +228,7 @@ static mp_gate_state conclude_replay(mp_gate *gate, const mp_config *config, mp_
 mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *source, const char *MP_NULLABLE file,
                             mp_buf *report)
 {
-    if (config->gate_replay == MP_GATE_OFF || file == NULL || mp_record_count() == 0) {
+    if (config->reload_check == MP_RELOAD_CHECK_OFF || file == NULL || mp_record_count() == 0) {
         mp_gate_stop(gate);
         return MP_GATE_OPEN;
     }

@@ -1,6 +1,6 @@
-/* gate.h: `scripts.gate`: a reload waits until the recorded calls were replayed against the scripts on disk, in a
- * process of its own, and is refused where one fails that did not before. Belongs to the main thread; nothing here
- * blocks. */
+/* replay_gate.h: `scripts.reload_check`: a reload waits until the recorded calls were replayed against the scripts on
+ * disk, in a process of its own, and is refused where one fails that did not before. Belongs to the main thread;
+ * nothing here blocks. */
 #ifndef MP_GATEWAY_RELOAD_GATE_H
 #define MP_GATEWAY_RELOAD_GATE_H
 

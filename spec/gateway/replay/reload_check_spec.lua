@@ -1,4 +1,4 @@
--- scripts.gate.replay: a reload waits until the recorded calls were replayed against the new scripts.
+-- scripts.reload_check: a reload waits until the recorded calls were replayed against the new scripts.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
@@ -13,10 +13,10 @@ local function write(g, path, text)
   file:write(text)
 end
 
-local function start(gate, scripts, more, constants)
+local function start(reload_check, scripts, more, constants)
   local config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, record = { tools = { "*" } },
-    scripts = { watch = false, gate = gate },
+    scripts = { watch = false, reload_check = reload_check },
   }
   for name, value in pairs(more or {}) do config[name] = value end
   return gateway.start { scripts = scripts or { ["tools/add.lua"] = add }, config = config, constants = constants }
@@ -40,28 +40,33 @@ local function counted(g, n)
   wait.for_fact(n .. " records", 20, function() return g:status().counters.records.kept >= n end)
 end
 
-describe("scripts.gate as a text", function()
-  it("may be replay, the same as {replay: refuse}; for others the possible ones are named", function()
-    for _, gate in ipairs { "replay", { replay = "replay" } } do
-      local g <close> = start(gate)
+describe("scripts.reload_check", function()
+  it("refuses a reload; for a value that it has not the possible ones are named, and scripts.gate is known as its old name", function()
+    do
+      local g <close> = start "refuse"
       assert.equal("5", add_up(g, 2, 3).content[1].text)
       counted(g, 1)
       write(g, "tools/add.lua", 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function() fail "not today" end }')
       assert.equal(422, reload(g).status)
     end
-    local dir = gateway.prepare { config = { scripts = { gate = "replays" } }, scripts = { ["tools/add.lua"] = add } }
+    local dir = gateway.prepare { config = { scripts = { reload_check = "replays" } }, scripts = { ["tools/add.lua"] = add } }
     local _, _, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
-    assert.truthy(err:find("'scripts.gate.replay' cannot be 'replays'", 1, true), err)
-    assert.truthy(err:find("allowed: off, warn, refuse, replay", 1, true), err)
+    assert.truthy(err:find("'scripts.reload_check' cannot be 'replays'", 1, true), err)
+    assert.truthy(err:find("allowed: off, warn, refuse", 1, true), err)
+    for _, old in ipairs { "refuse", { replay = "refuse" } } do
+      dir = gateway.prepare { config = { scripts = { gate = old } }, scripts = { ["tools/add.lua"] = add } }
+      _, _, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
+      assert.truthy(err:find("scripts.reload_check is off, warn or refuse", 1, true), err)
+    end
   end)
 end)
 
-describe("a reload with scripts.gate.replay of scripts that are trusted", function()
+describe("a reload with scripts.reload_check of scripts that are trusted", function()
   local add_of = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) %s return args.a + args.b end }'
 
   -- A gateway with a record of the tool, which is changed after that.
   local function start_with_change(text)
-    local g = start("refuse", { ["tools/add.lua"] = text }, { scripts = { watch = false, gate = "refuse", trust = "full" } })
+    local g = start("refuse", { ["tools/add.lua"] = text }, { scripts = { watch = false, reload_check = "refuse", trust = "full" } })
     assert.equal("3", add_up(g, 1, 2).content[1].text)
     counted(g, 1)
     write(g, "tools/add.lua", text .. "\n-- changed\n")
@@ -91,15 +96,15 @@ describe("a reload with scripts.gate.replay of scripts that are trusted", functi
       assert.truthy(answer.body:find("the recorded calls could not be replayed", 1, true), answer.body)
       assert.truthy(answer.body:find("tools/add.lua:1: a replay has no '" .. name .. "'", 1, true), answer.body)
       assert.truthy(answer.body:find("hint: a replay reaches nothing outside, whatever scripts.trust says", 1, true), answer.body)
-      assert.truthy(answer.body:find("set scripts.gate to off", 1, true), answer.body)
+      assert.truthy(answer.body:find("set scripts.reload_check to off", 1, true), answer.body)
       assert.is_nil(answer.body:find("opens the whole standard library", 1, true), answer.body)
-      write(g, "../moonpool.yaml", (g:file("moonpool.yaml"):gsub('"?gate"?: *"?refuse"?', "gate: off")))
+      write(g, "../moonpool.yaml", (g:file("moonpool.yaml"):gsub('"?reload_check"?: *"?refuse"?', "reload_check: off")))
       assert.equal(200, reload(g).status)
     end
   end)
 end)
 
-describe("a reload with scripts.gate.replay", function()
+describe("a reload with scripts.reload_check", function()
   it("is refused if a recorded call fails now, and serves what passes", function()
     local g <close> = start "refuse"
     add_up(g, 1, 2)
@@ -142,7 +147,7 @@ describe("a reload with scripts.gate.replay", function()
   end)
 
   it("only warns if that is asked for", function()
-    local g <close> = start { replay = "warn" }
+    local g <close> = start "warn"
     add_up(g, 1, 2)
     counted(g, 1)
     write(g, "tools/add.lua", (add:gsub("return args.a", "error 'broken' return args.a")))
