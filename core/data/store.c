@@ -454,7 +454,8 @@ mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t 
 {
     if (!enter_store(store))
         return store->ask(
-            store, &(mp_store_order){.kind = MP_STORE_SET, .key = key, .text = text, .number = life_ms, .n = only_new},
+            store,
+            &(mp_store_operation){.kind = MP_STORE_SET, .key = key, .text = text, .number = life_ms, .n = only_new},
             NULL, NULL);
     mp_store_result result = in_set(store, key, text, life_ms, only_new);
     leave_store(store);
@@ -464,7 +465,7 @@ mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t 
 mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
 {
     if (!enter_store(store))
-        return store->ask(store, &(mp_store_order){.kind = MP_STORE_REPLACE, .key = key, .text = text, .old = old},
+        return store->ask(store, &(mp_store_operation){.kind = MP_STORE_REPLACE, .key = key, .text = text, .old = old},
                           NULL, NULL);
     mp_store_result result = in_replace(store, key, old, text);
     leave_store(store);
@@ -474,7 +475,7 @@ mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str
 mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out)
 {
     if (!enter_store(store))
-        return store->ask(store, &(mp_store_order){.kind = MP_STORE_GET, .key = key}, out, NULL);
+        return store->ask(store, &(mp_store_operation){.kind = MP_STORE_GET, .key = key}, out, NULL);
     mp_store_result result = in_get(store, key, out);
     leave_store(store);
     return result;
@@ -483,7 +484,7 @@ mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out)
 mp_store_result mp_store_delete(mp_store *store, mp_str key)
 {
     if (!enter_store(store))
-        return store->ask(store, &(mp_store_order){.kind = MP_STORE_DELETE, .key = key}, NULL, NULL);
+        return store->ask(store, &(mp_store_operation){.kind = MP_STORE_DELETE, .key = key}, NULL, NULL);
     mp_store_result result = in_delete(store, key);
     leave_store(store);
     return result;
@@ -494,7 +495,7 @@ mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint
     if (!enter_store(store))
         return store->ask(
             store,
-            &(mp_store_order){
+            &(mp_store_operation){
                 .kind = MP_STORE_KEYS, .key = prefix, .old = after, .number = most, .n = after.ptr != NULL},
             out, count);
     mp_store_result result = in_keys(store, prefix, after, most, out, count);
@@ -505,8 +506,8 @@ mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
 {
     if (!enter_store(store))
-        return store->ask(store, &(mp_store_order){.kind = MP_STORE_INCR, .key = key, .number = life_ms, .n = n}, NULL,
-                          sum);
+        return store->ask(store, &(mp_store_operation){.kind = MP_STORE_INCR, .key = key, .number = life_ms, .n = n},
+                          NULL, sum);
     mp_store_result result = in_incr(store, key, n, life_ms, sum);
     leave_store(store);
     return result;
@@ -516,7 +517,7 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
 {
     if (!enter_store(store))
         return store->ask(
-            store, &(mp_store_order){.kind = MP_STORE_TAKE, .key = key, .number = interval_us, .n = (int64_t)burst},
+            store, &(mp_store_operation){.kind = MP_STORE_TAKE, .key = key, .number = interval_us, .n = (int64_t)burst},
             NULL, (int64_t *)wait_us);
     mp_store_result result = in_take(store, key, interval_us, burst, wait_us);
     leave_store(store);
@@ -528,41 +529,42 @@ mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t
     if (!enter_store(store))
         return store->ask(
             store,
-            &(mp_store_order){.kind = MP_STORE_PLACE, .key = name, .text = who, .number = (uint64_t)most, .n = n}, NULL,
-            NULL);
+            &(mp_store_operation){.kind = MP_STORE_PLACE, .key = name, .text = who, .number = (uint64_t)most, .n = n},
+            NULL, NULL);
     mp_store_result result = in_place(store, name, who, n, most);
     leave_store(store);
     return result;
 }
 
-static mp_store_result obey_order(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n)
+static mp_store_result run_operation(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n)
 {
-    switch (order->kind) {
+    switch (operation->kind) {
     case MP_STORE_SET:
-        return in_set(store, order->key, order->text, order->number, order->n != 0);
+        return in_set(store, operation->key, operation->text, operation->number, operation->n != 0);
     case MP_STORE_GET:
-        return in_get(store, order->key, out);
+        return in_get(store, operation->key, out);
     case MP_STORE_REPLACE:
-        return in_replace(store, order->key, order->old, order->text);
+        return in_replace(store, operation->key, operation->old, operation->text);
     case MP_STORE_DELETE:
-        return in_delete(store, order->key);
+        return in_delete(store, operation->key);
     case MP_STORE_KEYS:
-        return in_keys(store, order->key, order->n != 0 ? order->old : MP_STR_NONE, order->number, out, n);
+        return in_keys(store, operation->key, operation->n != 0 ? operation->old : MP_STR_NONE, operation->number, out,
+                       n);
     case MP_STORE_INCR:
-        return in_incr(store, order->key, order->n, order->number, n);
+        return in_incr(store, operation->key, operation->n, operation->number, n);
     case MP_STORE_TAKE:
-        return in_take(store, order->key, order->number, (uint64_t)order->n, (uint64_t *)n);
+        return in_take(store, operation->key, operation->number, (uint64_t)operation->n, (uint64_t *)n);
     case MP_STORE_PLACE:
-        return in_place(store, order->key, order->text, order->n, (int64_t)order->number);
+        return in_place(store, operation->key, operation->text, operation->n, (int64_t)operation->number);
     }
     return MP_STORE_AWAY;
 }
 
-mp_store_result mp_store_obey(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n)
+mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n)
 {
     if (!enter_store(store))
         return MP_STORE_AWAY;
-    mp_store_result result = obey_order(store, order, out, n);
+    mp_store_result result = run_operation(store, operation, out, n);
     leave_store(store);
     return result;
 }

@@ -6,10 +6,10 @@
  * their operations go to the owner over a Unix socket. An operation waits there for at most 50 ms; then its result is
  * AWAY, and that of later ones is AWAY at once, until the owner answers again: a stopped owner costs a process one such
  * wait. What is promised of an operation:
- *   - it is done at most once. It is sent again only if it was certainly not done: no whole order was sent, or the
+ *   - it is done at most once. It is sent again only if it was certainly not done: no whole operation was sent, or the
  *     owner said so
- *   - the owner does not do an order that is older than 40 ms: an operation that was AWAY because the owner stood still
- *     is not done later
+ *   - the owner does not do an operation that is older than 40 ms: an operation that was AWAY because the owner stood
+ * still is not done later
  *   - so AWAY means not done, unless the owner ended, or was stopped, between doing the operation and the answer.
  *     Nobody can know that then
  *   - an operation on values of many megabytes may need more than 50 ms, and is AWAY then

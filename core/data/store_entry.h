@@ -11,7 +11,7 @@ typedef struct mp_store_file mp_store_file;
 typedef struct mp_store_link mp_store_link;
 typedef struct mp_store_server mp_store_server;
 typedef struct mp_store_move mp_store_move;
-typedef struct mp_store_order mp_store_order;
+typedef struct mp_store_operation mp_store_operation;
 
 #define LEVELS 12 /* limit of the levels of the skip list: one entry of four reaches the next level */
 
@@ -50,7 +50,7 @@ struct mp_store {
     bool is_moved_full;
     uint32_t moves;      /* number of hand-overs that were begun */
     mp_store_link *link; /* to the owner */
-    mp_store_result (*ask)(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
+    mp_store_result (*ask)(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
                            int64_t *MP_NULLABLE n);
     mp_store_server *MP_NULLABLE server;
     mp_store_move *MP_NULLABLE move;

@@ -18,7 +18,7 @@ struct mp_store_link {
     pthread_mutex_t lock;
     char path[MP_STORE_PATH]; /* where the owner serves, as far as this process knows */
     int fd;                   /* -1: not connected */
-    bool awaits;              /* an answer must come before the next order is sent */
+    bool awaits;              /* an answer must come before the next operation is sent */
     atomic_bool is_late;      /* the answer did not come in time */
     atomic_bool is_dropped;   /* this process owns the store: the connection is to be closed */
     mp_buf in;                /* a part of an answer */
@@ -90,8 +90,8 @@ void mp_store_link_drop(mp_store_link *link)
 typedef enum {
     ANSWERED,
     AWAY,
-    OTHER, /* the connection is another one now, or gone, and the order was not done: it may be sent again */
-    LATER, /* the other process does not own the store yet, and has not done the order */
+    OTHER, /* the connection is another one now, or gone, and the operation was not done: it may be sent again */
+    LATER, /* the other process does not own the store yet, and has not done the operation */
 } outcome;
 
 static const mp_str nothing[3];
@@ -142,7 +142,7 @@ static void drop_answer(mp_store_link *link)
         mp_buf_clear(&link->in);
 }
 
-/* Makes a connection over which an order can be sent. */
+/* Makes a connection over which an operation can be sent. */
 static outcome prepare_link(mp_store_link *link, uint64_t until)
 {
     mp_store_frame frame;
@@ -161,20 +161,21 @@ static outcome prepare_link(mp_store_link *link, uint64_t until)
     return result;
 }
 
-/* Sends the whole order. OTHER: it was not done, whatever was sent of it: a part of an order is never done. */
-static outcome send_order(mp_store_link *link, const mp_store_order *order, uint64_t until)
+/* Sends the whole operation. OTHER: it was not done, whatever was sent of it: a part of an operation is never done. */
+static outcome send_operation(mp_store_link *link, const mp_store_operation *operation, uint64_t until)
 {
     size_t sent = 0;
     mp_store_frame frame = {.kind = MP_WIRE_ORDER,
-                            .what = order->kind,
-                            .key_len = order->key.len,
-                            .text_len = order->text.len,
-                            .old_len = order->old.len,
-                            .number = order->number,
-                            .n = order->n,
+                            .what = operation->kind,
+                            .key_len = operation->key.len,
+                            .text_len = operation->text.len,
+                            .old_len = operation->old.len,
+                            .number = operation->number,
+                            .n = operation->n,
                             .until_us = until - ANSWER_US};
     bool is_moved;
-    int put = mp_wire_send(link->fd, &frame, (mp_str[3]){order->key, order->text, order->old}, until, &sent);
+    int put =
+        mp_wire_send(link->fd, &frame, (mp_str[3]){operation->key, operation->text, operation->old}, until, &sent);
     link->awaits = put == 1;
     if (put == 1)
         return ANSWERED;
@@ -186,12 +187,13 @@ static outcome send_order(mp_store_link *link, const mp_store_order *order, uint
     return put == 0 ? AWAY : OTHER;
 }
 
-static outcome try_order(mp_store_link *link, const mp_store_order *order, uint64_t until, mp_store_frame *frame)
+static outcome try_operation(mp_store_link *link, const mp_store_operation *operation, uint64_t until,
+                             mp_store_frame *frame)
 {
     bool is_moved;
     outcome result = prepare_link(link, until);
     if (result == ANSWERED)
-        result = send_order(link, order, until);
+        result = send_operation(link, operation, until);
     if (result != ANSWERED)
         return result;
     result = read_answer(link, until, frame, &is_moved);
@@ -203,14 +205,14 @@ static outcome try_order(mp_store_link *link, const mp_store_order *order, uint6
     return frame->kind == MP_WIRE_WAIT ? LATER : AWAY;
 }
 
-static outcome ask_until(mp_store *store, const mp_store_order *order, uint64_t until, mp_store_frame *frame)
+static outcome ask_until(mp_store *store, const mp_store_operation *operation, uint64_t until, mp_store_frame *frame)
 {
     outcome result = OTHER;
     for (int turns = 0; turns < MAX_TURNS && (result == OTHER || result == LATER); turns += result == OTHER) {
         uint64_t now = mp_monotonic_us();
         if (now + ANSWER_US >= until)
             return AWAY;
-        result = try_order(store->link, order, until, frame);
+        result = try_operation(store->link, operation, until, frame);
         if (result == LATER && mp_store_is_own(store))
             return LATER;
         if (result == LATER)
@@ -228,16 +230,16 @@ static bool take_turn(mp_store_link *link)
     return true;
 }
 
-/* Carries out the order on the store of this process, which has become its owner meanwhile. */
-static mp_store_result obey_here(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
-                                 int64_t *MP_NULLABLE n)
+/* Carries out the operation on the store of this process, which has become its owner meanwhile. */
+static mp_store_result run_here(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
+                                int64_t *MP_NULLABLE n)
 {
     mp_buf nothing_out = {0};
     int64_t no_number;
-    return mp_store_obey(store, order, out != NULL ? out : &nothing_out, n != NULL ? n : &no_number);
+    return mp_store_run(store, operation, out != NULL ? out : &nothing_out, n != NULL ? n : &no_number);
 }
 
-mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
+mp_store_result mp_store_ask(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
                              int64_t *MP_NULLABLE n)
 {
     mp_store_link *link = store->link;
@@ -248,7 +250,7 @@ mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_bu
         mp_stat_add(&mp_stat_store_away, 1);
         return MP_STORE_AWAY;
     }
-    outcome it = mp_store_is_own(store) ? LATER : ask_until(store, order, until, &frame);
+    outcome it = mp_store_is_own(store) ? LATER : ask_until(store, operation, until, &frame);
     if (it == ANSWERED) {
         result = (mp_store_result)frame.what;
         if (n != NULL)
@@ -259,7 +261,7 @@ mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_bu
     }
     let_go(link);
     if (it == LATER && mp_store_is_own(store))
-        return obey_here(store, order, out, n);
+        return run_here(store, operation, out, n);
     if (result == MP_STORE_AWAY)
         mp_stat_add(&mp_stat_store_away, 1);
     return result;

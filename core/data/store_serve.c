@@ -1,5 +1,5 @@
 /* store_serve.c: the thread that does the orders of other processes on the store, and takes a store over. A client has
- * one order at a time. */
+ * one operation at a time. */
 #define _GNU_SOURCE
 #include "data/store_wire.h"
 #include <errno.h>
@@ -24,7 +24,7 @@ typedef struct {
     int fd;
     mp_buf in, out;
     size_t sent;   /* bytes of `out` that were sent */
-    uint64_t skip; /* bytes of an order that is too large, still to be read and dropped */
+    uint64_t skip; /* bytes of an operation that is too large, still to be read and dropped */
     uint64_t most_piece;
     bool is_mover;
     bool is_told; /* the client was notified that the store is at another path */
@@ -63,12 +63,12 @@ static void tell_place(const mp_store_server *server, client *c)
 static void do_order(mp_store_server *server, client *c, const mp_store_frame *frame)
 {
     const char *at = c->in.ptr + sizeof *frame;
-    const mp_store_order order = {.kind = (mp_store_kind)frame->what,
-                                  .key = {at, (size_t)frame->key_len},
-                                  .text = {at + frame->key_len, (size_t)frame->text_len},
-                                  .old = {at + frame->key_len + frame->text_len, (size_t)frame->old_len},
-                                  .number = frame->number,
-                                  .n = frame->n};
+    const mp_store_operation operation = {.kind = (mp_store_kind)frame->what,
+                                          .key = {at, (size_t)frame->key_len},
+                                          .text = {at + frame->key_len, (size_t)frame->text_len},
+                                          .old = {at + frame->key_len + frame->text_len, (size_t)frame->old_len},
+                                          .number = frame->number,
+                                          .n = frame->n};
     if (frame->what > MP_STORE_PLACE) {
         put_answer(c, MP_WIRE_REFUSED, 0, 0, MP_STR_NONE);
         return;
@@ -80,7 +80,7 @@ static void do_order(mp_store_server *server, client *c, const mp_store_frame *f
     size_t begin = c->out.len;
     mp_store_frame answer = {.kind = MP_WIRE_DONE};
     mp_buf_put(&c->out, (mp_str){(const char *)&answer, sizeof answer});
-    mp_store_result result = mp_store_obey(server->store, &order, &c->out, &answer.n);
+    mp_store_result result = mp_store_run(server->store, &operation, &c->out, &answer.n);
     if (result == MP_STORE_AWAY && atomic_load(&server->is_moved)) {
         c->out.len = begin;
         tell_place(server, c);
@@ -174,7 +174,7 @@ static bool refuse_large(client *c, const mp_store_frame *frame)
     return true;
 }
 
-/* Discards bytes of an order that is too large. */
+/* Discards bytes of an operation that is too large. */
 static int skip_some(client *c)
 {
     char waste[4096];
@@ -256,7 +256,7 @@ static void accept_some(mp_store_server *server)
         nanosleep(&(struct timespec){0, PAUSE_MS * 1000000L}, NULL);
 }
 
-/* Reads no further order before the answer to the last one is sent. */
+/* Reads no further operation before the answer to the last one is sent. */
 static bool serve_client(mp_store_server *server, client *c, short events)
 {
     int got = 1;

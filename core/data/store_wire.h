@@ -2,9 +2,9 @@
  * numbers are in its byte order, and times are those of its monotonic clock. An exchange is a frame and its payload
  * (key, text, old text), and one such frame as the answer.
  *
- *   order    an operation of a store as a struct, for the process that owns the store
- *   mover    a connection over which a process hands its store over, in pieces: copies of struct mp_store_change with
- *            their keys and values */
+ *   operation  of a store, as a struct, for the process that owns the store
+ *   mover      a connection over which a process hands its store over, in pieces: copies of struct mp_store_change with
+ *              their keys and values */
 #ifndef MP_DATA_STORE_WIRE_H
 #define MP_DATA_STORE_WIRE_H
 
@@ -22,16 +22,16 @@ enum {
     MP_WIRE_COMMIT, /* the pieces are complete: who gets this owns the store. There is no answer */
     /* from a process that owns the store, or receives one */
     MP_WIRE_DONE,    /* result, n, text: as the operation returned them */
-    MP_WIRE_EXPIRED, /* the order came after its deadline, and was not done */
+    MP_WIRE_EXPIRED, /* the operation came after its deadline, and was not done */
     MP_WIRE_MOVED,   /* text: the path at which another process serves the store now. Also sent without a question. The
-                        order was not done */
-    MP_WIRE_WAIT,    /* this process will soon own the store. The order was not done */
+                        operation was not done */
+    MP_WIRE_WAIT,    /* this process will soon own the store. The operation was not done */
     MP_WIRE_REFUSED, /* another version, or a store that is not to be handed over to this process */
 };
 
 typedef struct {
     uint32_t kind;
-    uint32_t what; /* of an order: its mp_store_kind; of an answer: its mp_store_result */
+    uint32_t what; /* of an operation: its mp_store_kind; of an answer: its mp_store_result */
     uint64_t key_len, text_len, old_len;
     uint64_t number; /* life_ms of set and incr, interval_us of take, the most keys of keys, the most places of place */
     int64_t n; /* that of incr, burst of take, only_new of set; of an answer: the sum, the time to wait, or the number
@@ -50,17 +50,17 @@ typedef enum {
     MP_STORE_PLACE
 } mp_store_kind;
 
-struct mp_store_order {
+struct mp_store_operation {
     mp_store_kind kind;
     mp_str key, text, old; /* of keys: the prefix, and the key after which to begin (has_after) */
     uint64_t number;
     int64_t n;
 };
 
-/* Does the order if this process owns the store; else the result is AWAY. Sets `*n`, and appends to `out`. */
-mp_store_result mp_store_obey(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n);
-/* Lets the process that owns the store do the order (store_link.c): store->ask. */
-mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
+/* Does the operation if this process owns the store; else the result is AWAY. Sets `*n`, and appends to `out`. */
+mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n);
+/* Lets the process that owns the store do the operation (store_link.c): store->ask. */
+mp_store_result mp_store_ask(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
                              int64_t *MP_NULLABLE n);
 
 /* -- links (store_link.c): the connection of a process to the one that owns the store ------------------------------ */

@@ -30,7 +30,7 @@
 /* What the processes share beside the store. */
 static struct {
     atomic_int state[PROCESSES]; /* what a process has reached, see `reach` */
-    atomic_int order;            /* what all shall do next */
+    atomic_int operation;        /* what all shall do next */
     atomic_int is_stopped;       /* the writers end */
     atomic_int claims;           /* the next one */
     atomic_uchar won[CLAIMS];
@@ -485,7 +485,7 @@ static void follower(void)
     start_writers(store);
     reach(1);
     run_until_stopped(store);
-    WAIT_FOR(shared->order >= 1);
+    WAIT_FOR(shared->operation >= 1);
     mp_store_free(store);
 }
 
@@ -527,7 +527,7 @@ static void move(void)
     check_life(store, until_us);
     check_filled(store, FILLED);
     check_all(store);
-    atomic_store(&shared->order, 1);
+    atomic_store(&shared->operation, 1);
     wait_child(1);
     mp_buf text = {0};
     CHECK(mp_store_get(store, MP_STR("x"), &text) == MP_STORE_AWAY, "the owner has ended, and it is not AWAY");
@@ -541,19 +541,19 @@ static void chain_owner(void)
 {
     mp_store *store = new_store();
     if (me > 1) {
-        WAIT_FOR(shared->order >= me - 1);
+        WAIT_FOR(shared->operation >= me - 1);
         follow_store(store, me - 1);
     }
     serve_store(store);
     if (me == 1)
         fill(store, 2000, 1000);
     reach(1);
-    WAIT_FOR(shared->order >= me);
+    WAIT_FOR(shared->operation >= me);
     if (me < 3) {
         WAIT_FOR(shared->state[me + 1] >= 1);
         hand_over(store, me + 1);
         reach(2);
-        WAIT_FOR(shared->order > me);
+        WAIT_FOR(shared->operation > me);
     }
     mp_store_free(store);
 }
@@ -568,14 +568,14 @@ static void chain(void)
     start_writers(store);
     for (int i = 1; i < 3; i++) {
         pause_us(100000);
-        atomic_store(&shared->order, i);
+        atomic_store(&shared->operation, i);
         WAIT_FOR(shared->state[i] >= 2);
     }
     pause_us(100000);
     atomic_store(&shared->is_stopped, 1);
     check_writers(store);
     check_filled(store, 2000);
-    atomic_store(&shared->order, 3);
+    atomic_store(&shared->operation, 3);
     wait_child(1);
     wait_child(2);
     wait_child(3);
@@ -611,7 +611,7 @@ static void owner(void)
     reach(1);
     see_each_other(store);
     reach(2);
-    WAIT_FOR(shared->order >= 1);
+    WAIT_FOR(shared->operation >= 1);
     mp_store_free(store);
 }
 
@@ -677,7 +677,7 @@ static void frozen(void)
     pthread_join(thread, NULL);
     WAIT_FOR(shared->state[1] == 2);
     stop_owner(store);
-    atomic_store(&shared->order, 1);
+    atomic_store(&shared->operation, 1);
     wait_child(1);
     mp_store_free(store);
 }
@@ -694,7 +694,7 @@ static void receiver(void)
     follow_store(store, 0);
     serve_store(store);
     reach(1);
-    WAIT_FOR(shared->order >= 1);
+    WAIT_FOR(shared->operation >= 1);
     check_filled(store, KILLED_FILL);
     mp_store_free(store);
 }
@@ -802,7 +802,7 @@ static void stop_receiver(void)
     WAIT_FOR(it.is_done != 0);
     CHECK(it.is_done == 1, "%s", it.why);
     CHECK(number_at(store, "count") == 200, "the count is another one");
-    atomic_store(&shared->order, 1);
+    atomic_store(&shared->operation, 1);
     wait_child(1);
     mp_store_free(store);
 }
@@ -867,7 +867,7 @@ static void stranger_owner(void)
     mp_store *store = new_store();
     serve_store(store);
     reach(1);
-    WAIT_FOR(shared->order >= 1);
+    WAIT_FOR(shared->operation >= 1);
     mp_store_free(store);
 }
 
@@ -931,7 +931,7 @@ static void strangers(void)
     CHECK(result == MP_STORE_DONE, "not there after a large value");
     mp_buf_clear(&large);
     mp_buf_clear(&got);
-    atomic_store(&shared->order, 1);
+    atomic_store(&shared->operation, 1);
     wait_child(1);
     mp_store_free(store);
 }
@@ -1078,7 +1078,7 @@ static void file_receiver(void)
         limit_files(RLIM_INFINITY);
     }
     run_until_stopped(store);
-    WAIT_FOR(shared->order == 1);
+    WAIT_FOR(shared->operation == 1);
     mp_store_free(store);
 }
 
@@ -1158,7 +1158,7 @@ static void file_case(void)
     mp_buf all = {0};
     copy_all(store, &all);
     CHECK(all.len > 30000, "few entries");
-    atomic_store(&shared->order, 1);
+    atomic_store(&shared->operation, 1);
     wait_child(1);
     compare_file(&all);
     mp_buf_clear(&all);

@@ -15,7 +15,7 @@ typedef struct {
     int64_t generation;
     mp_source *MP_NULLABLE source; /* generation to save; NULL: none, and a saved one is to be removed */
     char *MP_NULLABLE config, *MP_NULLABLE lock;
-} order;
+} change;
 
 struct mp_last_good_writer {
     char *folder, *name;
@@ -23,9 +23,9 @@ struct mp_last_good_writer {
     pthread_cond_t news;
     pthread_t thread;
     bool has_thread, is_ending;
-    order *MP_NULLABLE newest; /* the order to carry out next; NULL: none */
-    int64_t kept;              /* the generation that the file has; 0: none of this process */
-    mp_err err;                /* why the newest one is not kept; empty: it is */
+    change *MP_NULLABLE newest; /* the change to carry out next; NULL: none */
+    int64_t kept;               /* the generation that the file has; 0: none of this process */
+    mp_err err;                 /* why the newest one is not kept; empty: it is */
 };
 
 /* -- the state folder ---------------------------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ mp_last_good *MP_NULLABLE mp_last_good_find(const char *file, mp_err *err)
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */
 
-static void free_order(order *MP_NULLABLE one)
+static void free_change(change *MP_NULLABLE one)
 {
     if (one == NULL)
         return;
@@ -99,7 +99,7 @@ static void free_order(order *MP_NULLABLE one)
     free(one);
 }
 
-static int carry_out(const mp_last_good_writer *writer, const order *one, mp_err *err)
+static int carry_out(const mp_last_good_writer *writer, const change *one, mp_err *err)
 {
     const mp_source *source = one->source;
     int folder = mp_last_good_open_folder(writer->folder, source != NULL, err);
@@ -125,7 +125,7 @@ static mp_log_level level_of_failure(const mp_last_good_writer *writer)
 }
 
 /* Logs a failure once, and its end. */
-static void report_order(const mp_last_good_writer *writer, const order *one, const mp_err *before, const mp_err *now)
+static void report_change(const mp_last_good_writer *writer, const change *one, const mp_err *before, const mp_err *now)
 {
     if (now->text[0] != '\0' && strcmp(before->text, now->text) != 0)
         mp_log(level_of_failure(writer), "last good generation not kept", mp_log_int("generation", one->generation),
@@ -137,7 +137,7 @@ static void report_order(const mp_last_good_writer *writer, const order *one, co
                mp_log_int("generation", one->generation), mp_log_str("folder", mp_str_of(writer->folder)));
 }
 
-/* Waits for an order; with the lock. `may_retry`: for RETRY_SECONDS at most. */
+/* Waits for a change; with the lock. `may_retry`: for RETRY_SECONDS at most. */
 static void await_order(mp_last_good_writer *writer, bool may_retry)
 {
     struct timespec until;
@@ -153,20 +153,20 @@ static void await_order(mp_last_good_writer *writer, bool may_retry)
 static void *MP_NULLABLE run_thread(void *arg)
 {
     mp_last_good_writer *writer = arg;
-    order *failed = NULL; /* the order that failed and is tried again */
+    change *failed = NULL; /* the change that failed and is tried again */
     pthread_mutex_lock(&writer->lock);
     for (;;) {
         await_order(writer, failed != NULL);
-        order *one = writer->newest != NULL ? writer->newest : failed;
+        change *one = writer->newest != NULL ? writer->newest : failed;
         if (one == NULL || (writer->newest == NULL && writer->is_ending))
             break;
         if (one != failed)
-            free_order(failed);
+            free_change(failed);
         failed = writer->newest = NULL;
         mp_err before = writer->err, err = {0};
         pthread_mutex_unlock(&writer->lock);
         int result = carry_out(writer, one, &err);
-        report_order(writer, one, &before, &err);
+        report_change(writer, one, &before, &err);
         pthread_mutex_lock(&writer->lock);
         writer->err = err;
         if (result != 0) {
@@ -174,10 +174,10 @@ static void *MP_NULLABLE run_thread(void *arg)
             continue;
         }
         writer->kept = one->source == NULL ? 0 : one->generation;
-        free_order(one);
+        free_change(one);
     }
     pthread_mutex_unlock(&writer->lock);
-    free_order(failed);
+    free_change(failed);
     return NULL;
 }
 
@@ -227,7 +227,7 @@ void mp_last_good_writer_free(mp_last_good_writer *MP_NULLABLE writer)
         if (pthread_timedjoin_np(writer->thread, NULL, &until) != 0)
             return; /* the writer's thread still uses it; the process ends */
     }
-    free_order(writer->newest);
+    free_change(writer->newest);
     pthread_mutex_destroy(&writer->lock);
     pthread_cond_destroy(&writer->news);
     mp_file_close_off(NULL);
@@ -241,7 +241,7 @@ void mp_last_good_writer_keep(mp_last_good_writer *MP_NULLABLE writer, int64_t g
 {
     if (writer == NULL)
         return;
-    order *one = mp_new(sizeof *one);
+    change *one = mp_new(sizeof *one);
     one->generation = generation;
     if (config->scripts_broken == MP_BROKEN_LAST_GOOD) {
         one->source = mp_source_ref(source);
@@ -249,7 +249,7 @@ void mp_last_good_writer_keep(mp_last_good_writer *MP_NULLABLE writer, int64_t g
         one->lock = mp_dup_text(config->lock);
     }
     MP_LOCKED(&writer->lock);
-    free_order(writer->newest);
+    free_change(writer->newest);
     writer->newest = one;
     if (!writer->has_thread)
         writer->has_thread = pthread_create(&writer->thread, NULL, run_thread, writer) == 0;
