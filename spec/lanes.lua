@@ -1,8 +1,7 @@
 -- Runs spec files, each in a busted process of its own, several of them side by side:
 --   lua5.4 spec/lanes.lua [--lanes=N] [BUSTED OPTION | FILE | FOLDER]…
--- N is twice the number of processors, if it is not given: a spec waits most of its time. While a quarter of the
--- processors' time is idle, one more file starts each second, until N are twice as many. What has sanitizers or runs
--- under qemu computes for longer: there N is the number of processors, and it stays that.
+-- N is twice the number of processors, if it is not given: a spec waits three quarters of its time. What has sanitizers
+-- or runs under qemu computes for longer: there N is the number of processors.
 -- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs
 -- most of it. With "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the
 -- others have ended.
@@ -21,7 +20,6 @@ local uv = require "luv"
 local TIMES = "build/spec-times" -- lines of "SECONDS PATH"
 local RECORDED_TIMES = "spec/times" -- the same
 local LONGEST_S = 900 -- for one file; then its process is killed and the file counts as failed
-local IDLE_PART = 0.25 -- of the processors' time in a second: then one more file starts
 local MOST_LANES = 16 -- each has gateways, clients and upstreams of its own in memory, some hundred MB
 
 local roots = { "spec/unit", "spec/modules", "spec/house", "spec/transcripts", "spec/gateway" }
@@ -61,27 +59,10 @@ local function lane_of(path)
   end
 end
 
--- How many files run at once, and how many while processors are idle.
 local function default_lanes()
   local processors = uv.available_parallelism()
   local is_slow = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS" or os.getenv "MOONPOOL_EMULATED"
-  local lanes = math.min(MOST_LANES, is_slow and processors or 2 * processors)
-  return lanes, is_slow and lanes or math.min(MOST_LANES, 2 * lanes)
-end
-
--- Returns a function that returns which part of the time of all processors was idle since its last call.
-local function new_idle_meter()
-  local idle_before, all_before = 0, 0
-  return function()
-    local idle, all = 0, 0
-    for _, processor in ipairs(uv.cpu_info() or {}) do
-      local of = processor.times
-      idle, all = idle + of.idle, all + of.user + of.nice + of.sys + of.idle + of.irq
-    end
-    local part = (idle - idle_before) / math.max(1, all - all_before)
-    idle_before, all_before = idle, all
-    return part
-  end
+  return math.min(MOST_LANES, is_slow and processors or 2 * processors)
 end
 
 local function read_times(path, known)
@@ -115,12 +96,10 @@ local function sort_longest_first(files, known)
 end
 
 local function read_arguments(list)
-  local lanes, most = default_lanes()
-  local options, files = {}, {}
+  local lanes, options, files = default_lanes(), {}, {}
   for _, word in ipairs(list) do
     if word:find "^%-%-lanes=" then
       lanes = assert(tonumber(word:match "=(%d+)$"), "--lanes wants a number, as in --lanes=2")
-      most = lanes
     elseif word:find "^%-" then
       options[#options + 1] = word
     elseif uv.fs_stat(word) then
@@ -139,7 +118,7 @@ local function read_arguments(list)
   for _, path in ipairs(files) do
     table.insert(lane_of(path) == "alone" and alone or together, path)
   end
-  return lanes, most, options, together, alone
+  return lanes, options, together, alone
 end
 
 -- -- running a file ---------------------------------------------------------------------------------------------------
@@ -232,40 +211,28 @@ end
 
 -- -- all files --------------------------------------------------------------------------------------------------------
 
--- `running`: the folders for temporary files of the processes, by pid. `lanes` of them run at once, and up to `most`
--- while processors are idle.
-local function run_all(files, lanes, most, arguments, env, running)
-  local next_file, count = 1, 0
-  local start_next
-  local function fill_lanes()
-    while count < lanes and files[next_file] do
-      start_next()
-    end
-  end
-  function start_next()
+-- `running`: the folders for temporary files of the processes, by pid.
+local function run_all(files, lanes, arguments, env, running)
+  local next_file = 1
+  local function go_on()
     local path = files[next_file]
-    next_file, count = next_file + 1, count + 1
+    if not path then
+      return
+    end
+    next_file = next_file + 1
     local folder = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/mp-XXXXXX"))
     local pid
     pid = start(path, arguments, env, folder, function()
       running[pid] = nil
-      count = count - 1
       remove(folder)
-      fill_lanes()
+      go_on()
     end)
     running[pid] = folder
   end
-  fill_lanes()
-  local idle_part, timer = new_idle_meter(), assert(uv.new_timer())
-  idle_part()
-  timer:unref()
-  timer:start(1000, 1000, function()
-    if idle_part() >= IDLE_PART and count < most and files[next_file] then
-      start_next()
-    end
-  end)
+  for _ = 1, lanes do
+    go_on()
+  end
   uv.run()
-  timer:close()
 end
 
 local function report(began)
@@ -294,7 +261,7 @@ end
 
 -- A shell merges stdout and stderr: luv gives one pipe to one descriptor.
 local busted = { "-c", 'exec "$0" "$@" 2>&1', os.getenv "MOONPOOL_LUA" or "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
-local lanes, most, options, together, alone = read_arguments(arg)
+local lanes, options, together, alone = read_arguments(arg)
 local arguments = table.move(options, 1, #options, #busted + 1, busted)
 local env, running, began = environment(os.getenv "MOONPOOL_PRELOAD"), {}, uv.hrtime()
 
@@ -314,8 +281,8 @@ local known = {}
 read_times(RECORDED_TIMES, known)
 read_times(TIMES, known)
 sort_longest_first(together, known)
-run_all(together, lanes, most, arguments, env, running)
-run_all(alone, 1, 1, arguments, env, running)
+run_all(together, lanes, arguments, env, running)
+run_all(alone, 1, arguments, env, running)
 for _, time in ipairs(times) do
   known[time.path] = time.seconds
 end

@@ -262,7 +262,7 @@ describe("the end of a process", function()
     d:sh(1, "echo up; cat >" .. d.dir .. "/rest; echo dropped; echo exit >>" .. d.dir .. "/rest"):wait "^line 1 up$"
     d:send(1, "last words"):command("leave", 1):wait_none()
     assert.equal("last words\nexit\n", text "rest")
-    d:sh(2, "trap 'echo term >" .. d.dir .. "/two; exit' TERM; echo up; while :; do sleep 0.01; done", { grace = 100 }):wait "^line 2 up$"
+    d:sh(2, "trap 'echo term >" .. d.dir .. "/two; exit' TERM; echo up; while :; do sleep 0.01; done", { grace = 10000 }):wait "^line 2 up$"
     d:command("leave", 2):wait_none()
     assert.equal("term\n", text "two")
     d:sh(3, "trap '' TERM; echo up; while :; do sleep 710; done", { grace = 100 }):wait "^line 3 up$"
