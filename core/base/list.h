@@ -67,6 +67,16 @@ static inline mp_link *MP_NULLABLE mp_link_take(mp_link *head)
     return first;
 }
 
+/* Moves all links of a list to another one, which is empty. */
+static inline void mp_link_move(mp_link *from, mp_link *to)
+{
+    if (mp_link_is_alone(from))
+        return;
+    *to = *from;
+    to->next->prev = to->prev->next = to;
+    mp_link_init(from);
+}
+
 /* Runs for each struct of type `type` whose member `member` is in the list with this head; `name` points at it. In its
  * turn it may leave the list and be freed; the one after it must stay. */
 #define MP_EACH(type, name, head, member)                                                                              \

@@ -23,23 +23,12 @@ static void entry_free(entry *e)
     free(e);
 }
 
-/* Splices the links of one list into another, which is empty. */
-static void move_links(mp_link *from, mp_link *to)
-{
-    mp_link_init(to);
-    if (mp_link_is_alone(from))
-        return;
-    *to = *from;
-    to->next->prev = to->prev->next = to;
-    mp_link_init(from);
-}
-
 void mp_store_detach(mp_store *store, mp_store_rest *rest)
 {
     *rest = (mp_store_rest){
         .first = store->heads[0], .heap = store->heap, .entries = store->entries, .bytes = store->bytes};
-    move_links(&store->changed, &rest->changed);
-    move_links(&store->gone, &rest->gone);
+    mp_link_move(&store->changed, &rest->changed);
+    mp_link_move(&store->gone, &rest->gone);
     memset(store->heads, 0, sizeof store->heads);
     store->heap = NULL;
     store->heap_count = store->heap_cap = 0;

@@ -454,8 +454,8 @@ bool mp_worker_profile(mp_worker *worker, mp_profile *profile)
 {
     bool began = mp_profile_begin(profile);
     mp_vm_sample_memory(worker->vm);
-    for (mp_link *link = mp_link_first(&worker->draining); link != &worker->draining; link = link->next)
-        mp_vm_sample_memory(mp_container(link, generation, link)->vm);
+    MP_EACH(generation, each, &worker->draining, link)
+        mp_vm_sample_memory(each->vm);
     return began;
 }
 
@@ -586,8 +586,8 @@ void mp_worker_unwind(mp_worker *worker)
     uint64_t end_at = atomic_load(&worker->shared->end_at), until = end_at == 0 ? UINT64_MAX : end_at - MP_LEAVE_MS;
     if (worker->rpc != NULL)
         mp_rpc_abort(worker->rpc, "the gateway is stopping");
-    for (const mp_link *link = mp_link_first(&worker->draining); link != &worker->draining; link = link->next)
-        mp_lib_unwind(mp_container(link, const generation, link)->vm, until);
+    MP_EACH(const generation, each, &worker->draining, link)
+        mp_lib_unwind(each->vm, until);
     if (worker->vm != NULL)
         mp_lib_unwind(worker->vm, until);
 }

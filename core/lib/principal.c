@@ -111,8 +111,8 @@ static int l_free_principal_ref(lua_State *L)
 
 void mp_principals_detach(mp_lib *lib)
 {
-    for (mp_link *link = mp_link_first(&lib->principal_refs); link != &lib->principal_refs; link = link->next)
-        detach_principal(mp_container(link, principal_ref, link));
+    MP_EACH(principal_ref, ref, &lib->principal_refs, link)
+        detach_principal(ref);
 }
 
 void mp_principal_push(lua_State *L, const mp_principal *principal)

@@ -61,8 +61,8 @@ static records all_records(mp_upstreams *table)
 {
     records found = {0};
     MP_LOCKED(&table->lock);
-    for (mp_link *link = mp_link_first(&table->all); link != &table->all; link = link->next)
-        add_record(&found, mp_container(link, mp_upstream, in_all));
+    MP_EACH(mp_upstream, upstream, &table->all, in_all)
+        add_record(&found, upstream);
     return found;
 }
 
@@ -159,9 +159,9 @@ void mp_upstreams_end_session(mp_upstreams *table, mp_str session_id)
     mp_node *node = mp_map_find(&table->owners, session_id);
     if (node != NULL) {
         const mp_link *head = &mp_container(node, mp_channel_owner, node)->channels;
-        for (mp_link *link = mp_link_first(head); link != head; link = link->next) {
+        MP_EACH(mp_channel, channel, head, in_owner) {
             list = mp_resize(list, (count + 1) * sizeof *list);
-            list[count++] = mp_channel_ref(mp_container(link, mp_channel, in_owner));
+            list[count++] = mp_channel_ref(channel);
         }
     }
     pthread_mutex_unlock(&table->lock);
@@ -429,8 +429,8 @@ bool mp_upstream_has_work(const mp_upstream_host *host)
 static void wake_all(mp_upstreams *table)
 {
     MP_LOCKED(&table->lock);
-    for (mp_link *link = mp_link_first(&table->hosts); link != &table->hosts; link = link->next)
-        mp_loop_wake(mp_container(link, mp_upstream_host, in_table)->loop);
+    MP_EACH(mp_upstream_host, host, &table->hosts, in_table)
+        mp_loop_wake(host->loop);
 }
 
 /* Ends all pending exchanges of the process. pending_ends is one too high until the ends of all are posted, so that no

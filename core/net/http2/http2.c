@@ -231,8 +231,7 @@ static size_t count_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
         bytes += mp_body_budget_held(h2->conn->socket->input);
     MP_HTTP2_EACH(h2o, stream)
     bytes += bytes_of(stream);
-    for (const mp_link *link = mp_link_first(&h2->conn->streams); link != &h2->conn->streams; link = link->next) {
-        const mp_stream *own = mp_container(link, mp_stream, link);
+    MP_EACH(const mp_stream, own, &h2->conn->streams, link) {
         const mp_live *live = own->live;
         if (live != NULL && own->state == MP_STREAM_EVENTS) {
             stream = mp_http2_stream_of(live->req);

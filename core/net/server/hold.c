@@ -74,8 +74,8 @@ static void leave_listeners(void *ctx)
     server->is_leaving = true;
     mp_server_close_listeners(server, false);
     int64_t kept = 0;
-    for (mp_link *link = mp_link_first(&server->conns); link != &server->conns; link = link->next)
-        kept += mp_container(link, mp_conn, link)->listener->is_left;
+    MP_EACH(mp_conn, conn, &server->conns, link)
+        kept += conn->listener->is_left;
     mp_stat_add(&mp_stat_kept_connections, kept);
     mp_timer_start(server->loop, &server->leaving, 0, on_leaving);
 }

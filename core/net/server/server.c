@@ -494,8 +494,8 @@ void mp_server_free(mp_server *MP_NULLABLE server)
     mp_link_drop(&server->link);
     if (server->conn_count == 0)
         free_h2o(server);
-    for (mp_link *link; (link = mp_link_take(&server->listeners)) != NULL;)
-        free(mp_container(link, mp_listener, link));
+    MP_EACH_TAKEN(mp_listener, listener, &server->listeners, link)
+        free(listener);
     mp_server_free_spare(server);
     server->is_freed = true;
     if (server->streams == 0)

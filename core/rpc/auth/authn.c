@@ -144,11 +144,9 @@ void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
 void mp_authn_restart_all(mp_rpc *rpc, void *old)
 {
     mp_link all = {0};
-    for (mp_link *link; (link = mp_link_take(&rpc->authns)) != NULL;)
-        mp_link_put(&all, link);
-    for (mp_link *link; (link = mp_link_take(&all)) != NULL;) {
-        mp_authn *authn = mp_container(link, mp_authn, link);
-        mp_link_put(&rpc->authns, link);
+    mp_link_move(&rpc->authns, &all);
+    MP_EACH_TAKEN(mp_authn, authn, &all, link) {
+        mp_link_put(&rpc->authns, &authn->link);
         rpc->hooks->on_entry_cancel(old, authn);
         if (rpc->auth->is_asked || authn->hop != NULL)
             rpc->hooks->on_entry(rpc->ctx, authn);

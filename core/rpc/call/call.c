@@ -456,8 +456,8 @@ mp_str mp_call_id(const mp_call *call)
 
 mp_call *MP_NULLABLE mp_call_find(mp_rpc *rpc, mp_str id)
 {
-    for (mp_link *link = mp_link_first(&rpc->calls); link != &rpc->calls; link = link->next)
-        if (mp_json_id_eq(mp_container(link, mp_call, link)->id, id))
-            return mp_container(link, mp_call, link);
+    MP_EACH(mp_call, call, &rpc->calls, link)
+        if (mp_json_id_eq(call->id, id))
+            return call;
     return NULL;
 }

@@ -79,8 +79,8 @@ mp_client_request *MP_NULLABLE mp_call_ask(mp_call *call, mp_str method, mp_str 
     if (sent == 0)
         return ask;
     /* if the client is gone, the send ends the call; it frees the request if the revision then cancels */
-    for (mp_link *link = mp_link_first(&call->client_requests); link != &call->client_requests; link = link->next)
-        if (mp_container(link, mp_client_request, link)->serial == serial) {
+    MP_EACH(mp_client_request, other, &call->client_requests, link)
+        if (other->serial == serial) {
             free_request(ask);
             break;
         }
@@ -141,9 +141,9 @@ void mp_client_requests_forget(mp_call *call)
 static mp_client_request *MP_NULLABLE find_unanswered(mp_rpc *rpc)
 {
     MP_EACH(mp_call, call, &rpc->calls, link) {
-        for (mp_link *link = mp_link_first(&call->client_requests); link != &call->client_requests; link = link->next)
-            if (!mp_link_is_alone(&mp_container(link, mp_client_request, link)->in_session))
-                return mp_container(link, mp_client_request, link);
+        MP_EACH(mp_client_request, ask, &call->client_requests, link)
+            if (!mp_link_is_alone(&ask->in_session))
+                return ask;
     }
     return NULL;
 }
@@ -171,9 +171,9 @@ typedef struct {
 static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
 {
     MP_EACH(mp_call, call, &rpc->calls, link) {
-        for (mp_link *link = mp_link_first(&call->client_requests); link != &call->client_requests; link = link->next)
-            if (mp_container(link, mp_client_request, link)->serial == serial)
-                return mp_container(link, mp_client_request, link);
+        MP_EACH(mp_client_request, ask, &call->client_requests, link)
+            if (ask->serial == serial)
+                return ask;
     }
     return NULL;
 }

@@ -28,7 +28,7 @@ typedef struct {
 
 atomic_bool mp_record_on;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
-static mp_link entries = {&entries, &entries};           /* the oldest first */
+static mp_link entries;                                  /* the oldest first */
 static mp_record_limits limits;                          /* limits of the configuration, whose patterns are copied */
 static char *MP_NULLABLE asked; /* the pattern of the recording that an operator has begun; NULL: none */
 static uint64_t asked_until;    /* when that recording ends, by mp_monotonic_ms */

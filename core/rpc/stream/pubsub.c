@@ -241,8 +241,8 @@ static mp_session **followers_of(mp_topics *topics, mp_str name, size_t *count)
     const topic *t = find_topic(topics, name);
     if (t != NULL && t->count > 0) {
         list = mp_new(t->count * sizeof *list);
-        for (mp_link *link = mp_link_first(&t->subscribers); link != &t->subscribers; link = link->next)
-            list[(*count)++] = mp_session_ref(mp_container(link, subscription, in_topic)->session);
+        MP_EACH(subscription, each, &t->subscribers, in_topic)
+            list[(*count)++] = mp_session_ref(each->session);
     }
     return list;
 }

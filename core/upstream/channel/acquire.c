@@ -244,9 +244,8 @@ static void decide_request(mp_channel_request *request, mp_link *ended)
 /* Decides again about all requests that wait in the list, oldest first. Under the upstream's lock. */
 void mp_channel_requests_pump(mp_link *waiting, mp_link *ended)
 {
-    mp_link again = {&again, &again};
-    for (mp_link *link; (link = mp_link_take(waiting)) != NULL;)
-        mp_link_put(&again, link);
+    mp_link again = {0};
+    mp_link_move(waiting, &again);
     MP_EACH_TAKEN(mp_channel_request, request, &again, link) {
         mp_stat_add(&mp_stat_upstream_takes, -1);
         decide_request(request, ended);
@@ -274,7 +273,7 @@ mp_channel_request_new(mp_upstream_host *host, const mp_channel_request_options 
         memcpy(request->bytes, options->key.ptr, options->key.len);
     request->key = (mp_str){request->bytes, options->key.len};
     request->upstream = upstream;
-    mp_link ended = {&ended, &ended};
+    mp_link ended = {0};
     pthread_mutex_lock(&upstream->lock);
     request->open_ms = upstream->part->it.open_ms;
     decide_request(request, &ended);

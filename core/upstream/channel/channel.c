@@ -187,8 +187,8 @@ mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upst
 
 void mp_channels_close(mp_link *ended, bool is_lost)
 {
-    for (mp_link *link; (link = mp_link_take(ended)) != NULL;)
-        mp_channel_close_soon(mp_container(link, mp_channel, in_ended), is_lost);
+    MP_EACH_TAKEN(mp_channel, channel, ended, in_ended)
+        mp_channel_close_soon(channel, is_lost);
 }
 
 /* -- the life of a channel ----------------------------------------------------------------------------------------- */
@@ -283,7 +283,7 @@ static void give_up_probe(mp_channel *channel)
 void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
 {
     mp_upstream *upstream = channel->upstream;
-    mp_link ended = {&ended, &ended};
+    mp_link ended = {0};
     pthread_mutex_lock(&upstream->lock);
     mp_channel_key *key = channel->key;
     give_up_probe(channel);
@@ -307,7 +307,7 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
 static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, bool is_lost)
 {
     mp_upstream *upstream = channel->upstream;
-    mp_link ended = {&ended, &ended};
+    mp_link ended = {0};
     pthread_mutex_lock(&upstream->lock);
     mp_channel_key *key = channel->key;
     give_up_probe(channel);
@@ -405,7 +405,7 @@ static void end_if_home(mp_node *node, void *ctx)
 
 void mp_channels_end_home(mp_upstream *upstream, const mp_upstream_host *home)
 {
-    mp_link ended = {&ended, &ended};
+    mp_link ended = {0};
     sweep it = {.upstream = upstream, .ended = &ended, .home = home};
     pthread_mutex_lock(&upstream->lock);
     mp_map_each(&upstream->keys, end_if_home, &it);
@@ -415,7 +415,7 @@ void mp_channels_end_home(mp_upstream *upstream, const mp_upstream_host *home)
 
 void mp_channels_sweep(mp_upstream *upstream, uint64_t now)
 {
-    mp_link ended = {&ended, &ended};
+    mp_link ended = {0};
     sweep it = {.upstream = upstream, .ended = &ended, .now = now};
     pthread_mutex_lock(&upstream->lock);
     it.is_last = atomic_load(&upstream->table->is_ending);

@@ -26,7 +26,7 @@ static bool end_one(mp_upstream *const *list, size_t count, bool only_programs)
 {
     mp_upstream *from = NULL;
     uint64_t oldest = UINT64_MAX;
-    mp_link ended = {&ended, &ended};
+    mp_link ended = {0};
     for (size_t i = 0; i < count; i++) {
         pthread_mutex_lock(&list[i]->lock);
         bool fits = !only_programs || list[i]->part->it.kind == MP_UPSTREAM_COMMAND;
@@ -97,7 +97,7 @@ static bool serve_first(mp_upstreams *table, const mp_upstream_limits *limits, c
     pthread_mutex_unlock(&table->cap_lock);
     if (upstream == NULL)
         return false;
-    mp_link ended = {&ended, &ended};
+    mp_link ended = {0};
     pthread_mutex_lock(&upstream->lock);
     mp_channel_requests_pump(&upstream->room, &ended);
     pthread_mutex_unlock(&upstream->lock);

@@ -44,8 +44,8 @@ static void free_event(mp_own_exchange *exchange, mp_queued_event *event)
 
 static void free_events(mp_own_exchange *exchange)
 {
-    for (mp_link *link; (link = mp_link_take(&exchange->super.events)) != NULL;)
-        free_event(exchange, mp_container(link, mp_queued_event, link));
+    MP_EACH_TAKEN(mp_queued_event, event, &exchange->super.events, link)
+        free_event(exchange, event);
     free(exchange->super.taken);
     exchange->super.taken = NULL;
 }

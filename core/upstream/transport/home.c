@@ -221,8 +221,8 @@ void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const ch
     for (mp_link *link = mp_link_first(&channel->exchanges); link != &channel->exchanges; link = link->next)
         all++;
     mp_own_exchange **list = mp_new((all + 1) * sizeof *list);
-    for (mp_link *link = mp_link_first(&channel->exchanges); link != &channel->exchanges; link = link->next)
-        list[count++] = mp_exchange_ref(mp_container(link, mp_own_exchange, in_channel));
+    MP_EACH(mp_own_exchange, exchange, &channel->exchanges, in_channel)
+        list[count++] = mp_exchange_ref(exchange);
     for (size_t i = 0; i < count; i++) {
         mp_upstream_failure failure = mp_upstream_failure_of(reason, atomic_load(&list[i]->was_sent), why);
         failure.is_echo = i > 0;

@@ -152,12 +152,10 @@ static void add_post(connection *it, mp_own_exchange *MP_NULLABLE exchange, mp_s
 
 static void begin_posts(connection *it, const char *endpoint)
 {
-    mp_link again = {&again, &again};
-    for (mp_link *link; (link = mp_link_take(&it->posts)) != NULL;)
-        mp_link_put(&again, link);
-    for (mp_link *link; (link = mp_link_take(&again)) != NULL;) {
-        post *one = mp_container(link, post, link);
-        mp_link_put(&it->posts, link);
+    mp_link again = {0};
+    mp_link_move(&it->posts, &again);
+    MP_EACH_TAKEN(post, one, &again, link) {
+        mp_link_put(&it->posts, &one->link);
         if (one->transfer == NULL)
             begin_post(it, endpoint, one);
     }
@@ -390,8 +388,7 @@ static void leave_exchange(mp_own_exchange *exchange)
 /* True if a message is on its way that nothing waits for, such as a cancellation. */
 static bool has_words(const connection *it)
 {
-    for (const mp_link *link = mp_link_first(&it->posts); link != &it->posts; link = link->next) {
-        const post *one = mp_container(link, const post, link);
+    MP_EACH(const post, one, &it->posts, link) {
         if (one->own != NULL || one->after.len > 0)
             return true;
     }
@@ -454,8 +451,8 @@ static bool has_work(const mp_upstream_host *host)
         const connection *it = mp_container(link, const connection, link);
         if (it->has_news || (it->is_closing && !has_words(it)))
             return true;
-        for (const mp_link *at = mp_link_first(&it->posts); at != &it->posts; at = at->next)
-            if (mp_container(at, const post, link)->has_news)
+        MP_EACH(const post, one, &it->posts, link)
+            if (one->has_news)
                 return true;
     }
     return false;

@@ -75,11 +75,11 @@ static void answer_opening(mp_listen_stream_opening *opening, int status)
 
 static void answer_all(listen_stream *it, int status)
 {
-    for (mp_link *link; (link = mp_link_take(&it->waiting)) != NULL;)
+    MP_EACH_TAKEN(mp_listen_stream_opening, opening, &it->waiting, link)
         if (it->host->is_over) /* the tasks have ended, and their hosts may be freed */
-            unref_opening(mp_container(link, mp_listen_stream_opening, link));
+            unref_opening(opening);
         else
-            answer_opening(mp_container(link, mp_listen_stream_opening, link), status);
+            answer_opening(opening, status);
 }
 
 static void free_listen_stream(listen_stream *it)
