@@ -373,16 +373,16 @@ void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
 {
     (void)admin, (void)rest;
     audit_action(stream, "log reopened by operator", caller, MP_STR_NONE);
-    answer_json(stream, 202, "{\"reopening\":true}\n");
     kill(getpid(), SIGUSR1);
+    answer_json(stream, 202, "{\"reopening\":true}\n");
 }
 
 void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
     audit_action(stream, "drain requested", caller, MP_STR_NONE);
-    answer_json(stream, 202, "{\"draining\":true}\n");
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
-    gateway->drain(gateway->self);
+    gateway->drain(gateway->self); /* before the answer: a client that has it may send SIGTERM, which is the second */
+    answer_json(stream, 202, "{\"draining\":true}\n");
 }
 
 mp_admin_api *mp_admin_api_new(void)
