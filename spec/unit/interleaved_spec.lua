@@ -94,6 +94,44 @@ describe("a list and a switch that interrupt each other at any instruction", fun
     end)
   end)
 
+  -- Ends the running task before its n-th instruction, as the engine does. Returns true unless it has fewer.
+  local function cancelled_at(n, f)
+    local co, is_reached = coroutine.create(f), false
+    debug.sethook(co, function()
+      is_reached = true
+      debug.sethook(co)
+      error("cancelled", 0)
+    end, "", n)
+    coroutine.resume(co)
+    coroutine.close(co)
+    return is_reached
+  end
+
+  it("are told to clients, whenever the task of a switch is cancelled", function()
+    local vm = host.start(public)
+    local switches, registry = require "moonpool.registry.switches", require "moonpool.registry.registry"
+    local is_on, changed = true, 0
+    local ways = {
+      function() switches[is_on and "disable" or "enable"]("tool", "flips") end,
+      function() switches.operate("tool", "flips", not is_on, "{}") end,
+    }
+    for _, switch in ipairs(ways) do
+      each_instruction(function(n)
+        vm.published, vm.jobs = {}, {}
+        local more = cancelled_at(n, switch)
+        registry.refresh() -- as each worker does at the message "switched"
+        local now = registry.is_on("tool", registry.all("tool").flips)
+        if now ~= is_on then
+          changed = changed + 1
+          assert.is_true(vm.published[1] ~= nil and vm.published[1].topic == "tools", "no client is told: cancelled at " .. n)
+        end
+        is_on = now
+        return more
+      end)
+    end
+    assert.is_true(changed > 50, "few cancelled tasks had switched: " .. changed)
+  end)
+
   it("leave no old list behind, while a list is interrupted by a switch", function()
     for _, set in ipairs { public, scripts } do
       local vm = host.start(set)

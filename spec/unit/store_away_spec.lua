@@ -124,6 +124,23 @@ describe("while the process that has the store does not answer", function()
     assert.equal(1, #vm.jobs)
   end)
 
+  it("what was lost on the way from another process is read once it answers, and told to clients then", function()
+    let_sleep()
+    assert.truthy(vm:list().keep)
+    vm.host.store.set("kept:off:tool:keep", "{}")
+    vm.store.is_away = true
+    require "moonpool.runtime.bus".deliver("lost elsewhere", "")
+    assert(coroutine.resume(vm.jobs[1].co))
+    assert.same({}, vm.published)
+    vm.store.is_away = false
+    assert(coroutine.resume(vm.jobs[1].co))
+    assert.is_nil(vm:list().keep)
+    assert.equal(1, #vm.published)
+    assert.equal("tools", vm.published[1].topic)
+    require "moonpool.runtime.bus".deliver("lost elsewhere", "")
+    assert.equal(1, #vm.published)
+  end)
+
   it("an operator's switch waits for it, and so does a worker that follows one", function()
     local operator = require "moonpool.methods.operator"
     vm.host.time.clock = function() return 0 end

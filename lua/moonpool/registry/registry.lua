@@ -83,9 +83,11 @@ registry.MAX_OFF = 1000
 --   last_off      the keys of what operators have switched off
 --   last_switch   thing -> the text at its switch_key, or false
 --   unread        how many times they held
+--   late          the things that were in the lists (thing -> true) when they held first; nil if the lists have followed since
 local last_off = {}
 local last_switch = setmetatable({}, { __mode = "k" })
 local unread = 0
+local late
 
 local function note_unread() unread = unread + 1 end
 
@@ -234,15 +236,26 @@ local function refresh_later()
   if not host.job.begin(wait, AWAY_S) then waits_until = 0 end      -- a VM that does not serve yet refreshes when it does
 end
 
+--- Called with the things that were in the lists (thing -> true) once the lists follow switches of which their clients
+--- may not have been notified: the store could not be read when they were, or `tells` is passed to refresh.
+function registry.on_caught_up() end
+
 --- Publishes a new snapshot by the switches in the store, with its call plans, unless one of a later generation is
---- published meanwhile. True if the store answered; else another one is published once it does.
-function registry.refresh()
-  local before = unread
+--- published meanwhile. True if the store answered; else another one is published once it does. `tells`: clients are
+--- notified of what changes.
+function registry.refresh(tells)
+  local before, was_on = unread, served.now.on
+  local since = late or tells and was_on
   local made = new_snapshot()
   local rows, scopes = plan.rows(made.tools.things)
   made.plan_scopes = scopes
   host.served.publish(served, made, made.generation, rows, made.has_private)
-  if unread == before then return true end
+  if unread == before then
+    late = nil
+    if since then registry.on_caught_up(since) end
+    return true
+  end
+  late = late or was_on
   refresh_later()
   return false
 end

@@ -17,6 +17,7 @@ local switches = {}
 
 local lists = { tool = "tools", prompt = "prompts", resource = "resources" }
 local loaded = false
+local TELLING_S = 10      -- seconds that a background task may take to notify clients
 
 --- True if a thing is on.
 switches.is_on = registry.is_on
@@ -42,7 +43,7 @@ end
 bus.on("switched", function(text) switches.follow(text:match "^(%a+):(.*)$") end)
 
 -- A message "switched" may be among those that did not fit the queue of this VM.
-bus.on("missed", registry.refresh)
+bus.on("missed", function() registry.refresh() end)
 
 -- The thing that a script names; raises an error at the script's line if it does not exist.
 local function find(what, word, name)
@@ -98,24 +99,29 @@ end)
 
 -- Messages of another process were lost: reads the switches from the store again, and notifies clients of the changes
 -- that they see.
-bus.on("lost elsewhere", function()
-  local was_off = {}
-  for word in pairs(lists) do
-    for _, thing in pairs(registry.all(word)) do was_off[thing] = registry.is_off(thing) end
-  end
-  registry.refresh()
+bus.on("lost elsewhere", function() registry.refresh(true) end)
+
+function registry.on_caught_up(was_on)
   for word, list in pairs(lists) do
     for _, thing in pairs(registry.all(word)) do
-      if registry.is_off(thing) ~= was_off[thing] then subscriptions.switched(list, thing) end
+      if registry.is_off(thing) == (was_on[thing] ~= nil) then subscriptions.switched(list, thing) end
     end
   end
-end)
+end
+
+-- A switch of which clients have not been notified: { word, name, on, notify }. If its task is cancelled before it
+-- notifies them, a background task does.
+local untold = { __close = function(self)
+  if self.notify then host.job.begin(function() self.notify(self.word, self.name, self.on) end, TELLING_S) end
+end }
 
 local function switch(word, thing, on)
   if registry.is_on_by_scripts(word, thing) == on then return registry.follow(word, thing) end
+  local switched <close> = setmetatable({ word = word, name = thing.name, notify = notify }, untold)
   do
     local _ <close> = setmetatable({ text = word .. ":" .. thing.name }, announcement)
     local done, why = host.store.set(registry.switch_key(word, thing.name), on and "on" or "off")
+    if not done then switched.notify = nil end
     if why == "unavailable" then problem.raise(3, "'" .. thing.name .. "' cannot be switched: the process that has the store does not answer") end
     if not done then
       problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config limit it")
@@ -123,6 +129,7 @@ local function switch(word, thing, on)
     registry.follow(word, thing)
   end
   if not registry.is_held_off(word, thing) then notify(word, thing.name) end
+  switched.notify = nil
 end
 
 --- enable(word, name) and disable(word, name): apply to all clients of the gateway, which are notified.
@@ -147,18 +154,19 @@ function switches.operate(word, name, on, note)
   -- by the lists of this process, whose clients are notified: another process of the gateway may have changed the store
   -- already
   local was_shown = thing and not registry.is_off(thing) or word == "upstream" and is_upstream_shown(name)
+  local switched <close> = setmetatable({ word = word, name = name, on = on, notify = notify_here }, untold)
   do
     local _ <close> = setmetatable({ text = word .. ":" .. name }, own_announcement)
+    local done, why
     if not on then
-      local done, why = host.store.set(registry.off_key(word, name), note)
-      if not done then return false, why end
+      done, why = host.store.set(registry.off_key(word, name), note)
     else
-      if thing and not registry.is_on_by_scripts(word, thing) then
-        local done, why = host.store.set(registry.switch_key(word, name), "on")
-        if not done then return false, why end
-      end
-      local done, why = host.store.delete(registry.off_key(word, name))
-      if not done then return false, why end
+      if thing and not registry.is_on_by_scripts(word, thing) then done, why = host.store.set(registry.switch_key(word, name), "on") end
+      if not why then done, why = host.store.delete(registry.off_key(word, name)) end
+    end
+    if not done then
+      switched.notify = nil
+      return false, why
     end
     if thing then registry.follow(word, thing) elseif word == "upstream" then registry.refresh() end
   end
@@ -167,6 +175,7 @@ function switches.operate(word, name, on, note)
   elseif word == "upstream" and was_shown ~= on then
     notify_here(word, name, on)
   end
+  switched.notify = nil
   return true
 end
 
