@@ -1,13 +1,15 @@
 /* generation.c: creates, attaches, ends and frees the VM of a generation: an engine, the libraries and the scripts. */
 #include "lib/bindings.h"
-#include "lib/event_reader.h"
-#include "lib/jwk.h"
+#include "lib/modules/embedded.h"
+#include "lib/modules/event_reader.h"
+#include "lib/modules/jwk.h"
+#include "lib/weak.h"
 #include "lib/shortcut/audit_line.h"
 #include "lib/work/cron.h"
 #include "lib/shortcut/frozen_answer.h"
 #include "lib/shortcut/forward.h"
-#include "lib/revisions.h"
-#include "lib/regex.h"
+#include "lib/modules/revisions.h"
+#include "lib/modules/regex.h"
 #include <lauxlib.h>
 
 MP_COUNTER(tool_reload, "tool_aborted", "reason", "reload",

@@ -3,9 +3,10 @@
 #include "lib/lib.h"
 #include "vm/engine.h"
 #include "lib/bindings.h"
-#include "lib/event_reader.h"
-#include "lib/jwk.h"
-#include "lib/revisions.h"
+#include "lib/modules/embedded.h"
+#include "lib/modules/event_reader.h"
+#include "lib/modules/jwk.h"
+#include "lib/modules/revisions.h"
 #include "lib/workbench_sys.h"
 #include <errno.h>
 #include <lauxlib.h>

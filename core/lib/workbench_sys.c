@@ -2,6 +2,7 @@
  * the stdout and the stdin of a child process. */
 #define _GNU_SOURCE /* for pipe2 and memfd_create */
 #include "lib/workbench_sys.h"
+#include "lib/modules/embedded.h"
 #include "lib/fields.h"
 #include "net/net.h"
 #include "vm/engine.h"

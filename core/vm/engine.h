@@ -2,13 +2,11 @@
 #ifndef MP_VM_ENGINE_H
 #define MP_VM_ENGINE_H
 
-#include "vm/embedded.h"
 #include "vm/libs.h"
 #include "vm/json/lua_json.h"
 #include "vm/luax.h"
 #include "vm/op.h"
 #include "vm/state.h"
 #include "vm/task.h"
-#include "vm/weak.h"
 
 #endif

@@ -9,7 +9,7 @@ local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, loop = 5, os = 6, n
 local foreign = {
   { "^h2o[./]", "loop net" }, { "^h2o$", "loop net" }, { "^lua%.h$", "vm lib" }, { "^lualib%.h$", "vm lib" }, { "^lauxlib%.h$", "vm lib" },
   { "^yaml%.h$", "config gateway" }, { "^pcre2%.h$", "lib" }, { "^curl/", "net" },
-  { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "trace vm admin gateway" }, { "^openssl/", "net data rpc lib" },
+  { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "trace lib admin gateway" }, { "^openssl/", "net data rpc lib" },
 }
 
 -- Further headers, and the only modules that may include them: the Lua states of the engine are for the libraries
@@ -25,7 +25,7 @@ local MOST_LINES = 700 -- a file above 400 lines gives the reason in its first c
 local folders = {
   gateway = { listeners = 1, start = 2, reload = 3, upgrade = 4 },
   net = { tls = 1, client = 2, server = 3, http2 = 4 },
-  lib = { upstream = 1, shortcut = 2, work = 3 },
+  lib = { modules = 1, upstream = 2, shortcut = 3, work = 4 },
   upstream = { transport = 1, pending = 2, channel = 3, catalogue = 4 },
   rpc = { observe = 1, request = 2, session = 3, stream = 4, call = 5, auth = 6, transport = 7 },
 }
@@ -141,7 +141,7 @@ describe("the modules of core/", function()
   -- The door of a room: the headers of the room that other rooms include, and the headers of the room that these include.
   -- Counted are the lines of the files: what a reader of the room above has to know. The numbers only go down.
   local widest = { admin = 250, base = 610, cli = 150, config = 550, data = 500, gateway = 100, json = 200, lib = 250, loop = 250, mcp = 200,
-    net = 449, os = 450, rpc = 750, telemetry = 650, trace = 150, upstream = 449, vm = 705 }
+    net = 449, os = 450, rpc = 750, telemetry = 650, trace = 150, upstream = 449, vm = 665 }
 
   it("have small doors", function()
     local by_path, lines, seen, waiting = {}, {}, {}, {}

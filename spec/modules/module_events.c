@@ -1,6 +1,6 @@
 /* module_events.c: the module "moonpool.events", as lua/moonpool gets it. */
 #include "modules.h"
-#include "lib/event_reader.h"
+#include "lib/modules/event_reader.h"
 
 int module_events(lua_State *L)
 {

@@ -1,7 +1,7 @@
 /* module_keys.c: the module "moonpool.keys", as lua/moonpool gets it; and `digest` and `hmac`. */
 #include "modules.h"
 #include "lib/bindings.h"
-#include "lib/jwk.h"
+#include "lib/modules/jwk.h"
 
 int module_keys(lua_State *L)
 {

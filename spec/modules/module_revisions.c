@@ -1,6 +1,6 @@
 /* module_revisions.c: the module "moonpool.revisions", as lua/moonpool gets it. */
 #include "modules.h"
-#include "lib/revisions.h"
+#include "lib/modules/revisions.h"
 
 int module_revisions(lua_State *L)
 {

@@ -1,5 +1,5 @@
 /* embedded.c: how `require` finds the modules in the binary. */
-#include "vm/embedded.h"
+#include "lib/modules/embedded.h"
 #include <lauxlib.h>
 #include <lualib.h>
 #include <zlib.h>

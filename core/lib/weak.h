@@ -1,6 +1,6 @@
 /* weak.h: scripts cannot make weak tables. */
-#ifndef MP_VM_WEAK_H
-#define MP_VM_WEAK_H
+#ifndef MP_LIB_WEAK_H
+#define MP_LIB_WEAK_H
 
 #include <lua.h>
 

@@ -1,6 +1,6 @@
 /* jwk.c: cryptographic keys as userdata, and the functions on them. Invalid keys, tokens and signatures are no Lua
  * errors: the functions return nil, why. */
-#include "lib/jwk.h"
+#include "lib/modules/jwk.h"
 #include "lib/fields.h"
 #include "vm/engine.h"
 #include "data/data.h"

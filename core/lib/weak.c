@@ -8,7 +8,7 @@
  * keys with that object by identity. mp_hide_weak_mode writes other bytes into it. Code that uses the string "__mode"
  * from then on gets a new object, which is an ordinary key to the collector. The new bytes are random, so that no
  * script can spell the old object. */
-#include "vm/weak.h"
+#include "lib/weak.h"
 #include "telemetry/telemetry.h"
 #include <lauxlib.h>
 #include <sys/random.h>

@@ -12,9 +12,9 @@
  * The file is longer than 400 lines because of the table of Unicode categories. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
-#include "lib/regex.h"
+#include "lib/modules/regex.h"
 #include "lib/fields.h"
-#include "lib.h"
+#include "lib/lib.h"
 
 #include <lauxlib.h>
 #include <pcre2.h>

@@ -1,7 +1,7 @@
 /* embedded.h: the files that the build puts into the binary: those of lua/moonpool, compiled by the same Lua version
  * (embed.lua), and the types for editors as text. */
-#ifndef MP_VM_EMBEDDED_H
-#define MP_VM_EMBEDDED_H
+#ifndef MP_LIB_EMBEDDED_H
+#define MP_LIB_EMBEDDED_H
 
 #include "base/base.h"
 #include <lua.h>

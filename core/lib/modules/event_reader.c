@@ -1,6 +1,6 @@
 /* event_reader.c: the Lua module "moonpool.events". The buffers of a reader are outside Lua's memory; the VM counts
  * their bytes too, so that limits.call.memory holds for them. */
-#include "lib/event_reader.h"
+#include "lib/modules/event_reader.h"
 #include "lib/fields.h"
 #include "mcp/mcp.h"
 #include "vm/engine.h"

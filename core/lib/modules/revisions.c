@@ -1,5 +1,5 @@
 /* revisions.c: the tables of core/mcp as the library in Lua sees them: C and Lua read the same rows. */
-#include "lib/revisions.h"
+#include "lib/modules/revisions.h"
 #include "lib/fields.h"
 #include "mcp/mcp.h"
 #include <lauxlib.h>
