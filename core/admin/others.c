@@ -383,7 +383,7 @@ static void begin_round(round *of, uint64_t limit_ms)
 {
     mp_loop *loop = mp_admin_loop(of->all->admin);
     mp_timer_start(loop, &of->limit, limit_ms, on_limit);
-    mp_timer_start(loop, &of->next, 0, on_next); /* perhaps no process can be asked */
+    mp_timer_start(loop, &of->next, 0, on_next); /* concludes the round if no process could be asked */
     if (of->stream != NULL)
         mp_stream_detect_close(of->stream); /* may close the round */
 }

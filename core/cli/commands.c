@@ -184,8 +184,8 @@ const mp_cli_command mp_cli_commands[] = {
      "Runs the specs of your scripts inside the real runtime: every *_spec.lua below\n"
      "`scripts.path`, or those below each PATH. Specs may use describe, it, before_each,\n"
      "assert, call, read, fake, and everything that scripts may use. The exit code is 1 if a spec\n"
-     "fails. With --play no spec is run: the calls of a transcript are, as `moonpool call` runs\n"
-     "them, with what they do outside, and each answer is compared with the one that is written.\n",
+     "fails. With --play no spec is run but the calls of a transcript, as `moonpool call` runs\n"
+     "them: they write files and send requests. Each answer is compared with the transcript's.\n",
      "<file>",
      mp_cli_test,
      {CONFIG, {"play", 0, "FILE", "play this transcript, as moonpool tap --record writes it", "<file>"}}},

@@ -220,8 +220,8 @@ int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const m
                            size_t count);
 /* Queues copies of complete events. -1: the stream is gone, or now ended as slow, with `gone`, as they do not fit. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
-/* As mp_stream_send, for an answer that the client has asked for: it waits for the reader, however much is queued, as
- * an answer without events does. The caller bounds how many. */
+/* As mp_stream_send, for an event that answers a request of the client. It is queued however much already waits: the
+ * stream does not end as slow. The caller bounds how many of them wait. */
 int mp_stream_send_answer(mp_stream *stream, mp_str bytes);
 /* Free bytes in an event stream's queue, and bytes that wait in it. */
 size_t mp_stream_room(const mp_stream *stream);

@@ -15,7 +15,7 @@
 
 /* bytes of a connection in the kernel: all are read at once, before a limit is checked */
 #define RECEIVE_BUFFER (256 * 1024)
-/* within which a client is detected whose machine or network has vanished */
+/* after this time without a sign of life a client counts as gone: its machine or network has vanished */
 #define DEAD_PEER_MS ((uint64_t)MP_LIMIT(dead_peer_ms, 30000))
 
 typedef union {

@@ -53,7 +53,8 @@ bool mp_http_has_type(const mp_transfer *transfer, const char *type);
 /* -- http_headers.c ------------------------------------------------------------------------------------------------ */
 
 #define MP_FIXED_HEADERS 6
-#define MP_FIRST_STATELESS "2026" /* revisions from this one on have no sessions and take no stream up */
+/* Revisions from this one on have no sessions, and a stream that broke cannot be resumed. */
+#define MP_FIRST_STATELESS "2026"
 
 typedef struct {
     const char **list; /* ends with NULL */
@@ -62,8 +63,8 @@ typedef struct {
     size_t texts;
 } mp_http_headers;
 
-/* The session id for a request of the channel: that of the server info; while the channel is opened, for its
- * `is_opener`, the one that the upstream has given. NULL: none. */
+/* The value of the header Mcp-Session-Id for a request of the channel; NULL: none. A channel that is open has a
+ * session; while it is being opened, only the exchange that opens it (`is_opener`) sends the id that it was given. */
 const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opener);
 /* The headers of a request: those of the configuration, of the channel, and of the exchange, which may be NULL. */
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,

@@ -4,7 +4,7 @@
 #include "vm/schedule.h"
 #include <lauxlib.h>
 
-#define KEPT_COROUTINES 8     /* by idle tasks, when memory is returned */
+#define KEPT_COROUTINES 8     /* for the next tasks, when memory is returned */
 #define GC_STEP_MULTIPLIER 8  /* LUA_GCINC: units of work for each unit of memory that was allocated */
 #define GC_STEP_LOG2_BYTES 12 /* LUA_GCINC: the size of one step, as a power of two */
 #define GC_STEP_BYTES (1 << GC_STEP_LOG2_BYTES) /* one step is due for this number of allocated bytes */

@@ -62,7 +62,7 @@ static bool is_answer_to(const mp_envelope *envelope, const mp_own_exchange *exc
 
 /* True if a body with this HTTP status cannot hold the message: that of a refusal has an error at most, and that of a
  * 401 not even one, since a gateway before the upstream may have made it. */
-static bool is_out_of_place(const mp_envelope *envelope, int status)
+static bool has_unfit_body(const mp_envelope *envelope, int status)
 {
     return status >= 300 && (envelope->kind != MP_KIND_RESPONSE || !envelope->is_error || status == 401);
 }
@@ -81,7 +81,7 @@ int mp_exchange_take(mp_own_exchange *exchange, const mp_upstream_host *here, in
                      mp_str bytes)
 {
     int64_t notes = 2 * (int64_t)MP_UPSTREAM_QUEUE, questions = notes + (int64_t)exchange->answer;
-    if (is_out_of_place(envelope, status)) {
+    if (has_unfit_body(envelope, status)) {
         mp_channel_count_dropped(exchange->super.channel);
         return 0;
     }
