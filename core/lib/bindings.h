@@ -83,12 +83,12 @@ void mp_principal_push(lua_State *L, const mp_principal *principal);
 void mp_principals_detach(mp_lib *lib);
 /* The body of the coroutine of a member task of a parallel() group (parallel.c). [-1, +0, throws, parks] */
 int mp_run_member(lua_State *L);
-/* Appends the JSON of the value at `index` to vm->out. If encoding raises an error, vm->out is unchanged.  [-0, +0,
+/* Appends the JSON of the value at `index` to state->out, which an error in encoding leaves unchanged.  [-0, +0,
  * throws] */
-void mp_encode_out(lua_State *L, mp_vm *vm, int index);
-/* Raises an error, and cuts vm->out back to `start`, if the bytes after `start` are over limits.call.output.  [-0, +0,
- * throws] */
-void mp_check_size(lua_State *L, mp_vm *vm, size_t start);
+void mp_encode_out(lua_State *L, mp_state *state, int index);
+/* Raises an error, and cuts state->out back to `start`, if the bytes after `start` are over limits.call.output.  [-0,
+ * +0, throws] */
+void mp_check_size(lua_State *L, mp_state *state, size_t start);
 /* The error of functions that need the loop or the network while the VM is attached to none. */
 #define MP_NOT_SERVING "the gateway is not serving yet: scripts are loading"
 /* The task of the call at index 1. Raises an error if the call has ended.  [-0, +0, throws] */

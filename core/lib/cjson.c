@@ -135,18 +135,9 @@ static void read_sparse(weight *w, int getter)
  * it, so the memory limit is lifted during the call, and checked for the task afterwards.  [-0, +1, throws nothing] */
 static int run_unlimited(lua_State *L, int function)
 {
-    mp_vm *vm = mp_vm_of(L);
-    size_t ceiling = vm->memory.ceiling;
     lua_pushvalue(L, function);
     lua_pushvalue(L, 1);
-    vm->memory.ceiling = SIZE_MAX / 2;
-    int status = lua_pcall(L, 1, 1, 0);
-    vm->memory.ceiling = ceiling;
-    if (vm->schedule.running != NULL && vm->memory.bytes > ceiling && !vm->memory.is_full) {
-        vm->memory.is_full = true;
-        mp_preempt_arm_running();
-    }
-    return status;
+    return mp_vm_pcall_unlimited(L, 1, 1);
 }
 
 /* Returns the result of a protected call to the script. An error on top of the stack is returned as nil, why

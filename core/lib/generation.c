@@ -91,7 +91,7 @@ static bool load_scripts(lua_State *L, void *ctx)
     lib->run_job = ref_function(L, "run_job");
     lib->summary = ref_function(L, "summary");
     lib->difference = ref_function(L, "difference");
-    vm->inbox.function = ref_function(L, "deliver");
+    mp_state_of(vm)->deliver = ref_function(L, "deliver");
     lib->authenticate = ref_function(L, "authenticate");
     lib->pack = ref_function(L, "pack");
     lib->unpack = ref_function(L, "unpack");
@@ -178,7 +178,7 @@ bool mp_lib_has_auth_scripts(const mp_vm *vm)
 
 void mp_lib_end(mp_vm *vm)
 {
-    for (mp_task *super = vm->schedule.all, *next; super != NULL; super = next) {
+    for (mp_task *super = mp_state_of(vm)->all, *next; super != NULL; super = next) {
         next = super->next;
         mp_lib_task *task = mp_container(super, mp_lib_task, super);
         if (task->call != NULL) {
@@ -206,7 +206,7 @@ void mp_lib_unwind(mp_vm *vm, uint64_t until)
     mp_cron_stop(mp_lib_of_vm(vm));
     /* No task may answer its call any more. Calls are cleared in all tasks before the first `<close>` handler runs,
      * since the handler may use the call of another task. */
-    for (mp_task *super = vm->schedule.all; super != NULL; super = super->next) {
+    for (mp_task *super = mp_state_of(vm)->all; super != NULL; super = super->next) {
         mp_lib_task *task = mp_container(super, mp_lib_task, super);
         task->call = NULL;
         task->entry = NULL;

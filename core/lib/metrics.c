@@ -135,7 +135,7 @@ static int l_declare(lua_State *L)
     read_labels(L, &wanted);
     mp_err err = {0};
     const mp_family *family = NULL;
-    if (mp_vm_of(L)->loading.is_on) {
+    if (mp_state_of(mp_vm_of(L))->is_loading) {
         family = mp_declare(&wanted, &err);
     } else {
         mp_err_set(&err, "a metric is declared while its script loads");

@@ -30,7 +30,7 @@ static bool is_constant(const mp_principal *principal)
 static void on_principal_unused(void *keeper)
 {
     principal_ref *s = keeper;
-    lua_State *L = s->lib->vm->L;
+    lua_State *L = mp_state_of(s->lib->vm)->L;
     if (!s->is_held)
         return;
     s->is_held = false;
@@ -156,7 +156,7 @@ static int pack_principal(lua_State *L)
 void mp_principal_put_packed(mp_vm *vm, const mp_principal *principal, mp_buf *out)
 {
     packing it = {principal, out};
-    lua_State *L = vm->L;
+    lua_State *L = mp_state_of(vm)->L;
     if (is_constant(principal)) {
         mp_buf_put(out, mp_principal_id(principal));
         return;

@@ -81,23 +81,23 @@ static int l_publish(lua_State *L)
 /* topic.audiences(topic): a list of the audiences of the topic's subscribers.  [-0, +1, throws] */
 static int l_audiences(lua_State *L)
 {
-    mp_vm *vm = mp_vm_of(L);
+    mp_buf *out = &mp_state_of(mp_vm_of(L))->out;
     const mp_lib *lib = mp_lib_of(L);
     mp_str topic = mp_check_str(L, 1);
     lua_newtable(L);
     if (lib->rpc == NULL)
         return 1;
-    size_t start = vm->out.len;
-    mp_topic_audiences(lib->rpc, topic, &vm->out);
+    size_t start = out->len;
+    mp_topic_audiences(lib->rpc, topic, out);
     lua_Integer i = 1;
-    for (size_t at = start, end = vm->out.len; at < end; i++) {
-        mp_str rest = mp_str_from(mp_buf_str(&vm->out), at);
+    for (size_t at = start, end = out->len; at < end; i++) {
+        mp_str rest = mp_str_from(mp_buf_str(out), at);
         mp_str audience = mp_str_cut(&rest, '\n');
         at += audience.len + 1;
         lua_pushlstring(L, audience.ptr, audience.len);
         lua_rawseti(L, -2, i);
     }
-    vm->out.len = start;
+    out->len = start;
     return 1;
 }
 
@@ -127,7 +127,7 @@ static int l_listen(lua_State *L)
     lua_settop(L, 3);
     size_t count = lua_rawlen(L, 2);
     const mp_str *topics = push_topics(L, count);
-    if (&task->super != mp_vm_of(L)->schedule.running || task->call == NULL)
+    if (&task->super != mp_state_of(mp_vm_of(L))->running || task->call == NULL)
         return luaL_error(L, "listen must be called by the task of the call itself");
     switch (mp_call_listen(task->call, topics, count, closing)) {
     case MP_LISTEN_TOO_MANY:

@@ -70,7 +70,6 @@ static int push_turn(lua_State *L, MP_UNUSED int status, lua_KContext context)
  * Upvalue: the semaphores.  [-0, +1, throws, parks] */
 static int l_turn(lua_State *L)
 {
-    mp_vm *vm = mp_vm_of(L);
     mp_str name = mp_check_str(L, 1);
     lua_Integer most = luaL_checkinteger(L, 2);
     bool is_shared = lua_toboolean(L, 3);
@@ -78,7 +77,7 @@ static int l_turn(lua_State *L)
     turn *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (turn){.pass = NULL};
     luaL_setmetatable(L, TURN);
-    mp_loop *loop = vm->loop;
+    mp_loop *loop = mp_state_of(mp_vm_of(L))->loop;
     if (loop == NULL)
         return luaL_error(L, MP_NOT_SERVING);
     bool waits;

@@ -29,17 +29,17 @@ static int run_text_call(lua_State *L)
 void mp_lib_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts)
 {
     text_call q = {mp_lib_of_vm(vm)->describe, {mp_str_of(form)}, {out, doubts}, 1, 2};
-    mp_vm_run_protected(vm->L, run_text_call, &q, out);
+    mp_vm_run_protected(mp_state_of(vm)->L, run_text_call, &q, out);
 }
 
 void mp_lib_summary(mp_vm *vm, mp_buf *out)
 {
     text_call q = {mp_lib_of_vm(vm)->summary, {MP_STR_NONE}, {out}, 0, 1};
-    mp_vm_run_protected(vm->L, run_text_call, &q, out);
+    mp_vm_run_protected(mp_state_of(vm)->L, run_text_call, &q, out);
 }
 
 void mp_lib_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists)
 {
     text_call q = {mp_lib_of_vm(vm)->difference, {before, files}, {plan, lists}, 2, 2};
-    mp_vm_run_protected(vm->L, run_text_call, &q, plan);
+    mp_vm_run_protected(mp_state_of(vm)->L, run_text_call, &q, plan);
 }

@@ -173,7 +173,7 @@ static int l_count(lua_State *L)
     shared *all = shared_of(L);
     lua_pushinteger(L, all->count);
     lua_pushinteger(L, mp_databases_count(&all->leaving));
-    lua_pushboolean(L, mp_vm_of(L)->garbage.full_cycles > 0);
+    lua_pushboolean(L, mp_state_of(mp_vm_of(L))->full_cycles > 0);
     return 3;
 }
 
@@ -181,10 +181,10 @@ static int l_count(lua_State *L)
  * may not wait.  [-0, +1] */
 static int l_tidy(lua_State *L)
 {
-    mp_vm *vm = mp_vm_of(L);
-    bool may_wait = vm->schedule.may_wait && lua_isyieldable(L);
-    if (may_wait && vm->garbage.full_cycles < TIDY_GC_CYCLES)
-        vm->garbage.full_cycles = TIDY_GC_CYCLES;
+    mp_state *state = mp_state_of(mp_vm_of(L));
+    bool may_wait = state->may_wait && lua_isyieldable(L);
+    if (may_wait && state->full_cycles < TIDY_GC_CYCLES)
+        state->full_cycles = TIDY_GC_CYCLES;
     lua_pushboolean(L, may_wait);
     return 1;
 }
@@ -456,7 +456,7 @@ static int l_undo(lua_State *L)
     made->is_left = true;
     made->statement.kind = MP_SQL_ROLLBACK;
     made->statement.done = on_done;
-    mp_loop *loop = mp_vm_of(L)->loop;
+    mp_loop *loop = mp_state_of(mp_vm_of(L))->loop;
     if (loop == NULL || mp_database_run(database, loop, &made->statement) != 0)
         mp_statement_free(&made->statement);
     return 0;
@@ -472,7 +472,7 @@ static int l_refused(MP_UNUSED lua_State *L)
 /* task.current(): a light userdata that identifies the running task.  [-0, +1] */
 static int l_task(lua_State *L)
 {
-    lua_pushlightuserdata(L, mp_vm_of(L)->schedule.running);
+    lua_pushlightuserdata(L, mp_state_of(mp_vm_of(L))->running);
     return 1;
 }
 

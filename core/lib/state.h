@@ -65,12 +65,12 @@ typedef struct {
 
 static inline mp_lib *mp_lib_of_vm(const mp_vm *vm)
 {
-    return vm->user;
+    return mp_state_of(vm)->user;
 }
 
 static inline mp_lib *mp_lib_of(lua_State *L)
 {
-    return mp_vm_of(L)->user;
+    return mp_state_of(mp_vm_of(L))->user;
 }
 
 typedef struct mp_group mp_group; /* defined in parallel.c */
@@ -117,7 +117,7 @@ mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work);
 /* The task whose Lua code runs; NULL outside of tasks. */
 static inline mp_lib_task *MP_NULLABLE mp_lib_task_running(lua_State *L)
 {
-    mp_task *task = mp_vm_of(L)->schedule.running;
+    mp_task *task = mp_state_of(mp_vm_of(L))->running;
     return task == NULL ? NULL : mp_container(task, mp_lib_task, super);
 }
 

@@ -28,7 +28,7 @@ static uint64_t opt_ttl_ms(lua_State *L, int index)
 /* An empty buffer for a value that is read from the store. Its content is valid until the next scratch_of(). */
 static mp_buf *scratch_of(lua_State *L)
 {
-    mp_buf *scratch = &mp_vm_of(L)->scratch;
+    mp_buf *scratch = &mp_state_of(mp_vm_of(L))->scratch;
     if (scratch->cap > MAX_REUSED_SCRATCH_BYTES)
         mp_buf_clear(scratch);
     scratch->len = 0;

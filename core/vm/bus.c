@@ -1,6 +1,6 @@
 /* bus.c: host.bus.broadcast sends a message to every VM of the process, through the mailbox of the VM's loop. */
 #include "vm/bus.h"
-#include "vm/libs.h"
+#include "vm/engine.h"
 #include "vm/luax.h"
 #include "vm/preempt.h"
 #include <lauxlib.h>
@@ -112,7 +112,7 @@ static message *message_new(mp_vm *vm, mp_str topic, mp_str text)
     message *it = mp_new(size_of(topic, text));
     mp_stat_add(&mp_stat_bus_bytes, (int64_t)size_of(topic, text));
     it->super.deliver = on_delivered;
-    it->bus = vm->inbox.bus;
+    it->bus = vm->state.bus;
     it->vm = vm;
     it->number = vm->inbox.number;
     it->topic_len = topic.len;
@@ -151,7 +151,7 @@ bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
     bool fits = true;
     MP_LOCKED(&bus->lock);
     MP_EACH(mp_vm, vm, &bus->vms, inbox.link) {
-        mp_loop *loop = vm->loop;
+        mp_loop *loop = vm->state.loop;
         if (loop != NULL)
             fits = post_publication(vm, loop, topic, text) && fits;
     }
@@ -162,7 +162,7 @@ bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
 static int run_message(lua_State *L)
 {
     const message *it = lua_touserdata(L, 1);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, it->vm->inbox.function);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, it->vm->state.deliver);
     lua_pushlstring(L, it->bytes, it->topic_len);
     lua_pushlstring(L, it->bytes + it->topic_len, it->len - it->topic_len);
     lua_call(L, 2, 0);
@@ -185,19 +185,19 @@ void mp_vm_bus_turn(mp_vm *vm)
     message *it;
     for (int i = 0; i < MAX_MESSAGES_PER_TURN && (it = take_message(vm)) != NULL; i++) {
         mp_vm_reset_out(vm);
-        lua_pushcfunction(vm->L, run_message);
-        lua_pushlightuserdata(vm->L, it);
+        lua_pushcfunction(vm->state.L, run_message);
+        lua_pushlightuserdata(vm->state.L, it);
         vm->clock.guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MESSAGE_US;
         mp_phase_set(MP_PHASE_HANDLER);
-        lua_State *outer = mp_preempt_enter(vm->L);
-        int status = lua_pcall(vm->L, 1, 0, 0);
+        lua_State *outer = mp_preempt_enter(vm->state.L);
+        int status = lua_pcall(vm->state.L, 1, 0, 0);
         mp_preempt_leave(outer);
         mp_phase_set(MP_PHASE_READ);
         vm->clock.guard_until = 0;
-        lua_sethook(vm->L, NULL, 0, 0);
+        lua_sethook(vm->state.L, NULL, 0, 0);
         if (status != LUA_OK) {
             mp_stat_add(&mp_stat_tool_faults, 1);
-            mp_vm_log_error(vm, vm->L, "bus message failed", (mp_str){it->bytes, it->topic_len});
+            mp_vm_log_error(vm, vm->state.L, "bus message failed", (mp_str){it->bytes, it->topic_len});
         }
         free_message(vm, it);
     }

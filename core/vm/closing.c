@@ -77,7 +77,7 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
     task->is_heavy = true; /* the processor time of handlers is measured exactly */
     if (task->closing == MP_OPEN) {
         task->closing = MP_CLOSING;
-        task->closing_room = vm->call.memory / MEMORY_PART;
+        task->closing_room = vm->state.call_memory / MEMORY_PART;
         vm->closing.since = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
         vm->memory.ceiling = task->closing_room < vm->memory.limit - vm->memory.bytes
                                  ? vm->memory.bytes + task->closing_room
@@ -100,7 +100,7 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
 
 lua_KContext mp_catch_begin(lua_State *L)
 {
-    const mp_task *task = mp_vm_of(L)->schedule.running;
+    const mp_task *task = mp_vm_of(L)->state.running;
     lua_KContext level = task == NULL ? MP_OPEN : task->closing;
     return level * 2 * CLOSED_LEVEL + ((*mp_thread_word(L) & MP_THREAD_CLOSING) != 0 ? CLOSED_LEVEL : 0);
 }
@@ -122,7 +122,7 @@ void mp_catch_end(lua_State *L, lua_KContext began, bool failed)
     if (!is_cancelled && !is_closed)
         return;
     if (failed)
-        log_lost(L, mp_vm_of(L)->schedule.running);
+        log_lost(L, mp_vm_of(L)->state.running);
     raise_key(L, is_cancelled ? &cancelled_key : &closed_key);
 }
 
@@ -139,7 +139,7 @@ static void raise_late(lua_State *L)
 
 void mp_closing_after_wait(lua_State *L)
 {
-    mp_task *task = mp_vm_of(L)->schedule.running;
+    mp_task *task = mp_vm_of(L)->state.running;
     if (task == NULL)
         return;
     if (task->raise)
@@ -195,7 +195,7 @@ static void on_time_over(mp_timer *timer)
 
 void mp_closing_left(mp_task *task)
 {
-    mp_loop *loop = task->vm->loop;
+    mp_loop *loop = task->vm->state.loop;
     if (loop == NULL || task->has_closing_timer || task->is_late)
         return;
     task->has_closing_timer = true;
@@ -207,7 +207,7 @@ void mp_closing_left(mp_task *task)
 
 void mp_closing_done(mp_task *task)
 {
-    mp_loop *loop = task->vm->loop;
+    mp_loop *loop = task->vm->state.loop;
     if (task->has_closing_timer && loop != NULL)
         mp_timer_stop(loop, &task->closing_timer);
     task->has_closing_timer = false;
@@ -225,7 +225,7 @@ static bool check_handlers(lua_State *L, mp_task *task)
 {
     mp_vm *vm = task->vm;
     uint64_t now = mp_clock_us(CLOCK_THREAD_CPUTIME_ID), spent = task->closing_us + now - vm->closing.since;
-    bool can_leave = vm->schedule.may_wait && lua_isyieldable(L);
+    bool can_leave = vm->state.may_wait && lua_isyieldable(L);
     if (can_leave)
         vm->clock.stuck_at = 0;
     else if (vm->clock.stuck_at == 0)
@@ -317,7 +317,7 @@ void mp_task_unwind(mp_task *task)
 static bool end_some(mp_vm *vm)
 {
     bool has_tasks = false;
-    for (mp_task *task = vm->schedule.all; task != NULL; task = task->next) {
+    for (mp_task *task = vm->state.all; task != NULL; task = task->next) {
         if (task->state == MP_TASK_IDLE)
             continue;
         has_tasks = true;
@@ -334,7 +334,7 @@ void mp_vm_unwind(mp_vm *vm, uint64_t until)
         return;
     vm->closing.is_ending = true;
     vm->closing.ending_until = until;
-    for (mp_task *task = vm->schedule.all; task != NULL; task = task->next) {
+    for (mp_task *task = vm->state.all; task != NULL; task = task->next) {
         if (task->state != MP_TASK_IDLE && task->closing != MP_OPEN)
             log_exceeded(task, at_end);
         task->cancelled = true;

@@ -37,8 +37,8 @@ static void plan_cycle(mp_vm *vm)
 
 void mp_vm_collect_by_turns(mp_vm *vm)
 {
-    lua_gc(vm->L, LUA_GCINC, 0, GC_STEP_MULTIPLIER, GC_STEP_LOG2_BYTES);
-    lua_gc(vm->L, LUA_GCSTOP);
+    lua_gc(vm->state.L, LUA_GCINC, 0, GC_STEP_MULTIPLIER, GC_STEP_LOG2_BYTES);
+    lua_gc(vm->state.L, LUA_GCSTOP);
     vm->garbage.seen = vm->memory.bytes;
     plan_cycle(vm);
 }
@@ -62,12 +62,12 @@ static bool collect_garbage(mp_vm *vm, size_t *MP_NULLABLE owed)
     uint64_t until = mp_clock_us(CLOCK_MONOTONIC) + BATCH_US;
     vm->garbage.collect_from = 0;
     vm->garbage.is_collecting = true;
-    lua_State *outer = mp_preempt_enter(vm->L);
-    lua_pushcfunction(vm->L, live);
-    if (lua_pcall(vm->L, 0, 0, 0) != LUA_OK)
-        lua_pop(vm->L, 1); /* no memory for the young object: the garbage is freed at once */
+    lua_State *outer = mp_preempt_enter(vm->state.L);
+    lua_pushcfunction(vm->state.L, live);
+    if (lua_pcall(vm->state.L, 0, 0, 0) != LUA_OK)
+        lua_pop(vm->state.L, 1); /* no memory for the young object: the garbage is freed at once */
     do {
-        ended = lua_gc(vm->L, LUA_GCSTEP, 0) != 0;
+        ended = lua_gc(vm->state.L, LUA_GCSTEP, 0) != 0;
         if (owed != NULL)
             *owed = *owed < GC_STEP_BYTES ? 0 : *owed - GC_STEP_BYTES;
     } while (!ended && (owed == NULL || *owed >= GC_STEP_BYTES) && mp_clock_us(CLOCK_MONOTONIC) < until);
@@ -93,14 +93,14 @@ static bool is_left_heavy(const mp_vm *vm)
 bool mp_vm_owes(const mp_vm *vm)
 {
     return vm->garbage.made >= MAX_OWED_BYTES &&
-           (vm->garbage.full_cycles == 0 || vm->garbage.made >= FULL_OWED * MAX_OWED_BYTES);
+           (vm->state.full_cycles == 0 || vm->garbage.made >= FULL_OWED * MAX_OWED_BYTES);
 }
 
 void mp_vm_return_memory(mp_vm *vm)
 {
     mp_tasks_drop_coroutines(vm);
     vm->garbage.is_returning = true;
-    vm->garbage.full_cycles = vm->garbage.full_cycles < RETURN_CYCLES ? RETURN_CYCLES : vm->garbage.full_cycles;
+    vm->state.full_cycles = vm->state.full_cycles < RETURN_CYCLES ? RETURN_CYCLES : vm->state.full_cycles;
 }
 
 size_t mp_vm_held(const mp_vm *vm)
@@ -119,15 +119,15 @@ bool mp_vm_tidy(mp_vm *vm)
     vm->garbage.seen = vm->memory.bytes;
     if (vm->memory.bytes < vm->garbage.collect_from)
         vm->garbage.made = vm->garbage.made_heavily = 0;
-    if (vm->garbage.full_cycles > 0)
-        vm->garbage.full_cycles -= collect_garbage(vm, NULL);
+    if (vm->state.full_cycles > 0)
+        vm->state.full_cycles -= collect_garbage(vm, NULL);
     else if (vm->garbage.made >= GC_STEP_BYTES)
         collect_garbage(vm, &vm->garbage.made);
     else if (is_left_heavy(vm))
         collect_garbage(vm, &vm->garbage.made_heavily);
-    if (vm->garbage.is_returning && vm->garbage.full_cycles == 0)
+    if (vm->garbage.is_returning && vm->state.full_cycles == 0)
         vm->garbage.is_returning = mp_vm_free_some_spares(vm, FREED_AT_ONCE);
-    return vm->garbage.full_cycles > 0 || vm->garbage.is_returning || vm->garbage.made >= GC_STEP_BYTES ||
+    return vm->state.full_cycles > 0 || vm->garbage.is_returning || vm->garbage.made >= GC_STEP_BYTES ||
            is_left_heavy(vm);
 }
 
@@ -192,8 +192,8 @@ void mp_task_collect(mp_task *task)
         return;
     task->collecting--;
     mp_task_settle_memory(task);
-    size_t allowed = vm->call.memory + payer->more_bytes;
-    size_t room = allowed > payer->grown ? allowed - payer->grown : 0, usual = vm->call.memory;
+    size_t allowed = vm->state.call_memory + payer->more_bytes;
+    size_t room = allowed > payer->grown ? allowed - payer->grown : 0, usual = vm->state.call_memory;
     size_t most = mp_task_shared_memory(task), shared_room = most > vm->memory.bytes ? most - vm->memory.bytes : 0;
     bool is_shared = shared_room < room;
     if (is_shared) {
@@ -229,7 +229,7 @@ size_t mp_task_shared_memory(const mp_task *task)
 /* Gives the coroutine of an idle task to the garbage collector. */
 void mp_task_drop_coroutine(mp_task *task)
 {
-    luaL_unref(task->vm->L, LUA_REGISTRYINDEX, task->ref); /* returns a slot to the registry: allocates nothing */
+    luaL_unref(task->vm->state.L, LUA_REGISTRYINDEX, task->ref); /* returns a slot to the registry: allocates nothing */
     task->ref = LUA_NOREF;
     task->co = NULL;
 }

@@ -24,8 +24,8 @@ uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us)
 static uint64_t stretch_of(const mp_vm *vm, const mp_task *task)
 {
     if (task->is_heavy)
-        return mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock.began_us;
-    return mp_vm_light_us(vm, mp_clock_us(CLOCK_MONOTONIC) - vm->clock.began_us);
+        return mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->state.began_us;
+    return mp_vm_light_us(vm, mp_clock_us(CLOCK_MONOTONIC) - vm->state.began_us);
 }
 
 /* Raises an error where Lua cannot yield. If a script catches it, the hook raises the next one at the next
@@ -38,7 +38,7 @@ static void raise_again(lua_State *L, const char *why)
 
 static bool is_stopped(const mp_vm *vm)
 {
-    return vm->loading.is_on && mp_loading_is_stopped();
+    return vm->state.is_loading && mp_loading_is_stopped();
 }
 
 /* Code outside of tasks has exceeded its time limit: raises an error with its line in a script, if it has one. */
@@ -69,13 +69,13 @@ static void preempt_task(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE whe
 
 bool mp_task_should_turn(lua_State *L)
 {
-    return mp_task_is_interrupted(L) && mp_vm_of(L)->schedule.may_wait && lua_isyieldable(L);
+    return mp_task_is_interrupted(L) && mp_vm_of(L)->state.may_wait && lua_isyieldable(L);
 }
 
 void mp_task_turn(lua_State *L)
 {
     lua_sethook(L, NULL, 0, 0);
-    mp_task *task = mp_vm_of(L)->schedule.running;
+    mp_task *task = mp_vm_of(L)->state.running;
     if (task == NULL)
         return;
     if (task->raise)
@@ -93,7 +93,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         mp_profile_take(L);
     mp_where_answer(L);
     mp_vm *vm = mp_vm_of(L);
-    mp_task *task = vm->schedule.running;
+    mp_task *task = vm->state.running;
     if (vm->garbage.is_collecting && vm->clock.guard_until == 0)
         vm->clock.guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MP_STUCK_US;
     if (vm->clock.guard_until != 0) { /* code outside of tasks: loading, bus messages, finalizers */
@@ -110,7 +110,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         mp_closing_hook(L, task);
         return;
     }
-    if (vm->schedule.may_wait && lua_isyieldable(L)) {
+    if (vm->state.may_wait && lua_isyieldable(L)) {
         preempt_task(task, L, where);
         lua_yield(L, 0);
         return;
@@ -132,11 +132,11 @@ static int run_unlimited(mp_task *task, lua_State *co, int count)
 {
     mp_vm *vm = task->vm;
     vm->memory.ceiling = vm->memory.limit;
-    vm->schedule.running = task;
-    vm->schedule.may_wait = vm->loop != NULL;
-    int status = lua_resume(co, vm->L, count, &count);
-    vm->schedule.may_wait = false;
-    vm->schedule.running = NULL;
+    vm->state.running = task;
+    vm->state.may_wait = vm->state.loop != NULL;
+    int status = lua_resume(co, vm->state.L, count, &count);
+    vm->state.may_wait = false;
+    vm->state.running = NULL;
     return status;
 }
 
@@ -146,7 +146,7 @@ int mp_task_run(mp_task *task, lua_State *co, int count)
     mp_task *payer = task->payer;
     if (!MP_PREEMPT)
         return run_unlimited(task, co, count);
-    size_t allowed = vm->call.memory + payer->more_bytes;
+    size_t allowed = vm->state.call_memory + payer->more_bytes;
     if (payer->grown >= allowed / 2 || vm->memory.bytes >= vm->memory.shared - vm->memory.shared / 4)
         mp_task_settle_memory(
             task); /* not called earlier: the corrections do not matter to a task far below its limit */
@@ -164,23 +164,23 @@ int mp_task_run(mp_task *task, lua_State *co, int count)
     vm->clock.stuck_at = 0;
     bool is_heavy = task->is_heavy;
     if (is_heavy)
-        vm->clock.began_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-    vm->schedule.running = task;
-    vm->schedule.may_wait = vm->loop != NULL && !vm->closing.is_ending;
-    vm->closing.since = vm->clock.began_us;
+        vm->state.began_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    vm->state.running = task;
+    vm->state.may_wait = vm->state.loop != NULL && !vm->closing.is_ending;
+    vm->closing.since = vm->state.began_us;
     bool has_time = !is_heavy && task->closing == MP_OPEN; /* clock_us is that of the end of the task before */
-    lua_State *outer = mp_preempt_enter_at(co, has_time ? vm->clock.began_us : mp_clock_us(CLOCK_MONOTONIC));
+    lua_State *outer = mp_preempt_enter_at(co, has_time ? vm->state.began_us : mp_clock_us(CLOCK_MONOTONIC));
     if (is_heavy || task->is_gentle)
         mp_preempt_slice(task->is_gentle);
-    int status = lua_resume(co, vm->L, count, &count);
+    int status = lua_resume(co, vm->state.L, count, &count);
     mp_preempt_leave(outer);
-    vm->schedule.may_wait = false;
-    vm->schedule.running = NULL;
+    vm->state.may_wait = false;
+    vm->state.running = NULL;
     vm->memory.ceiling = vm->memory.limit;
     mp_task_made(task, before);
     if (task->closing != MP_OPEN)
         mp_closing_charge(task, before);
     if (is_heavy)
-        payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock.began_us;
+        payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->state.began_us;
     return status;
 }

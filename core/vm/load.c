@@ -1,6 +1,6 @@
 /* load.c: compiles the text of a script, and runs a function of a script within a time limit, outside of any task. */
 #include "vm/index_depth.h"
-#include "vm/libs.h"
+#include "vm/engine.h"
 #include "vm/luax.h"
 #include "vm/preempt.h"
 #include "vm/schedule.h"
@@ -133,7 +133,7 @@ static int guard_search(lua_State *L, uint64_t until, uint64_t report)
 {
     mp_vm *vm = mp_vm_of(L);
     uint64_t outer = vm->clock.guard_until;
-    if (vm->loading.is_on && mp_loading_is_stopped())
+    if (vm->state.is_loading && mp_loading_is_stopped())
         return luaL_error(L, "the gateway was asked to stop while the scripts were loading");
     lua_pushvalue(L, 2);
     lua_pushcclosure(L, end_guard, 1);
@@ -156,7 +156,7 @@ static int guard_search(lua_State *L, uint64_t until, uint64_t report)
 static int l_guarded(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
-    if (vm->loading.is_on)
+    if (vm->state.is_loading)
         return guard_search(L, vm->loading.until, vm->loading.until + HANDLER_US);
     return guard_search(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->loading.us, 0);
 }
@@ -165,7 +165,7 @@ static int l_guarded(lua_State *L)
 static int l_is_late(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
-    lua_pushboolean(L, vm->loading.is_on && mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->loading.until);
+    lua_pushboolean(L, vm->state.is_loading && mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->loading.until);
     lua_pushnumber(L, (double)vm->loading.us / 1e6);
     return 2;
 }

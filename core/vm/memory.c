@@ -119,9 +119,9 @@ static void *MP_NULLABLE resize_block(mp_vm *vm, void *MP_NULLABLE old, size_t o
  * limit a little: it is preempted at its next instruction, and the garbage is collected in steps. */
 static bool may_overdraw(mp_vm *vm, size_t more)
 {
-    if (vm->schedule.running == NULL || vm->memory.ceiling >= vm->memory.limit)
+    if (vm->state.running == NULL || vm->memory.ceiling >= vm->memory.limit)
         return false;
-    size_t room = vm->memory.limit - vm->memory.ceiling, overdraft = vm->call.memory / OVERDRAFT;
+    size_t room = vm->memory.limit - vm->memory.ceiling, overdraft = vm->state.call_memory / OVERDRAFT;
     size_t most = vm->memory.ceiling + (overdraft < room ? overdraft : room);
     if (vm->memory.bytes > most || more > most - vm->memory.bytes)
         return false;
@@ -136,7 +136,7 @@ static bool may_overdraw(mp_vm *vm, size_t more)
  * over its memory limit. */
 static void *MP_NULLABLE refuse_block(mp_vm *vm, size_t size)
 {
-    if (vm->schedule.running != NULL && vm->memory.denied == size && MP_PREEMPT) {
+    if (vm->state.running != NULL && vm->memory.denied == size && MP_PREEMPT) {
         vm->memory.is_over = true;
         mp_preempt_arm_running();
     }
@@ -178,4 +178,18 @@ void *MP_NULLABLE mp_vm_allocate(void *ctx, void *MP_NULLABLE old, size_t old_si
         return size <= old_size ? old : NULL; /* or the compiler would raise an error: Lua needs a block that shrinks */
     vm->memory.bytes += size - old_size;
     return block;
+}
+
+int mp_vm_pcall_unlimited(lua_State *L, int arguments, int results)
+{
+    mp_vm *vm = mp_vm_of(L);
+    size_t ceiling = vm->memory.ceiling;
+    vm->memory.ceiling = SIZE_MAX / 2;
+    int status = lua_pcall(L, arguments, results, 0);
+    vm->memory.ceiling = ceiling;
+    if (vm->state.running != NULL && vm->memory.bytes > ceiling && !vm->memory.is_full) {
+        vm->memory.is_full = true;
+        mp_preempt_arm_running();
+    }
+    return status;
 }

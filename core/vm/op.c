@@ -34,9 +34,9 @@ static _Noreturn void refuse_wait(lua_State *L)
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op))
 {
     mp_vm *vm = mp_vm_of(L);
-    mp_task *task = vm->schedule.running;
-    mp_loop *loop = vm->loop;
-    if (task == NULL || loop == NULL || !vm->schedule.may_wait || !lua_isyieldable(L))
+    mp_task *task = vm->state.running;
+    mp_loop *loop = vm->state.loop;
+    if (task == NULL || loop == NULL || !vm->state.may_wait || !lua_isyieldable(L))
         refuse_wait(L);
     mp_closing_before_wait(L, task);
     mp_op *op = lua_newuserdatauv(L, size, 0);
@@ -112,7 +112,7 @@ void mp_resource_put(lua_State *L, mp_resource *resource, void (*release)(mp_res
 {
     resource->release = release;
     mp_link_init(&resource->link);
-    mp_task *task = mp_vm_of(L)->schedule.running;
+    mp_task *task = mp_vm_of(L)->state.running;
     if (task != NULL)
         mp_link_put(&task->resources, &resource->link);
 }

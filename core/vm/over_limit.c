@@ -9,7 +9,7 @@ const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch
 {
     if (task->vm->memory.is_over)
         return task->vm->memory.is_crowded ? MP_TASK_CROWDED : "the call took more memory than limits.call.memory";
-    if (task->payer->spent_us + stretch >= task->vm->call.us + task->payer->more_us)
+    if (task->payer->spent_us + stretch >= task->vm->call_us + task->payer->more_us)
         return "the call ran Lua for longer than limits.call.cpu";
     if (stuck >= MP_STUCK_US)
         return "the call ran too long where it cannot be suspended: in a metamethod, or in a function that C calls";
@@ -40,7 +40,7 @@ void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLAB
     if (!task->vm->memory.is_over)
         return;
     mp_task_dies(task);
-    task->vm->garbage.full_cycles = MP_FULL_CYCLES;
+    task->vm->state.full_cycles = MP_FULL_CYCLES;
 }
 
 bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status)

@@ -244,7 +244,7 @@ void mp_preempt_slice(bool is_short)
 mp_task *MP_NULLABLE mp_task_running_here(void)
 {
     lua_State *running = here.running;
-    return running == NULL ? NULL : mp_vm_of(running)->schedule.running;
+    return running == NULL ? NULL : mp_vm_of(running)->state.running;
 }
 
 void mp_preempt_arm_running(void)

@@ -25,6 +25,8 @@ void mp_preempt_leave(lua_State *MP_NULLABLE before);
 void mp_preempt_slice(bool is_short);
 /* Sets mp_task_hook as the count hook of `L`: it runs every `instructions`. */
 void mp_preempt_arm(lua_State *L, int instructions);
+/* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
+void mp_preempt_arm_running(void);
 /* The coroutine in which Lua runs on this thread; NULL: none. */
 lua_State *MP_NULLABLE mp_preempt_running(void);
 /* Has a second timer of the thread call `tick` `hz` times in each second of its processor time, in a signal handler,

@@ -226,7 +226,7 @@ static mp_str name_call(const mp_task *task, bool has_script, char *room, size_t
 static void take_stack(mp_profile *p, lua_State *L, uint32_t count)
 {
     const mp_vm *vm = mp_vm_of(L);
-    const mp_task *task = vm->schedule.running;
+    const mp_task *task = vm->state.running;
     walk w = {.profile = p, .phase = (mp_phase)mp_phase_here};
     if (vm->garbage.is_collecting)
         w.phase = MP_PHASE_GC;
@@ -296,12 +296,12 @@ static void tick_running(lua_State *running)
  * time included. A light task is charged by the clock that shows less, so no more than that is taken back. */
 static void excuse_time(mp_vm *vm, uint64_t us, uint64_t cpu_us)
 {
-    mp_task *task = vm->schedule.running;
+    mp_task *task = vm->state.running;
     if (task != NULL)
         task->payer->spent_us -= task->is_heavy || cpu_us < us ? cpu_us : us;
     if (vm->clock.guard_until != 0)
         vm->clock.guard_until += cpu_us;
-    if (vm->loading.is_on)
+    if (vm->state.is_loading)
         vm->loading.until += cpu_us;
     if (vm->clock.stuck_at != 0)
         vm->clock.stuck_at += cpu_us;
@@ -327,7 +327,7 @@ static void *MP_NULLABLE allocate_measured(void *ctx, void *MP_NULLABLE old, siz
     size_t before = old == NULL ? 0 : old_size;
     void *block = mp_vm_allocate(ctx, old, old_size, size);
     if (p == NULL || !p->options.memory) {
-        lua_setallocf(vm->L, mp_vm_allocate, vm);
+        lua_setallocf(vm->state.L, mp_vm_allocate, vm);
         return block;
     }
     if (block == NULL || size <= before)
@@ -344,7 +344,7 @@ static void *MP_NULLABLE allocate_measured(void *ctx, void *MP_NULLABLE old, siz
 void mp_vm_sample_memory(mp_vm *vm)
 {
     if (here != NULL && here->options.memory)
-        lua_setallocf(vm->L, allocate_measured, vm);
+        lua_setallocf(vm->state.L, allocate_measured, vm);
 }
 
 /* -- a profile ----------------------------------------------------------------------------------------------------- */

@@ -16,9 +16,9 @@ void mp_vm_publish(mp_vm *vm)
 
 void mp_vm_reset_out(mp_vm *vm)
 {
-    if (vm->out.cap > MAX_KEPT_OUT_BYTES)
-        mp_buf_clear(&vm->out);
-    vm->out.len = 0;
+    if (vm->state.out.cap > MAX_KEPT_OUT_BYTES)
+        mp_buf_clear(&vm->state.out);
+    vm->state.out.len = 0;
 }
 
 /* (error, thread) -> the error as text, and its trace. [-2, +2, throws] */
@@ -32,7 +32,7 @@ static int explain_error(lua_State *L)
 
 void mp_vm_log_error(mp_vm *vm, lua_State *MP_NULLABLE from, const char *event, mp_str method)
 {
-    lua_State *L = vm->L;
+    lua_State *L = vm->state.L;
     lua_checkstack(L, 4);
     lua_pushcfunction(L, explain_error); /* needs stack space, but allocates no memory */
     if (from == L)

@@ -1,9 +1,9 @@
 /* schedule.h: functions on tasks and Lua states that only the engine calls. Those for the libraries are in task.h and
- * state.h. */
+ * engine.h. */
 #ifndef MP_VM_SCHEDULE_H
 #define MP_VM_SCHEDULE_H
 
-#include "vm/task.h"
+#include "vm/state.h"
 
 /* Kinds of coroutines, in the word of mp_thread_word. */
 enum {

@@ -3,7 +3,7 @@
 #include "vm/bus.h"
 #include "vm/closing.h"
 #include "vm/json/source.h"
-#include "vm/libs.h"
+#include "vm/engine.h"
 #include "vm/json/lua_json.h"
 #include "vm/preempt.h"
 #include "vm/hidden_address.h"
@@ -128,40 +128,40 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
 {
     mp_vm *vm = mp_new(sizeof *vm);
     vm->source = mp_source_ref(source);
-    vm->inbox.bus = setup->bus;
-    vm->user = setup->user;
+    vm->state.bus = setup->bus;
+    vm->state.user = setup->user;
     vm->hook = mp_task_hook;
     vm->task_size = setup->task_size;
     vm->memory.limit = vm->memory.ceiling = limits->memory;
     vm->memory.shared = vm->memory.limit - vm->memory.limit / RESERVED_PART;
     vm->memory.little = vm->memory.limit / LITTLE_PART;
-    vm->call.memory = limits->call_memory;
-    vm->call.output = limits->call_output;
+    vm->state.call_memory = limits->call_memory;
+    vm->state.call_output = limits->call_output;
     vm->closing.most = (size_t)limits->cleanups;
     vm->loading.us = LOAD_MS * 1000;
-    vm->call.us = limits->call_cpu_ms * 1000;
-    vm->L = lua_newstate(mp_vm_allocate, vm);
-    if (vm->L == NULL) {
+    vm->call_us = limits->call_cpu_ms * 1000;
+    vm->state.L = lua_newstate(mp_vm_allocate, vm);
+    if (vm->state.L == NULL) {
         mp_report_text(report, MP_STR(NO_MEMORY));
         mp_vm_free(vm);
         return NULL;
     }
-    *mp_thread_word(vm->L) = (uintptr_t)vm;
+    *mp_thread_word(vm->state.L) = (uintptr_t)vm;
     if (mp_loading_is_stopped()) {
         mp_report_text(report, MP_STR("not loaded: the gateway was asked to stop"));
         mp_vm_free(vm);
         return NULL;
     }
-    lua_gc(vm->L, LUA_GCSTOP); /* loading makes hardly any garbage */
-    lua_atpanic(vm->L, on_panic);
+    lua_gc(vm->state.L, LUA_GCSTOP); /* loading makes hardly any garbage */
+    lua_atpanic(vm->state.L, on_panic);
     birth b = {limits, setup, false};
-    vm->loading.is_on = true;
-    if (mp_vm_run_protected(vm->L, open_state, &b, report) != 0 || !b.ok ||
-        mp_vm_run_protected(vm->L, collect_all, NULL, report) != 0) {
+    vm->state.is_loading = true;
+    if (mp_vm_run_protected(vm->state.L, open_state, &b, report) != 0 || !b.ok ||
+        mp_vm_run_protected(vm->state.L, collect_all, NULL, report) != 0) {
         mp_vm_free(vm);
         return NULL;
     }
-    vm->loading.is_on = false;
+    vm->state.is_loading = false;
     mp_vm_collect_by_turns(vm);
     mp_vm_publish(vm);
     return vm;
@@ -171,8 +171,8 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
 
 void mp_vm_attach(mp_vm *vm, mp_loop *loop)
 {
-    vm->loop = loop;
-    mp_bus_join(vm->inbox.bus, vm);
+    vm->state.loop = loop;
+    mp_bus_join(vm->state.bus, vm);
     mp_stat_add(&mp_stat_vms, 1);
     mp_vm_sample_memory(vm);
 }
@@ -189,7 +189,7 @@ bool mp_vm_is_cleaning(const mp_vm *vm)
 
 void mp_vm_detach(mp_vm *vm)
 {
-    mp_bus_leave(vm->inbox.bus, vm);
+    mp_bus_leave(vm->state.bus, vm);
     mp_vm_drop_messages(vm);
 }
 
@@ -197,19 +197,19 @@ void mp_vm_free(mp_vm *MP_NULLABLE vm)
 {
     if (vm == NULL)
         return;
-    mp_bus_leave(vm->inbox.bus, vm);
-    if (vm->L != NULL) {
+    mp_bus_leave(vm->state.bus, vm);
+    if (vm->state.L != NULL) {
         mp_vm_unwind(vm, UINT64_MAX);
-        lua_close(vm->L);
+        lua_close(vm->state.L);
     }
     mp_tasks_free(vm);
     mp_vm_drop_messages(vm);
     mp_vm_free_spares(vm);
     mp_vm_publish(vm);
-    if (vm->loop != NULL)
+    if (vm->state.loop != NULL)
         mp_stat_add(&mp_stat_vms, -1); /* last: the memory of a state that is not counted is free */
-    mp_buf_clear(&vm->out);
-    mp_buf_clear(&vm->scratch);
+    mp_buf_clear(&vm->state.out);
+    mp_buf_clear(&vm->state.scratch);
     mp_source_unref(vm->source);
     free(vm);
 }

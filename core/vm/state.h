@@ -1,24 +1,8 @@
-/* state.h: a lua_State and the tasks that run in it, as the engine's files and the libraries see them. */
+/* state.h: a lua_State and the tasks that run in it, as the engine's files see them. */
 #ifndef MP_VM_STATE_H
 #define MP_VM_STATE_H
 
-#include "data/data.h"
-#include "vm/vm.h"
-#include <lua.h>
-#include <time.h>
-
-typedef struct mp_task mp_task;
-
-/* Settings that the owner of a Lua state chooses. */
-typedef struct {
-    /* Adds the libraries and loads the scripts. False if a script has errors, which it has reported.  [-0, +n,
-     * throws] */
-    bool (*open)(lua_State *L, void *ctx);
-    void *ctx;        /* argument for `open` */
-    void *user;       /* name of the VM; the owner frees it after the VM */
-    size_t task_size; /* size of the owner's struct that begins with an mp_task */
-    mp_bus *bus;      /* outlives the VM */
-} mp_vm_setup;
+#include "vm/engine.h"
 
 #define MP_VM_CLASSES 16 /* sizes of the blocks that are kept for reuse: 16, 32, … 256 */
 
@@ -28,10 +12,8 @@ typedef struct mp_vm_spare {
 
 /* The messages of the bus for this VM (bus.c). */
 typedef struct {
-    mp_bus *bus;
     uint64_t number;        /* of this VM on the bus, never used twice */
     mp_link link;           /* in the bus's list of VMs, while attached */
-    int function;           /* registry reference of the function that is called with the topic and text of a message */
     mp_link messages;       /* messages that have arrived, and are not delivered yet */
     mp_account bytes;       /* bytes of the messages that were posted to this VM and are not delivered yet */
     atomic_bool has_missed; /* a message did not fit, and the VM has not been notified of that yet */
@@ -71,31 +53,24 @@ typedef struct {
 typedef struct {
     uint64_t us;    /* processor time for loading all scripts */
     uint64_t until; /* us of the thread's processor time when that is over */
-    bool is_on;     /* true until mp_vm_new has returned */
 } mp_vm_loading;
 
 /* All tasks, and those with work in the order in which they run (task.c, report.c). */
 typedef struct {
-    mp_link ready;     /* tasks to start or resume */
-    mp_link heavy;     /* tasks that were preempted: one of them is resumed in each turn */
-    mp_link unwinding; /* cancelled tasks to resume with an error */
-    mp_link idle;      /* tasks without work; tasks that keep a coroutine come first */
-    mp_task *all;
-    struct mp_task_block *blocks; /* blocks of memory with the tasks of `all` */
-    mp_task *MP_NULLABLE running; /* the task whose Lua code runs, or NULL */
-    bool may_wait;                /* the running coroutine can yield all the way down to the scheduler */
+    mp_link ready;                /* tasks to start or resume */
+    mp_link heavy;                /* tasks that were preempted: one of them is resumed in each turn */
+    mp_link unwinding;            /* cancelled tasks to resume with an error */
+    mp_link idle;                 /* tasks without work; tasks that keep a coroutine come first */
+    struct mp_task_block *blocks; /* blocks of memory with the tasks of mp_state.all */
     size_t tasks;                 /* tasks with work */
     uint64_t interrupted;         /* tasks that were preempted at least once, so far */
-    size_t waiting;               /* number of `tasks` that have not begun */
     uint64_t begun;               /* tasks that have begun so far */
     size_t spare;                 /* idle tasks that keep a coroutine */
 } mp_vm_schedule;
 
 /* Time, in us: of the thread's processor time where no other clock is named. */
 typedef struct {
-    uint64_t stuck_at; /* when the running stretch first could not yield; 0: it can yield */
-    uint64_t
-        began_us; /* when the running stretch began, by the monotonic clock; for a heavy task, by the processor time */
+    uint64_t stuck_at;    /* when the running stretch first could not yield; 0: it can yield */
     uint64_t cpu_us;      /* the processor time at cpu_at_us */
     uint64_t cpu_at_us;   /* of the monotonic clock: at most a millisecond and a turn ago while tasks run */
     uint64_t guard_until; /* when code outside of tasks must end; 0: no such code runs */
@@ -103,17 +78,9 @@ typedef struct {
         owed_us; /* us for which other tasks run before the next heavy task: the time that the last heavy task took */
 } mp_vm_clock;
 
-/* Limits of one task. */
-typedef struct {
-    uint64_t us;   /* limits.call.cpu */
-    size_t memory; /* limits.call.memory */
-    size_t output; /* limits.call.output */
-} mp_vm_call_limits;
-
 /* The garbage collector (gc.c). All sizes are bytes. */
 typedef struct {
     bool is_returning;   /* mp_vm_return_memory was called: blocks for reuse are freed when no full cycle is due */
-    int full_cycles;     /* full cycles that are due, because a task ended that had taken too much memory */
     bool is_collecting;  /* a step of the collector is running */
     size_t collect_from; /* a cycle begins when the state holds this many bytes; 0 during a cycle */
     size_t made;         /* allocated by normal tasks since the last step: the debt that the next steps pay */
@@ -127,23 +94,18 @@ typedef struct {
 } mp_vm_garbage;
 
 struct mp_vm {
-    lua_State *L;
+    mp_state state;                               /* first field: mp_state_of relies on it */
     void (*hook)(lua_State *L, lua_Debug *where); /* mp_task_hook: the count hook while Lua is to be interrupted */
-    mp_loop *MP_NULLABLE loop;                    /* NULL until the VM is attached: no task may wait before that */
-    void *user;                                   /* pointer of the owner of the state: mp_vm_setup.user */
     size_t task_size;                             /* size of a task in bytes: mp_vm_setup.task_size */
     mp_source *source;
-    const void *array_mt, *object_mt; /* json.array_mt and json.object_mt, which the registry holds */
     mp_vm_inbox inbox;
     mp_vm_memory memory;
     mp_vm_closing closing;
     mp_vm_loading loading;
     mp_vm_schedule schedule;
     mp_vm_clock clock;
-    mp_vm_call_limits call;
+    uint64_t call_us; /* limits.call.cpu */
     mp_vm_garbage garbage;
-    mp_buf out;     /* JSON that is being encoded */
-    mp_buf scratch; /* buffer of one C function, until it has pushed the content */
 };
 
 /* The extra space of every lua_State: its VM, and what kind of coroutine it is (schedule.h). */
@@ -151,36 +113,5 @@ static inline uintptr_t *mp_thread_word(lua_State *L)
 {
     return (uintptr_t *)lua_getextraspace(L);
 }
-
-static inline mp_vm *mp_vm_of(lua_State *L)
-{
-    return (mp_vm *)(*mp_thread_word(L) & ~(uintptr_t)7);
-}
-
-/* The loop's time (ms); 0 before the VM is attached. */
-static inline uint64_t mp_vm_now(const mp_vm *vm)
-{
-    return vm->loop == NULL ? 0 : mp_loop_now(vm->loop);
-}
-
-/* Opens a Lua state with the engine's own libraries, calls setup->open, collects garbage. On an error, appends it to
- * `report` and returns NULL. */
-mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report);
-/* Binds the VM to the thread of `loop` and to the bus. Only that thread may use the VM from now on. */
-void mp_vm_attach(mp_vm *vm, mp_loop *loop);
-/* Removes the VM from the bus. Called on its thread when no task runs in it any more; any thread may free the VM
- * afterwards. */
-void mp_vm_detach(mp_vm *vm);
-/* Ends every task, whose `<close>` handlers run but may not wait, and closes the state. NULL is allowed. */
-void mp_vm_free(mp_vm *MP_NULLABLE vm);
-/* Counts memory that a userdata holds outside Lua: it had `before` bytes and has `now`. False, counting nothing, if
- * that is over a limit of the running task. A finalizer counts the bytes back. */
-bool mp_vm_count(mp_vm *vm, size_t before, size_t now);
-/* Appends one error to a report, after a blank line if it is not the first. */
-void mp_report_text(mp_buf *report, mp_str text);
-
-/* Calls `function` with `arg` as a light userdata, within the time for loading. Returns 0; or -1, with the error and
- * its trace appended to `report`. Never throws. */
-int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE arg, mp_buf *report);
 
 #endif

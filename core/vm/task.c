@@ -40,8 +40,8 @@ static void add_tasks(mp_vm *vm)
         task->serial = 1;
         task->state = MP_TASK_IDLE;
         task->vm = vm;
-        task->next = vm->schedule.all;
-        vm->schedule.all = task;
+        task->next = vm->state.all;
+        vm->state.all = task;
         mp_link_put(&vm->schedule.idle, &task->link);
     }
 }
@@ -70,7 +70,7 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
     task->state = MP_TASK_READY;
     mp_link_put(&vm->schedule.ready, &task->link);
     vm->schedule.tasks++;
-    vm->schedule.waiting++;
+    vm->state.waiting++;
     mp_stat_add(&mp_stat_tasks, 1);
     return task;
 }
@@ -80,7 +80,7 @@ void mp_task_end(mp_task *task)
 {
     mp_vm *vm = task->vm;
     if (!task->started)
-        vm->schedule.waiting--;
+        vm->state.waiting--;
     mp_closing_done(task);
     mp_resources_release(task);
     if (task->work->end != NULL)
@@ -124,7 +124,7 @@ static void fail_work(mp_task *task)
 /* The task's coroutine; NULL if none can be made, which is reported to the work. */
 static lua_State *MP_NULLABLE need_coroutine(mp_task *task)
 {
-    lua_State *L = task->vm->L;
+    lua_State *L = task->vm->state.L;
     if (task->co != NULL)
         return task->co;
     lua_pushcfunction(L, new_coroutine);
@@ -148,13 +148,13 @@ static void end_faulty(mp_task *task, lua_State *co)
     mp_vm *vm = task->vm;
     mp_stat_add(&mp_stat_tool_faults, 1);
     mp_vm_log_error(vm, co, "task failed", mp_task_label(task));
-    vm->schedule.running = task;
+    vm->state.running = task;
     vm->clock.guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + FAULT_US;
     lua_State *before = mp_preempt_enter(co);
     lua_resetthread(co); /* pushes the error that was just logged */
     mp_preempt_leave(before);
     vm->clock.guard_until = 0;
-    vm->schedule.running = NULL;
+    vm->state.running = NULL;
     lua_settop(co, 0);
     fail_work(task);
     mp_task_end(task);
@@ -210,7 +210,7 @@ void mp_task_resume(mp_task *task)
         lua_pushlightuserdata(co, task);
         count = 1;
         task->started = true;
-        vm->schedule.waiting--;
+        vm->state.waiting--;
         vm->schedule.begun++;
     }
     task->inner_count = 0;
@@ -236,11 +236,11 @@ static void resume_next(mp_vm *vm, mp_link *link)
     mp_task *task = mp_container(link, mp_task, link);
     bool was_heavy = task->is_heavy;
     mp_task *payer = task->payer;
-    uint64_t began = vm->clock.began_us, serial = payer->serial;
+    uint64_t began = vm->state.began_us, serial = payer->serial;
     mp_task_resume(task);
-    vm->clock.began_us = mp_clock_us(CLOCK_MONOTONIC);
+    vm->state.began_us = mp_clock_us(CLOCK_MONOTONIC);
     if (!was_heavy && payer->serial == serial)
-        payer->spent_us += mp_vm_light_us(vm, vm->clock.began_us - began);
+        payer->spent_us += mp_vm_light_us(vm, vm->state.began_us - began);
 }
 
 /* A heavy task has its time slice. If it has garbage debt, it collects garbage in that slice, before it runs again. */
@@ -253,7 +253,7 @@ static void resume_heavy(mp_vm *vm, mp_link *link)
     }
     mp_link_put(&vm->schedule.heavy, link);
     mp_task_collect(task);
-    vm->clock.began_us = mp_clock_us(CLOCK_MONOTONIC);
+    vm->state.began_us = mp_clock_us(CLOCK_MONOTONIC);
 }
 
 /* Ends cancelled tasks, for the time of one turn: the `<close>` handlers of each may take a time slice. */
@@ -276,17 +276,17 @@ bool mp_vm_has_work(const mp_vm *vm)
 /* Reads the clocks. The processor time is a system call, so it is read only once in CPU_EVERY_US. */
 static void read_clocks(mp_vm *vm)
 {
-    vm->clock.began_us = mp_clock_us(CLOCK_MONOTONIC);
-    if (vm->clock.began_us - vm->clock.cpu_at_us < CPU_EVERY_US)
+    vm->state.began_us = mp_clock_us(CLOCK_MONOTONIC);
+    if (vm->state.began_us - vm->clock.cpu_at_us < CPU_EVERY_US)
         return;
     vm->clock.cpu_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-    vm->clock.cpu_at_us = vm->clock.began_us;
+    vm->clock.cpu_at_us = vm->state.began_us;
 }
 
 mp_vm_load mp_vm_load_of(const mp_vm *vm)
 {
     mp_vm_load load = {
-        .waiting = vm->schedule.waiting, .begun = vm->schedule.begun, .interrupted = vm->schedule.interrupted};
+        .waiting = vm->state.waiting, .begun = vm->schedule.begun, .interrupted = vm->schedule.interrupted};
     for (const mp_link *link = mp_link_first(&vm->schedule.heavy);
          link != &vm->schedule.heavy && load.preempted < MAX_COUNTED; link = link->next)
         load.preempted++;
@@ -309,19 +309,19 @@ bool mp_vm_turn(mp_vm *vm)
     bool has_heavy = !mp_link_is_alone(&vm->schedule.heavy);
     if (has_heavy || !mp_link_is_alone(&vm->schedule.ready))
         read_clocks(vm);
-    uint64_t began = vm->clock.began_us, until = began + TURN_US;
+    uint64_t began = vm->state.began_us, until = began + TURN_US;
     for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->schedule.ready)) != NULL; i++) {
         resume_next(vm, link);
-        if (vm->clock.began_us >= until)
+        if (vm->state.began_us >= until)
             break;
     }
-    uint64_t light = vm->clock.began_us - began;
+    uint64_t light = vm->state.began_us - began;
     vm->clock.owed_us =
         vm->clock.owed_us > light && !mp_link_is_alone(&vm->schedule.ready) ? vm->clock.owed_us - light : 0;
     if (has_heavy && vm->clock.owed_us == 0 && (link = mp_link_take(&vm->schedule.heavy)) != NULL) {
-        began = vm->clock.began_us;
+        began = vm->state.began_us;
         resume_heavy(vm, link);
-        vm->clock.owed_us = vm->clock.began_us - began;
+        vm->clock.owed_us = vm->state.began_us - began;
     }
     mp_phase_set(MP_PHASE_READ);
     bool has_more = mp_vm_tidy(vm);
@@ -340,9 +340,9 @@ void mp_task_leave(mp_task *task, lua_State *co)
 
 void mp_tasks_free(mp_vm *vm)
 {
-    for (mp_task *task = vm->schedule.all; task != NULL; task = task->next)
+    for (mp_task *task = vm->state.all; task != NULL; task = task->next)
         free(task->inner);
-    vm->schedule.all = NULL;
+    vm->state.all = NULL;
     for (struct mp_task_block *block = vm->schedule.blocks, *next; block != NULL; block = next) {
         next = block->next;
         free(block);

@@ -5,12 +5,14 @@
 #define MP_VM_TASK_H
 
 #include "vm/op.h"
-#include "vm/state.h"
+#include "vm/vm.h"
+
+typedef struct mp_task mp_task;
 
 typedef enum {
     MP_TASK_IDLE,     /* the task has no work: it is in vm->schedule.idle */
     MP_TASK_READY,    /* the task will be resumed: it is in vm->schedule.ready or vm->schedule.heavy */
-    MP_TASK_RUNNING,  /* the task is vm->schedule.running, in no list */
+    MP_TASK_RUNNING,  /* the task is vm->state.running, in no list */
     MP_TASK_PARKED,   /* the task waits for `op`, in no list */
     MP_TASK_UNWINDING /* the task is cancelled, and will be resumed with an error: it is in vm->schedule.unwinding */
 } mp_task_state;
@@ -56,7 +58,7 @@ typedef struct {
 struct mp_task {
     mp_link link; /* link in the list of the task's state */
     mp_vm *vm;
-    mp_task *next;             /* link in vm->schedule.all */
+    mp_task *next;             /* link in vm->state.all */
     lua_State *MP_NULLABLE co; /* the task's coroutine; NULL until the task first runs */
     int ref;                   /* registry reference of `co` */
     mp_task_state state;
@@ -113,8 +115,6 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work);
 void mp_task_cancel(mp_task *task);
 /* The task that runs on this thread; NULL: none. */
 mp_task *MP_NULLABLE mp_task_running_here(void);
-/* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
-void mp_preempt_arm_running(void);
 /* The file and `*line` of the script that the calling thread runs; empty if it runs none. Allocates nothing, so that
  * the handler of a crash may ask. */
 mp_str mp_vm_running_place(int *line);

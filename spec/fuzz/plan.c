@@ -97,7 +97,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         fprintf(stderr, "%.*s\n", (int)report.len, report.ptr);
         abort();
     }
-    L = vm->L;
+    L = mp_state_of(vm)->L;
     mp_buf_clear(&report);
     return 0;
 }

@@ -32,7 +32,7 @@ static bool answer_call(mp_lib_task *task, mp_call *call, const mp_exchange_even
     mp_stat_add(&mp_stat_calls_forwarded, 1); /* counted before the client can look at the counter */
     if (has_failed)
         mp_call_fails(call);
-    if (size > task->super.vm->call.output) {
+    if (size > mp_state_of(task->super.vm)->call_output) {
         char why[MP_REFUSAL];
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
         return true;

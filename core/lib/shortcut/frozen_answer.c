@@ -156,7 +156,7 @@ static int l_freeze(lua_State *L)
         mp_stat_add(&mp_stat_answers_outdated, 1);
         return 0;
     }
-    if (era == NULL || !answers->is_on || bytes.len > MAX_ANSWER_BYTES || bytes.len > vm->call.output ||
+    if (era == NULL || !answers->is_on || bytes.len > MAX_ANSWER_BYTES || bytes.len > mp_state_of(vm)->call_output ||
         uri.len > MAX_PARAMS_BYTES || answers->bytes + bytes.len > MAX_TABLE_BYTES)
         return 0;
     frozen *place = list_place(answers, era, method);
@@ -300,7 +300,7 @@ static const frozen *MP_NULLABLE answer_of(const mp_vm *vm, const mp_call *call,
     const mp_era *era = mp_call_era(call);
     const mp_session *session = mp_call_session(call);
     if (era == NULL || (session != NULL) != era->has_sessions || mp_call_is_of_gateway(call) ||
-        mp_call_weight(call) > vm->call.memory)
+        mp_call_weight(call) > mp_state_of(vm)->call_memory)
         return NULL;
     /* The revision of a session is unknown before its `initialize`. */
     if (session != NULL && (!answers->serves_sessions || mp_session_era(session) == NULL))

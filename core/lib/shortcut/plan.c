@@ -89,7 +89,7 @@ static void end_answer(mp_lib_task *task, const mp_buf *out, size_t start)
     size_t size = out->len - start;
     if (mp_audit_is_begun(&task->audit)) /* the outcome is the tool's, also where its result is too large */
         mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "ok"});
-    if (size > task->super.vm->call.output) {
+    if (size > mp_state_of(task->super.vm)->call_output) {
         char why[MP_REFUSAL];
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
         return;

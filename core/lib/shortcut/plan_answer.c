@@ -71,9 +71,9 @@ static bool is_plain(lua_State *L, int index)
     if (!lua_getmetatable(L, index))
         return true;
     const void *metatable = lua_topointer(L, -1);
-    const mp_vm *vm = mp_vm_of(L);
+    const mp_state *state = mp_state_of(mp_vm_of(L));
     lua_pop(L, 1);
-    return metatable == vm->array_mt || metatable == vm->object_mt;
+    return metatable == state->array_mt || metatable == state->object_mt;
 }
 
 /* True if no item of the list is a content block.  [-0, +0] */

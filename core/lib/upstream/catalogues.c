@@ -104,7 +104,7 @@ static void note_caller(mp_str class_name, mp_str hash, void *ctx)
  * catalogue.  [-0, +1, throws] */
 static int l_callers(lua_State *L)
 {
-    mp_buf *out = &mp_vm_of(L)->out;
+    mp_buf *out = &mp_state_of(mp_vm_of(L))->out;
     size_t start = out->len;
     mp_catalogue_each_caller(lua_touserdata(L, lua_upvalueindex(1)), mp_check_str(L, 1), note_caller, out);
     lua_newtable(L);
@@ -215,7 +215,7 @@ static int l_publish(lua_State *L)
         lua_pushlstring(L, "", 1);
         lua_pushlstring(L, class.ptr, class.len);
         lua_concat(L, 3);
-        mp_bus_broadcast(mp_vm_of(L)->inbox.bus, MP_STR("catalogue"), mp_check_str(L, -1));
+        mp_bus_broadcast(mp_state_of(mp_vm_of(L))->bus, MP_STR("catalogue"), mp_check_str(L, -1));
     }
     lua_pushboolean(L, result == MP_PUBLISH_NEW);
     return 1;

@@ -279,13 +279,13 @@ static int l_opened(lua_State *L)
     channel_handle *it = check_handle(L, &channel);
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
-    mp_vm *vm = mp_vm_of(L);
+    mp_state *state = mp_state_of(mp_vm_of(L));
     mp_str revision = header_field(L, "revision"), session = header_field(L, "session");
     mp_channel_classify(channel, header_field(L, "class"));
-    size_t start = vm->out.len;
-    mp_encode_out(L, vm, 2);
-    bool is_open = mp_channel_opened(channel, mp_str_from(mp_buf_str(&vm->out), start), revision, session);
-    vm->out.len = start;
+    size_t start = state->out.len;
+    mp_encode_out(L, state, 2);
+    bool is_open = mp_channel_opened(channel, mp_str_from(mp_buf_str(&state->out), start), revision, session);
+    state->out.len = start;
     it->is_claimed = false;
     lua_pushboolean(L, is_open);
     return 1;

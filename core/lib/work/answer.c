@@ -8,9 +8,10 @@ MP_COUNTER(tool_output, "tool_aborted", "reason", "output", "results over limits
 mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, char why[MP_REFUSAL])
 {
     size_t max_bytes = MP_MAX_ENCODED_BYTES; /* larger values are not measured */
-    int len = snprintf(
-        why, MP_REFUSAL, "the %s is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less", what,
-        size > max_bytes ? "more than " : "", size > max_bytes ? max_bytes : size, task->super.vm->call.output);
+    int len =
+        snprintf(why, MP_REFUSAL, "the %s is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less",
+                 what, size > max_bytes ? "more than " : "", size > max_bytes ? max_bytes : size,
+                 mp_state_of(task->super.vm)->call_output);
     mp_stat_add(&mp_stat_tool_output, 1);
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(&task->super)),
            mp_log_str("why", mp_str_of(why)));
@@ -23,7 +24,7 @@ static int send_answer(MP_UNUSED lua_State *L, void *ctx, mp_str text, size_t si
     mp_call *call = task->call;
     if (call == NULL)
         return 0; /* the call was cancelled while the value was encoded */
-    if (size > task->super.vm->call.output) {
+    if (size > mp_state_of(task->super.vm)->call_output) {
         char why[MP_REFUSAL];
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
         return 0;
@@ -44,7 +45,7 @@ int mp_task_answer(lua_State *L, mp_lib_task *task, int index)
             mp_call_fails(task->call);
         lua_pop(L, 1);
     }
-    return mp_lua_encode_in_turns(L, index, task->super.vm->call.output, send_answer, task);
+    return mp_lua_encode_in_turns(L, index, mp_state_of(task->super.vm)->call_output, send_answer, task);
 }
 
 /* Stack indexes of the error's code, message and data. */
@@ -62,7 +63,7 @@ static int send_error(lua_State *L, void *ctx, mp_str data, size_t size)
     if (task->call == NULL)
         return 0; /* the call was cancelled while the value was encoded */
     char why[MP_REFUSAL];
-    if (size > task->super.vm->call.output)
+    if (size > mp_state_of(task->super.vm)->call_output)
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "error", size, why), MP_STR_NONE);
     else
         mp_task_fail(task, (int)lua_tointeger(L, CODE), message, data);
@@ -81,5 +82,5 @@ int mp_task_answer_error(lua_State *L, mp_lib_task *task, int error)
         luaL_error(L, "dispatch returned an error without code and message");
     if (lua_isnil(L, DATA))
         return send_error(L, task, MP_STR_NONE, 0);
-    return mp_lua_encode_in_turns(L, DATA, task->super.vm->call.output, send_error, task);
+    return mp_lua_encode_in_turns(L, DATA, mp_state_of(task->super.vm)->call_output, send_error, task);
 }

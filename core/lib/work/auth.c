@@ -19,6 +19,13 @@ typedef struct {
 
 enum { HEADERS_VALUE = 1, BEARER_VALUE, USER_VALUES = BEARER_VALUE };
 
+/* The loop's time (ms); 0 before the VM is attached. */
+static uint64_t now_of(const mp_vm *vm)
+{
+    mp_loop *loop = mp_state_of(vm)->loop;
+    return loop == NULL ? 0 : mp_loop_now(loop);
+}
+
 /* [-0, +1, throws] */
 static void push_handle(lua_State *L, mp_lib_task *task, const char *kind)
 {
@@ -171,10 +178,10 @@ bool mp_authn_is_known(mp_vm *vm, mp_authn *entry)
     int cached_ref = LUA_NOREF;
     mp_principal *principal = NULL;
     if (mp_find_bearer(mp_authn_stream(entry), &token) == MP_A_TOKEN)
-        cached_ref = mp_token_principal(vm, token, mp_vm_now(vm));
+        cached_ref = mp_token_principal(vm, token, now_of(vm));
     if (cached_ref == LUA_NOREF)
         return false;
-    lua_State *L = vm->L;
+    lua_State *L = mp_state_of(vm)->L;
     lua_pushcfunction(L, ref_cached_principal);
     lua_pushlightuserdata(L, &cached_ref);
     lua_pushlightuserdata(L, &principal);
@@ -199,7 +206,7 @@ static int entry_done(lua_State *L, MP_UNUSED int status, lua_KContext context)
         mp_str token;
         lua_Integer cached_ms = luaL_optinteger(L, 3, 0);
         if (cached_ms > 0 && mp_find_bearer(mp_authn_stream(task->entry), &token) == MP_A_TOKEN)
-            mp_token_set_principal(L, token, 2, mp_vm_now(task->super.vm) + (uint64_t)cached_ms);
+            mp_token_set_principal(L, token, 2, now_of(task->super.vm) + (uint64_t)cached_ms);
         mp_principal *principal = mp_principal_ref_at(L, 2);
         mp_authn *entry = mp_task_settle_entry(task);
         if (entry != NULL)

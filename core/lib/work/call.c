@@ -133,13 +133,13 @@ static _Noreturn void refuse_size(lua_State *L, size_t size, size_t max_bytes)
     abort();
 }
 
-void mp_check_size(lua_State *L, mp_vm *vm, size_t start)
+void mp_check_size(lua_State *L, mp_state *state, size_t start)
 {
-    size_t size = vm->out.len - start;
-    if (size <= vm->call.output)
+    size_t size = state->out.len - start;
+    if (size <= state->call_output)
         return;
-    vm->out.len = start;
-    refuse_size(L, size, vm->call.output);
+    state->out.len = start;
+    refuse_size(L, size, state->call_output);
 }
 
 /* call:progress(progress[, total[, message]]): sends a progress notification. Does nothing if the client sent no
@@ -164,7 +164,8 @@ static int l_progress(lua_State *L)
     task->has_progress = true;
     task->progress = progress;
 
-    mp_buf *out = &task->super.vm->out;
+    mp_state *state = mp_state_of(task->super.vm);
+    mp_buf *out = &state->out;
     size_t start = out->len;
     mp_buf_put(out,
                MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":"));
@@ -180,7 +181,7 @@ static int l_progress(lua_State *L)
         mp_json_put_string(out, message);
     }
     mp_buf_put(out, MP_STR("}}"));
-    mp_check_size(L, task->super.vm, start);
+    mp_check_size(L, state, start);
     mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)); /* cancels the task if the client has disconnected */
     out->len = start;
     return 0;
@@ -193,15 +194,15 @@ static int encode_value(lua_State *L)
     return 0;
 }
 
-void mp_encode_out(lua_State *L, mp_vm *vm, int index)
+void mp_encode_out(lua_State *L, mp_state *state, int index)
 {
-    size_t start = vm->out.len;
+    size_t start = state->out.len;
     lua_pushcfunction(L, encode_value);
     lua_pushvalue(L, index);
-    lua_pushlightuserdata(L, &vm->out);
+    lua_pushlightuserdata(L, &state->out);
     if (lua_pcall(L, 2, 0, 0) == LUA_OK)
         return;
-    vm->out.len = start;
+    state->out.len = start;
     lua_error(L);
 }
 
@@ -209,8 +210,8 @@ void mp_encode_out(lua_State *L, mp_vm *vm, int index)
 static int send_encoded(lua_State *L, MP_UNUSED void *ctx, mp_str text, size_t size)
 {
     mp_lib_task *task = mp_check_call(L);
-    if (size > task->super.vm->call.output)
-        refuse_size(L, size, task->super.vm->call.output);
+    if (size > mp_state_of(task->super.vm)->call_output)
+        refuse_size(L, size, mp_state_of(task->super.vm)->call_output);
     lua_pushboolean(L, task->call != NULL && mp_call_send(task->call, text) == 0);
     return 1;
 }
@@ -223,7 +224,7 @@ static int l_send(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     if (task->call != NULL)
-        return mp_lua_encode_in_turns(L, 2, task->super.vm->call.output, send_encoded, NULL);
+        return mp_lua_encode_in_turns(L, 2, mp_state_of(task->super.vm)->call_output, send_encoded, NULL);
     lua_pushboolean(L, 0);
     return 1;
 }
@@ -237,7 +238,7 @@ static int l_over_output(lua_State *L)
     const mp_lib_task *task = mp_check_call(L);
     const char *what = luaL_checkstring(L, 2);
     size_t size = (size_t)luaL_checkinteger(L, 3);
-    if (size <= task->super.vm->call.output)
+    if (size <= mp_state_of(task->super.vm)->call_output)
         return 0;
     char why[MP_REFUSAL];
     lua_pushstring(L, mp_refuse_output(task, what, size, why).ptr);
@@ -248,7 +249,7 @@ static int l_over_output(lua_State *L)
  * call.  [-0, +1] */
 static int l_current(lua_State *L)
 {
-    mp_task *running = mp_vm_of(L)->schedule.running;
+    mp_task *running = mp_state_of(mp_vm_of(L))->running;
     if (running == NULL) {
         lua_pushnil(L);
         return 1;

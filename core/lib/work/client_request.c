@@ -149,10 +149,11 @@ static int l_ask(lua_State *L)
     ask_op *op = mp_op_new(L, sizeof *op, ask_cancel);
     luaL_setmetatable(L, ASK);
     op->call = (mp_call_handle){task, task->super.serial};
-    mp_buf *out = &task->super.vm->out;
+    mp_state *state = mp_state_of(task->super.vm);
+    mp_buf *out = &state->out;
     size_t start = out->len;
-    mp_encode_out(L, task->super.vm, 3);
-    mp_check_size(L, task->super.vm, start);
+    mp_encode_out(L, state, 3);
+    mp_check_size(L, state, start);
     op->span = begin_span(L, method);
     if (task->call != NULL)
         op->ask = mp_call_ask(task->call, method, mp_str_from(mp_buf_str(out), start), ask_done, op);
@@ -235,10 +236,11 @@ static int l_question(lua_State *L)
     luaL_setmetatable(L, QUESTION);
     lua_pushvalue(L, 4);
     lua_setiuservalue(L, 5, 1);
-    mp_buf *out = &task->super.vm->out;
+    mp_state *state = mp_state_of(task->super.vm);
+    mp_buf *out = &state->out;
     size_t start = out->len;
-    mp_encode_out(L, task->super.vm, 3);
-    mp_check_size(L, task->super.vm, start);
+    mp_encode_out(L, state, 3);
+    mp_check_size(L, state, start);
     mp_client_request *sent = task->call == NULL ? NULL
                                                  : mp_call_ask(task->call, method, mp_str_from(mp_buf_str(out), start),
                                                                on_question_answered, it);

@@ -66,7 +66,7 @@ static void start_timer(mp_cron *job, mp_loop *loop)
 static void on_tick(mp_timer *timer)
 {
     mp_cron *job = mp_container(timer, mp_cron, timer);
-    mp_loop *loop = job->lib->vm->loop;
+    mp_loop *loop = mp_state_of(job->lib->vm)->loop;
     mp_rpc *rpc = job->lib->rpc;
     if (loop == NULL || rpc == NULL || mp_rpc_is_draining(rpc))
         return;
@@ -85,7 +85,7 @@ void mp_cron_start(mp_lib *lib, mp_loop *loop)
 
 void mp_cron_stop(mp_lib *lib)
 {
-    mp_loop *loop = lib->vm->loop;
+    mp_loop *loop = mp_state_of(lib->vm)->loop;
     if (loop == NULL || !lib->runs_schedule)
         return;
     lib->runs_schedule = false;

@@ -169,7 +169,7 @@ static int l_spawn(lua_State *L)
     job->task->id = mp_dup_text(id);
     job->serial = job->task->super.serial;
     if (id != NULL && starter != NULL)
-        expect_delivery(starter, mp_vm_of(L)->inbox.bus, mp_str_of(id));
+        expect_delivery(starter, mp_state_of(mp_vm_of(L))->bus, mp_str_of(id));
     mp_call_bind(L, 5, job->task);
     return 1;
 }

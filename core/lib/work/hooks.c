@@ -77,7 +77,7 @@ static void put_principal(void *ctx, const mp_principal *principal, mp_buf *out)
 static bool on_order(void *ctx, mp_str text)
 {
     mp_vm *vm = ctx;
-    return mp_bus_broadcast(vm->inbox.bus, MP_STR("order"), text);
+    return mp_bus_broadcast(mp_state_of(vm)->bus, MP_STR("order"), text);
 }
 
 static void on_entry_cancel(MP_UNUSED void *ctx, mp_authn *entry)

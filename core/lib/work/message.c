@@ -47,7 +47,7 @@ static void refuse_large_params(mp_lib_task *task, const mp_call *call)
     int len =
         snprintf(text, sizeof text,
                  "the message would take %zu bytes of memory, more than limits.call.memory (%zu): send less at once",
-                 mp_call_weight(call), task->super.vm->call.memory);
+                 mp_call_weight(call), mp_state_of(task->super.vm)->call_memory);
     mp_stat_add(&mp_stat_tool_memory, 1);
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(&task->super)),
            mp_log_str("why", (mp_str){text, (size_t)len}));
@@ -79,12 +79,12 @@ int mp_run_call(lua_State *L)
     mp_call *call = task->call;
     if (call == NULL)
         return 0; /* cancelled while its coroutine was created */
-    if (mp_call_is_late(call, task->super.vm->clock.began_us) && task->super.vm->schedule.waiting >= CROWD) {
+    if (mp_call_is_late(call, mp_state_of(task->super.vm)->began_us) && mp_state_of(task->super.vm)->waiting >= CROWD) {
         mp_task_settle(task);
         mp_call_refuse_late(call);
         return 0;
     }
-    if (mp_call_weight(call) > task->super.vm->call.memory) {
+    if (mp_call_weight(call) > mp_state_of(task->super.vm)->call_memory) {
         refuse_large_params(task, call);
         return 0;
     }

@@ -61,7 +61,7 @@ void mp_group_leave(mp_lib_task *task)
     }
     if (!mp_link_is_alone(&group->members))
         return;
-    luaL_unref(task->super.vm->L, LUA_REGISTRYINDEX, group->functions);
+    luaL_unref(mp_state_of(task->super.vm)->L, LUA_REGISTRYINDEX, group->functions);
     mp_op_done(&group->super);
 }
 
@@ -127,7 +127,7 @@ static int l_cancel_at(lua_State *L)
 {
     lua_Integer wait = luaL_checkinteger(L, 1);
     luaL_argcheck(L, wait >= 0 && wait <= MAX_WAIT_NUMBER, 1, "the number of a wait is 0 to 1000000");
-    mp_task *task = mp_vm_of(L)->schedule.running;
+    mp_task *task = mp_state_of(mp_vm_of(L))->running;
     if (task != NULL)
         task->cancel_at = (int)wait;
     return 0;

@@ -77,7 +77,7 @@ static void end_call(mp_task *super)
         fail_call(super);
     }
     if (task->job != LUA_NOREF)
-        mp_task_forget_job(super->vm->L, task);
+        mp_task_forget_job(mp_state_of(super->vm)->L, task);
     if (mp_audit_is_begun(&task->audit)) /* the handler did not end by itself */
         mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "cancelled"});
     mp_buf_clear(&task->text);
@@ -91,7 +91,7 @@ static void end_detached(mp_task *super)
     end_call(super);
     if (task->id == NULL)
         return;
-    mp_bus_broadcast(super->vm->inbox.bus, MP_STR("ended"), mp_str_of(task->id));
+    mp_bus_broadcast(mp_state_of(super->vm)->bus, MP_STR("ended"), mp_str_of(task->id));
     free(task->id);
     task->id = NULL;
 }

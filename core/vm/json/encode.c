@@ -450,7 +450,7 @@ static int go_on(lua_State *L, MP_UNUSED int status, lua_KContext context)
 
 bool mp_lua_can_encode_in_turns(lua_State *L)
 {
-    return mp_vm_of(L)->schedule.may_wait && lua_isyieldable(L);
+    return mp_vm_of(L)->state.may_wait && lua_isyieldable(L);
 }
 
 int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded done, void *MP_NULLABLE ctx)
@@ -458,9 +458,9 @@ int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded 
     encoder e;
     index = lua_absindex(L, index);
     mp_vm *vm = mp_vm_of(L);
-    e.array_mt = vm->array_mt;
-    e.object_mt = vm->object_mt;
-    init_encoder(&e, L, &vm->out, most == 0 ? MP_MAX_ENCODED_BYTES : most, most != 0);
+    e.array_mt = vm->state.array_mt;
+    e.object_mt = vm->state.object_mt;
+    init_encoder(&e, L, &vm->state.out, most == 0 ? MP_MAX_ENCODED_BYTES : most, most != 0);
     e.look = LOOK;
     e.done = done;
     e.done_ctx = ctx;

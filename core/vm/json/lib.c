@@ -250,9 +250,9 @@ static int l_raw_tostring(lua_State *L)
 void mp_lib_json_of_vm(lua_State *L, mp_vm *vm)
 {
     mp_lua_push_array_mt(L);
-    vm->array_mt = lua_topointer(L, -1);
+    vm->state.array_mt = lua_topointer(L, -1);
     mp_lua_push_object_mt(L);
-    vm->object_mt = lua_topointer(L, -1);
+    vm->state.object_mt = lua_topointer(L, -1);
     lua_pop(L, 2);
     lua_pushcfunction(L, l_encode_in_turns);
     lua_setfield(L, -2, "encode");
