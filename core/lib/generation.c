@@ -106,6 +106,17 @@ static bool load_scripts(lua_State *L, void *ctx)
     return false;
 }
 
+static void read_mode(mp_lib *lib)
+{
+#ifdef MP_SPEC_BUILD
+    const char *mode = getenv("MOONPOOL_PLANS");
+    lib->is_general = mode != NULL && strcmp(mode, "off") == 0;
+    lib->is_proven = mode != NULL && strcmp(mode, "both") == 0;
+#else
+    (void)lib;
+#endif
+}
+
 static void lib_free(mp_lib *lib)
 {
     mp_cron_free(lib);
@@ -127,6 +138,7 @@ mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp
 {
     mp_lib *lib = mp_new(sizeof *lib);
     lib->store = config->store;
+    read_mode(lib);
     lib->frozen = mp_frozen_answers_new();
     lib->plans = mp_plans_new();
     lib->forwards = mp_forwards_new();

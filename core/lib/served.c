@@ -34,7 +34,6 @@ static int l_publish(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     uint64_t generation = (uint64_t)luaL_checkinteger(L, 3);
     luaL_checktype(L, 4, LUA_TTABLE);
-    bool has_private = lua_toboolean(L, 5);
     if (generation <= lib->snapshot_served)
         return 0;
     luaL_checkstack(L, LUA_MINSTACK, NULL);
@@ -42,10 +41,11 @@ static int l_publish(lua_State *L)
     lua_pushvalue(L, 2);
     lua_rawset(L, 1); /* the key exists: nothing is allocated from here to the plans, so nothing fails */
     lib->snapshot_served = generation;
-    mp_frozen_thaw(lib->frozen, !has_private);
+    lib->has_private = lua_toboolean(L, 5);
+    mp_frozen_thaw(lib->frozen);
     lua_settop(L, 4);
     mp_forwards_clear(L, lib->forwards);
-    mp_plans_set(L, lib->plans, 4, has_private);
+    mp_plans_set(L, lib->plans, 4);
     return 0;
 }
 

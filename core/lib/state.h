@@ -51,6 +51,10 @@ typedef struct {
     struct mp_cron *MP_NULLABLE schedule; /* scheduled jobs of this VM */
     bool runs_schedule;                   /* the timers of the scheduled jobs are started */
 
+    /* how the quick ways of calls are taken (shortcut/); in builds for specs, MOONPOOL_PLANS=off|on|both says it */
+    bool is_general;  /* off: no call takes one */
+    bool is_proven;   /* both: each quick answer is compared with that of the general way, or the process ends */
+    bool has_private; /* the scopes or `visible` of a served thing decide who sees it */
     mp_frozen_answers *frozen;    /* the VM's stored answers (shortcut/frozen_answer.h) */
     struct mp_plans *plans;       /* the VM's plans (shortcut/plan.h) */
     struct mp_forwards *forwards; /* the VM's routes to upstreams (shortcut/forward.h) */

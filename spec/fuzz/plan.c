@@ -104,13 +104,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static const mp_plan *find_plan(char name)
 {
-    const mp_plans *plans = mp_lib_of(L)->plans;
+    const mp_map *plans = &mp_lib_of(L)->plans->by_name;
     MUST(plans->count == TOOLS);
-    const mp_plan *plan = plans->buckets[mp_plan_hash((mp_str){&name, 1}) % MP_PLAN_BUCKETS];
-    while (plan != NULL && !mp_str_eq(plan->name, (mp_str){&name, 1}))
-        plan = plan->next;
-    MUST(plan != NULL);
-    return plan;
+    mp_node *node = mp_map_find(plans, (mp_str){&name, 1});
+    MUST(node != NULL);
+    return mp_container(node, mp_plan, node);
 }
 
 /* (plan): compares what the plan makes of the arguments in `envelope` with the general path.  [-1, +0, throws] */

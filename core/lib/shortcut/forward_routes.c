@@ -137,7 +137,7 @@ static int l_set(lua_State *L)
     lua_settop(L, 2);
     forwards->names = luaL_ref(L, LUA_REGISTRYINDEX);
     forwards->take_over = luaL_ref(L, LUA_REGISTRYINDEX);
-    forwards->are_off = mp_lib_of(L)->plans->are_off;
+    forwards->are_off = mp_lib_of(L)->is_general;
     return 0;
 }
 

@@ -34,8 +34,6 @@ typedef struct {
 } frozen_resource;
 
 struct mp_frozen_answers {
-    bool is_on, is_compared; /* see read_mode() */
-    bool serves_sessions;    /* false: each request of a session must reach Lua (access.subscribe_as) */
     size_t bytes;
     mp_map resources;
     frozen lists[]; /* LIST_METHODS for each era */
@@ -43,23 +41,10 @@ struct mp_frozen_answers {
 
 /* -- the table --------------------------------------------------------------------------------------------------- */
 
-/* MOONPOOL_PLANS=off|on|both, in builds for specs only. "both": a request with a frozen answer is also served by Lua,
- * and the process aborts if the bytes differ (mp_frozen_compare). */
-static void read_mode(mp_frozen_answers *answers)
-{
-    answers->is_on = true;
-#ifdef MP_SPEC_BUILD
-    const char *mode = getenv("MOONPOOL_PLANS");
-    answers->is_on = mode == NULL || strcmp(mode, "off") != 0;
-    answers->is_compared = mode != NULL && strcmp(mode, "both") == 0;
-#endif
-}
-
 mp_frozen_answers *mp_frozen_answers_new(void)
 {
     mp_frozen_answers *answers = mp_new(sizeof *answers + LIST_METHODS * mp_era_count * sizeof(frozen));
     mp_map_init(&answers->resources);
-    read_mode(answers);
     return answers;
 }
 
@@ -79,9 +64,8 @@ static void free_resource(mp_node *node, void *arg)
     free(resource);
 }
 
-void mp_frozen_thaw(mp_frozen_answers *answers, bool serves_sessions)
+void mp_frozen_thaw(mp_frozen_answers *answers)
 {
-    answers->serves_sessions = serves_sessions;
     clear_answers(answers->lists, LIST_METHODS * mp_era_count);
     mp_map_each(&answers->resources, free_resource, &answers->resources);
     answers->bytes = 0;
@@ -89,7 +73,7 @@ void mp_frozen_thaw(mp_frozen_answers *answers, bool serves_sessions)
 
 void mp_frozen_answers_free(mp_frozen_answers *answers)
 {
-    mp_frozen_thaw(answers, false);
+    mp_frozen_thaw(answers);
     mp_map_clear(&answers->resources);
     free(answers);
 }
@@ -156,7 +140,7 @@ static int l_freeze(lua_State *L)
         mp_stat_add(&mp_stat_answers_outdated, 1);
         return 0;
     }
-    if (era == NULL || !answers->is_on || bytes.len > MAX_ANSWER_BYTES || bytes.len > mp_state_of(vm)->call_output ||
+    if (era == NULL || lib->is_general || bytes.len > MAX_ANSWER_BYTES || bytes.len > mp_state_of(vm)->call_output ||
         uri.len > MAX_PARAMS_BYTES || answers->bytes + bytes.len > MAX_TABLE_BYTES)
         return 0;
     frozen *place = list_place(answers, era, method);
@@ -296,16 +280,17 @@ static const frozen *MP_NULLABLE find_answer(mp_frozen_answers *answers, const m
 /* The stored answer for this call; NULL if the call must be served by Lua. `*read`: see find_answer. */
 static const frozen *MP_NULLABLE answer_of(const mp_vm *vm, const mp_call *call, const frozen_resource **read)
 {
-    mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;
+    const mp_lib *lib = mp_lib_of_vm(vm);
     const mp_era *era = mp_call_era(call);
     const mp_session *session = mp_call_session(call);
     if (era == NULL || (session != NULL) != era->has_sessions || mp_call_is_of_gateway(call) ||
         mp_call_weight(call) > mp_state_of(vm)->call_memory)
         return NULL;
-    /* The revision of a session is unknown before its `initialize`. */
-    if (session != NULL && (!answers->serves_sessions || mp_session_era(session) == NULL))
+    /* Each request of a session must reach Lua where things are private (access.subscribe_as). The revision of a
+     * session is unknown before its `initialize`. */
+    if (session != NULL && (lib->has_private || mp_session_era(session) == NULL))
         return NULL;
-    return find_answer(answers, era, mp_call_method(call), mp_call_params(call), read);
+    return find_answer(lib->frozen, era, mp_call_method(call), mp_call_params(call), read);
 }
 
 /* True if C can write the audit line of the call, or none is wanted. The line repeats texts of the params: those with
@@ -321,9 +306,8 @@ static bool can_audit(const mp_lib *lib, const mp_call *call)
 bool mp_frozen_answer(mp_vm *vm, mp_call *call)
 {
     mp_lib *lib = mp_lib_of_vm(vm);
-    const mp_frozen_answers *answers = lib->frozen;
     const frozen_resource *read = NULL;
-    const frozen *found = answers->is_on && !answers->is_compared ? answer_of(vm, call, &read) : NULL;
+    const frozen *found = lib->is_general || lib->is_proven ? NULL : answer_of(vm, call, &read);
     if (found == NULL || !can_audit(lib, call))
         return false;
     mp_stat_add(&mp_stat_calls_frozen, 1);
@@ -341,7 +325,7 @@ bool mp_frozen_answer(mp_vm *vm, mp_call *call)
 void mp_frozen_compare(const mp_vm *vm, const mp_call *call, mp_str result)
 {
     const frozen_resource *read = NULL;
-    const frozen *found = mp_lib_of_vm(vm)->frozen->is_compared ? answer_of(vm, call, &read) : NULL;
+    const frozen *found = mp_lib_of_vm(vm)->is_proven ? answer_of(vm, call, &read) : NULL;
     if (found == NULL || mp_str_eq(result, (mp_str){found->bytes, found->len}))
         return;
     fprintf(stderr, "frozen answer differs\n  frozen %.*s\n  Lua    %.*s\n", (int)found->len, found->bytes,

@@ -9,8 +9,8 @@
 
 mp_frozen_answers *mp_frozen_answers_new(void);
 void mp_frozen_answers_free(mp_frozen_answers *answers);
-/* Forgets all answers. `serves_sessions`: requests of sessions may be answered from the table. */
-void mp_frozen_thaw(mp_frozen_answers *answers, bool serves_sessions);
+/* Forgets all answers. */
+void mp_frozen_thaw(mp_frozen_answers *answers);
 /* Answers the call from the VM's table. Returns false and does nothing if the table has no answer or the call is not
  * plain. */
 bool mp_frozen_answer(mp_vm *vm, mp_call *call);

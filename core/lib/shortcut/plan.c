@@ -10,11 +10,8 @@ MP_COUNTER(calls_planned, "calls_planned", "", "", "tools/call requests that cal
 
 static const mp_plan *MP_NULLABLE find_plan(const mp_plans *plans, mp_str name)
 {
-    uint32_t hash = mp_plan_hash(name);
-    const mp_plan *plan = plans->buckets[hash % MP_PLAN_BUCKETS];
-    while (plan != NULL && !(plan->hash == hash && mp_str_eq(plan->name, name)))
-        plan = plan->next;
-    return plan;
+    mp_node *node = mp_map_find(&plans->by_name, name);
+    return node == NULL ? NULL : mp_container(node, mp_plan, node);
 }
 
 bool mp_plan_is_ready(const mp_call *call)
@@ -28,7 +25,7 @@ bool mp_plan_is_ready(const mp_call *call)
 static const mp_plan_frame *MP_NULLABLE frame_of(const mp_plans *plans, const mp_call *call)
 {
     const mp_era *era = mp_call_era(call);
-    if (plans->count == 0 || !mp_plan_is_ready(call))
+    if (plans->by_name.count == 0 || !mp_plan_is_ready(call))
         return NULL;
     size_t place = (size_t)(era - mp_eras);
     return place < MP_PLAN_ERAS && plans->frames[place].before.ptr != NULL ? &plans->frames[place] : NULL;
@@ -36,7 +33,7 @@ static const mp_plan_frame *MP_NULLABLE frame_of(const mp_plans *plans, const mp
 
 bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call)
 {
-    if (!lib->plans->has_private || (scopes == 0 && mp_call_session(call) == NULL))
+    if (!lib->has_private || (scopes == 0 && mp_call_session(call) == NULL))
         return true;
     const mp_rights *rights = mp_principal_rights(lib, mp_call_principal(call));
     return rights != NULL && (scopes & ~rights->scopes) == 0;
@@ -45,7 +42,7 @@ bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call)
 void mp_plan_subscribe_as(mp_lib *lib, const mp_call *call)
 {
     mp_session *session = mp_call_session(call);
-    if (!lib->plans->has_private || session == NULL)
+    if (!lib->has_private || session == NULL)
         return;
     const mp_rights *rights = mp_principal_rights(lib, mp_call_principal(call));
     if (rights != NULL)
@@ -122,7 +119,7 @@ static bool answer_scalar(lua_State *L, mp_lib_task *task, mp_call *call, const 
 {
     mp_phase_set(MP_PHASE_ENCODE);
     const mp_plan_frame *frame = frame_for(task, call);
-    if (mp_lib_of_vm(task->super.vm)->plans->are_proven) {
+    if (mp_lib_of_vm(task->super.vm)->is_proven) {
         mp_scoped_buf result = {0};
         const mp_era *era = mp_call_era(call);
         if (era != NULL && mp_plan_put_scalar(L, RESULTS, frame, &result))
@@ -152,10 +149,10 @@ static int send_structured(MP_UNUSED lua_State *L, void *ctx, mp_str text, size_
         return 0;
     size_t start = out->len;
     mp_plan_put_structured(text, frame_for(task, call), out);
-    mp_plans *plans = mp_lib_of_vm(task->super.vm)->plans;
-    if (plans->are_proven) {
-        plans->proof.len = 0;
-        mp_buf_put(&plans->proof, mp_str_from(mp_buf_str(out), start));
+    const mp_lib *lib = mp_lib_of_vm(task->super.vm);
+    if (lib->is_proven) {
+        lib->plans->proof.len = 0;
+        mp_buf_put(&lib->plans->proof, mp_str_from(mp_buf_str(out), start));
     }
     end_answer(task, out, start);
     return 0;
@@ -176,11 +173,12 @@ static int structured_ended(lua_State *L, int status, lua_KContext began)
     if (!is_good)
         lua_pop(L, 1);
     mp_lib_task *task = lua_touserdata(L, TASK);
-    const mp_plans *plans = mp_lib_of_vm(task->super.vm)->plans;
+    const mp_lib *lib = mp_lib_of_vm(task->super.vm);
     if (!is_good || task->call != NULL)
         return finish_in_lua(L, task, true);
-    if (plans->are_proven)
-        prove_plan(L, task, lua_touserdata(L, PLAN), &mp_eras[lua_tointeger(L, TRACER)], mp_buf_str(&plans->proof));
+    if (lib->is_proven)
+        prove_plan(L, task, lua_touserdata(L, PLAN), &mp_eras[lua_tointeger(L, TRACER)],
+                   mp_buf_str(&lib->plans->proof));
     return 0;
 }
 
@@ -333,7 +331,7 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
         return false;
     mp_plan_subscribe_as(lib, call);
     if (lib->audit != MP_AUDIT_MODE_OFF)
-        mp_audit_begin_plain(&task->audit, lib, call, plan->name);
+        mp_audit_begin_plain(&task->audit, lib, call, plan->node.key);
     push_head(L, plans, plan);
     if (plan->is_checked) {
         if (!mp_plan_push_all(L, values, value_count)) {
@@ -345,7 +343,7 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
     }
     int pushed = mp_plan_push(L, plan, PLAN, &given);
 #ifdef MP_SPEC_BUILD
-    if (plans->are_proven)
+    if (lib->is_proven)
         mp_plan_prove_arguments(L, plan, PLAN, mp_call_params(call), pushed);
 #endif
     *count = run_handler(L, task, plan, add_call(L, task, plan, pushed));

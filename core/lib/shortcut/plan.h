@@ -47,9 +47,7 @@ typedef struct {
 /* The content of a userdata. A call holds the userdata on the stack of its coroutine, so that a plan may be replaced
  * while its calls run. */
 typedef struct mp_plan {
-    struct mp_plan *next; /* link in its bucket of the hash table */
-    mp_str name;
-    uint32_t hash;
+    mp_node node;        /* its key is the name of the tool */
     int ref;             /* registry reference of the userdata */
     uint64_t timeout_ms; /* of the tool; 0: none */
     mp_thing_metrics *metrics;
@@ -94,24 +92,19 @@ typedef struct {
     mp_str other[3];  /* of a structured result that is no object */
 } mp_plan_frame;
 
-#define MP_PLAN_BUCKETS 64
 #define MP_PLAN_ERAS 16
 
 /* The plans of a VM. */
 typedef struct mp_plans mp_plans;
 struct mp_plans {
-    mp_plan *buckets[MP_PLAN_BUCKETS];
-    size_t count;
-    bool has_private; /* the scopes or `visible` of a served thing decide who sees it: see is_allowed() in plan.c */
-    bool are_off;     /* MOONPOOL_PLANS=off */
-    bool are_proven;  /* MOONPOOL_PLANS=both: each answer is compared with that of the general path, see plan_proof.c */
-    int finish;       /* registry references: the function of Lua that ends a call */
+    mp_map by_name;
+    int finish; /* registry references: the function of Lua that ends a call */
     /* as `finish`, for a call whose audit line is begun: it ends the line, too; LUA_REFNIL without an audit */
     int finish_audited;
     int handler;     /* the message handler that gives an error its trace */
     int frame_table; /* the table that holds the texts of `frames` */
     mp_plan_frame frames[MP_PLAN_ERAS];
-    mp_buf proof; /* MOONPOOL_PLANS=both: the structured result that was sent last */
+    mp_buf proof; /* where plans are proven (plan_proof.c): the structured result that was sent last */
 };
 
 /* -- plan.c: finding a plan, and a planned call -------------------------------------------------------------------- */
@@ -133,10 +126,9 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
 
 mp_plans *mp_plans_new(void);
 void mp_plans_free(mp_plans *plans);
-uint32_t mp_plan_hash(mp_str name);
-/* Replaces all plans by those of the rows at index `rows`. `has_private`: see mp_plans. Calls that run keep
- * their plans. If memory is short, tools are left without a plan.  [-0, +0, throws memory] */
-void mp_plans_set(lua_State *L, mp_plans *plans, int rows, bool has_private);
+/* Replaces all plans by those of the rows at index `rows`. Calls that run keep their plans. If memory is short, tools
+ * are left without a plan.  [-0, +0, throws memory] */
+void mp_plans_set(lua_State *L, mp_plans *plans, int rows);
 
 /* -- plan_arguments.c ---------------------------------------------------------------------------------------------- */
 

@@ -8,26 +8,15 @@ mp_plans *mp_plans_new(void)
 {
     mp_plans *plans = mp_new(sizeof *plans);
     plans->finish = plans->finish_audited = plans->handler = plans->frame_table = LUA_NOREF;
-#ifdef MP_SPEC_BUILD
-    const char *mode = getenv("MOONPOOL_PLANS");
-    plans->are_off = mode != NULL && strcmp(mode, "off") == 0;
-    plans->are_proven = mode != NULL && strcmp(mode, "both") == 0;
-#endif
+    mp_map_init(&plans->by_name);
     return plans;
 }
 
 void mp_plans_free(mp_plans *plans)
 {
+    mp_map_clear(&plans->by_name);
     mp_buf_clear(&plans->proof);
     free(plans);
-}
-
-uint32_t mp_plan_hash(mp_str name)
-{
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (size_t i = 0; i < name.len; i++)
-        hash = (hash ^ (unsigned char)name.ptr[i]) * 16777619u;
-    return hash;
 }
 
 /* -- rows -------------------------------------------------------------------------------------------------------- */
@@ -180,14 +169,12 @@ static bool fill_object(lua_State *L, mp_plan *plan, int at, int row, const char
 
 /* -- plans ------------------------------------------------------------------------------------------------------- */
 
-static void drop_plans(lua_State *L, mp_plans *plans)
+static void drop_plan(mp_node *node, void *ctx)
 {
-    for (size_t i = 0; i < MP_PLAN_BUCKETS; i++) {
-        for (mp_plan *plan = plans->buckets[i]; plan != NULL; plan = plan->next)
-            luaL_unref(L, LUA_REGISTRYINDEX, plan->ref); /* frees a slot of the registry, so it allocates nothing */
-        plans->buckets[i] = NULL;
-    }
-    plans->count = 0;
+    lua_State *L = ctx;
+    const mp_plan *plan = mp_container(node, mp_plan, node);
+    mp_map_drop(&mp_lib_of(L)->plans->by_name, node);
+    luaL_unref(L, LUA_REGISTRYINDEX, plan->ref); /* frees a slot of the registry, so it allocates nothing */
 }
 
 static void set_user_value(lua_State *L, int row, const char *field, int plan, int slot)
@@ -226,21 +213,17 @@ static void add_plan(lua_State *L, mp_plans *plans)
     set_user_value(L, row, "check", at, MP_PLAN_CHECK);
     set_user_value(L, row, "output_check", at, MP_PLAN_OUTPUT);
     lua_getfield(L, row, "name");
-    plan->name.ptr = luaL_checklstring(L, -1, &plan->name.len);
+    plan->node.key = mp_check_str(L, -1);
     lua_setiuservalue(L, at, MP_PLAN_NAME);
-    plan->hash = mp_plan_hash(plan->name);
     plan->ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    plan->next = plans->buckets[plan->hash % MP_PLAN_BUCKETS];
-    plans->buckets[plan->hash % MP_PLAN_BUCKETS] = plan;
-    plans->count++;
+    mp_map_put(&plans->by_name, &plan->node);
     lua_settop(L, row - 1);
 }
 
-void mp_plans_set(lua_State *L, mp_plans *plans, int rows, bool has_private)
+void mp_plans_set(lua_State *L, mp_plans *plans, int rows)
 {
-    plans->has_private = has_private;
-    drop_plans(L, plans);
-    if (plans->are_off)
+    mp_map_each(&plans->by_name, drop_plan, L);
+    if (mp_lib_of(L)->is_general)
         return;
     lua_Integer count = (lua_Integer)lua_rawlen(L, rows);
     for (lua_Integer i = 1; i <= count; i++) {

@@ -8,8 +8,8 @@
 
 static _Noreturn void fail_proof(const mp_plan *plan, const char *what, mp_str planned, mp_str general)
 {
-    fprintf(stderr, "call plan of '%.*s': %s\n  plan:    %.*s\n  general: %.*s\n", (int)plan->name.len, plan->name.ptr,
-            what, (int)planned.len, planned.ptr, (int)general.len, general.ptr);
+    fprintf(stderr, "call plan of '%.*s': %s\n  plan:    %.*s\n  general: %.*s\n", (int)plan->node.key.len,
+            plan->node.key.ptr, what, (int)planned.len, planned.ptr, (int)general.len, general.ptr);
     abort();
 }
 
