@@ -95,10 +95,10 @@ struct mp_task {
     int collecting;     /* full GC cycles to run before the task is resumed */
     uint32_t left_then; /* vm->garbage.deaths when these cycles began */
     uint64_t spent_us;  /* time in Lua (us) */
-    uint64_t more_us;  /* time in Lua (us) beyond limits.call.cpu, for work of the gateway that scripts did not write */
-    size_t more_bytes; /* memory beyond limits.call.memory for such work; it still counts for limits.lua_memory */
-    size_t grown;      /* estimate of the bytes that the task allocated, less those collected since */
-    size_t gone_then;  /* vm->garbage.gone when `grown` was last corrected */
+    uint64_t more_us;   /* time in Lua (us) beyond limits.call.cpu, for work of the gateway and replays */
+    size_t more_bytes;  /* memory beyond limits.call.memory for such work; it still counts for limits.lua_memory */
+    size_t grown;       /* estimate of the bytes that the task allocated, less those collected since */
+    size_t gone_then;   /* vm->garbage.gone when `grown` was last corrected */
 
     mp_task *payer; /* the task whose limits count: this task itself, or for a member of a group the task that started
                        the group */

@@ -60,7 +60,9 @@ if host.script.is_replay then
   local outside = require "moonpool.replay.outside"
   dispatch.special["moonpool/replay"] = function(call, params, row)
     outside.is_quiet = params.quiet == true
-    return require("moonpool.replay.player").answer(call, params.record, row)
+    local player = require "moonpool.replay.player"
+    if params.record == nil then return { refused = player.refused(), resultType = "complete" } end
+    return player.answer(call, params.record, row)
   end
 end
 

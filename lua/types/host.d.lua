@@ -614,6 +614,11 @@ function host.call.params(call, is_text) end
 ---@param seconds number
 function host.call.set_deadline(call, seconds) end
 
+--- The call may run Lua for so much longer than `limits.call.cpu`.
+---@param call moonpool.Call
+---@param seconds number
+function host.call.allow_cpu(call, seconds) end
+
 --- Closes the client's connection while the call goes on. False if the client could not resume its stream.
 ---@param call moonpool.Call
 ---@param ms number  After how many milliseconds the client is to reconnect

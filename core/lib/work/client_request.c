@@ -44,6 +44,16 @@ static int l_deadline(lua_State *L)
     return 0;
 }
 
+/* call.allow_cpu(call, seconds): the call may run Lua for so much longer than limits.call.cpu.  [-0, +0, throws] */
+static int l_allow_cpu(lua_State *L)
+{
+    mp_lib_task *task = mp_check_call(L);
+    double seconds = luaL_checknumber(L, 2);
+    luaL_argcheck(L, seconds >= 0 && seconds < 1e9, 2, "seconds must be 0 or above");
+    task->super.more_us = (uint64_t)(seconds * 1e6);
+    return 0;
+}
+
 /* call.detach(call, milliseconds): closes the client's connection while the call continues. `milliseconds`: when the
  * client should reconnect.
  * False if the client could not resume the stream.
@@ -307,6 +317,7 @@ MP_LIBRARY(client_request)
 {
     static const luaL_Reg functions[] = {{"call.header", l_header},
                                          {"call.set_deadline", l_deadline},
+                                         {"call.allow_cpu", l_allow_cpu},
                                          {"call.ask", l_ask},
                                          {"call.withdraw", l_withdraw},
                                          {"call.detach", l_detach},

@@ -10,8 +10,8 @@ local outside = {}
 
 local WHY <const> = "the record has no answer for it, and a replay reaches nothing outside"
 
---- What answers the uses of libraries: { mark, through(kind, args), value(kind, real, ...), variable(word, name) } of
---- the call that is replayed; or nil.
+--- What answers the uses of libraries: { mark, through(kind, args), value(kind, real, ...), variable(word, name),
+--- slept(seconds) } of the call that is replayed; or nil.
 outside.playing = nil
 
 --- True if nothing is logged while calls are replayed: for the report of a reload, which more people may read than
@@ -63,8 +63,14 @@ local function close_all()
   end
   local sleep = time.sleep
   function time.sleep(seconds)
-    if not playing() or type(seconds) ~= "number" then return sleep(seconds) end
+    local now = type(seconds) == "number" and playing()
+    if not now then return sleep(seconds) end
+    now.slept(seconds)
     return sleep(0)
+  end
+  local set_deadline = host.call.set_deadline
+  function host.call.set_deadline(call, seconds)
+    if not playing() then set_deadline(call, seconds) end      -- the player compares the time itself
   end
 end
 

@@ -46,13 +46,26 @@ local function principal_of(given)
   return principal.new(facts, auth.declared())
 end
 
--- A value of a kind whose recorded values are used up: a clock stays at its last recorded value, a random generator
--- continues from it.
+local STANDING <const> = 1000      -- readings of a clock that stands: a loop that waits for it has more
+
+-- How far a clock is behind its last recorded value: as far as the call has slept since, so that two replays give the
+-- same. A loop that reads it again and again sees it run.
+local function ahead(state, kind)
+  local since = state.clocks[kind] or { readings = 0, slept = state.seconds_slept }
+  state.clocks[kind], since.readings = since, since.readings + 1
+  if since.readings == STANDING then since.cpu = os.clock() end
+  local slept = kind == "cpu" and 0 or state.seconds_slept - since.slept
+  return slept + (since.cpu and os.clock() - since.cpu or 0)
+end
+
+-- A value of a kind whose recorded values are used up: a clock continues from its last recorded value, and so does a
+-- random generator.
 local function further(state, kind, list, real, ...)
   if kind == "clock" or kind == "time" or kind == "monotonic" or kind == "cpu" then
-    if #list > 0 then return list[#list] end
-    local at = kind == "clock" or kind == "time" and state.time
-    return math.type(state.time) == "integer" and at and state.time or real(...)
+    local is_date = kind == "clock" or kind == "time"
+    local value = #list > 0 and list[#list] or is_date and state.time
+    if not value then return real(...) end
+    return math.type(value) == "integer" and value + ahead(state, kind) // 1 | 0 or value + ahead(state, kind)
   elseif kind == "bytes" then
     state.drawn = (state.drawn or 0) + 1
     local n, text = ..., ""
@@ -122,6 +135,33 @@ local function asker(through)
   end
 end
 
+-- Counts the time that the call would have slept: in each of its tasks for itself, since they run side by side.
+local function sleeper(state)
+  local slept = {}
+  return function(seconds)
+    local task = packed.task(state)
+    slept[task] = (slept[task] or 0) + math.max(seconds, 0)
+    state.seconds_slept = math.max(state.seconds_slept, slept[task])
+  end
+end
+
+-- The time that the recorded call took, in seconds. A record without it is of a call within its limit.
+local function seconds_before(record, limit) return type(record.seconds) == "number" and math.max(record.seconds, 0) or limit end
+
+-- The replay's time and limits, if it was slower than the recorded call by more than its time limit: { seconds, before,
+-- limit }. Only its Lua and its sleeps count, not the machine. The time that a recorded call took, clients may have
+-- chosen: it is no reason by itself.
+local function lateness(state, limit, cpu)
+  local seconds, before = cpu + state.seconds_slept, seconds_before(state.record, limit)
+  return seconds > before + limit and { seconds = seconds, before = before, limit = limit } or nil
+end
+
+-- The state of the last replay that began.
+local last
+
+--- How many uses of libraries the last replay was refused, which may have been ended by a limit since; or 0.
+function player.refused() return last and last.refused or 0 end
+
 local function seconds_of(text)
   if type(text) ~= "string" then return nil end
   local at = require "moonpool.lib.time".parse(text)
@@ -129,7 +169,7 @@ local function seconds_of(text)
 end
 
 --- Replays one call: { outcome, result | error, events, refused }, without secrets; or nil and an error if the line is
---- no record, or cannot be replayed.
+--- no record, or cannot be replayed. `late`: { seconds, before, limit } if it is too slow now.
 function player.answer(call, record, row)
   local wrong = wrong_in(record)
   if wrong then return nil, errors.new("invalid_params", wrong) end
@@ -140,19 +180,25 @@ function player.answer(call, record, row)
   local tool = registry.thing("tools", record.tool)
   local state = {
     mark = host.call.mark(call), record = record, hide = redact.new(), events = {}, refused = 0, variables = record.variables, time = seconds_of(record.time),
+    seconds_slept = 0, clocks = {},
   }
-  state.through, state.value = through_of(state), value_from(state)
+  last = state
+  state.through, state.value, state.slept = through_of(state), value_from(state), sleeper(state)
   function state.lacks() state.refused = state.refused + 1 end
   client_request.forget(call)
   if record.outcome ~= "asked" then client_request.through(call, asker(state.through)) end
   host.call.set_principal(call, who)
+  local limit = math.min(tool and tool.timeout or math.huge, host.limits.call_seconds)
+  host.call.allow_cpu(call, seconds_before(record, limit))
   outside.playing = state
+  local cpu = os.clock()
   local _ <close> = setmetatable({}, { __close = function()
     outside.playing = nil
     host.call.set_principal(call, nil)
   end })
   local ok, result, err = pcall(row.methods["tools/call"].run, call, { name = record.tool, arguments = record.arguments }, row)
   outside.playing = nil
+  local late = lateness(state, limit, os.clock() - cpu)
   if not ok then result, err = nil, { message = tostring(result) } end
   local plain = json.decode(json.encode(result or err or json.null))
   local made = line.without_secrets(state.hide, tool and tool.input, {
@@ -160,7 +206,7 @@ function player.answer(call, record, row)
   })
   if made.result then made.result.requestState = nil end
   return { outcome = line.outcome(result, err), result = made.result, error = made.error, events = json.array(state.events), refused = state.refused,
-    resultType = "complete" }
+    late = late, resultType = "complete" }
 end
 
 return player

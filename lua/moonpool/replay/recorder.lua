@@ -24,6 +24,8 @@ local TASK <const> = "the call became an MCP task, whose result comes later"
 local SECRETS <const> = "it has more secrets than can be looked for in its texts"
 local AGAIN <const> = "the request repeats a call with answers to its questions"
 
+local monotonic = host.time.now         -- the hooks of records replace it
+
 local active, count = {}, 0             -- mark of a call -> its record
 local take_away                         -- removes the hooks; nil while they are not in place
 
@@ -153,8 +155,8 @@ local function outcome_of(record)
 end
 
 local order = { __order = {
-  "moonpool", "id", "time", "tool", "revision", "principal", "outcome", "exact", "hidden", "cut", "skipped", "arguments", "events", "result", "error", "values",
-  "variables",
+  "moonpool", "id", "time", "seconds", "tool", "revision", "principal", "outcome", "exact", "hidden", "cut", "skipped", "arguments", "events", "result", "error",
+  "values", "variables",
 } }
 
 local function who(p)
@@ -187,7 +189,8 @@ local function write(record, tool)
   if hide.is_full then return put_skipped(record, SECRETS) end
   if made.result then made.result.requestState = nil end
   local text = json.encode(setmetatable({
-    moonpool = "record 1", id = record.id, time = record.time, tool = record.tool, revision = record.revision, principal = made.principal,
+    moonpool = "record 1", id = record.id, time = record.time, seconds = record.seconds, tool = record.tool, revision = record.revision,
+    principal = made.principal,
     outcome = outcome_of(record), exact = not is_given(hide.hidden) and not record.is_cut, hidden = #hide.hidden > 0 and json.array(hide.hidden) or nil,
     cut = record.is_cut, arguments = json.object(made.arguments), events = made.events, result = made.result, error = made.error,
     values = json.object(record.values), variables = json.object(made.variables),
@@ -213,7 +216,7 @@ function recorder.answer(answer, call, params, revision, method)
   end
   local record = {
     id = host.call.mark(call), time = os.date "!%Y-%m-%dT%H:%M:%SZ", tool = tool.name, revision = revision, principal = who(call.principal),
-    events = {}, values = {}, variables = {}, room = host.record.room(),
+    events = {}, values = {}, variables = {}, room = host.record.room(), began = monotonic(),
   }
   record.arguments = type(params.arguments) == "table" and packed.pack(record, params.arguments) or json.object {}
   if not fits(record, record.arguments, 1) then
@@ -222,7 +225,7 @@ function recorder.answer(answer, call, params, revision, method)
   end
   at_once(enter, record)
   local _ <close> = setmetatable({}, { __close = function()
-    record.is_over = true
+    record.is_over, record.seconds = true, math.ceil((monotonic() - record.began) * 1000) / 1000
     at_once(leave, record)
     local ok, why = pcall(write, record, tool)
     if not ok then host.log.write("warn", "call not recorded", { tool = record.tool, why = tostring(why):sub(1, 200) }) end

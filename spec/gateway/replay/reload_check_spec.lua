@@ -195,6 +195,52 @@ describe("a reload with scripts.reload_check", function()
     wait.for_fact("no process to be left", 20, function() return #process.below(g.pid) == 0 end)
   end)
 
+  -- What the gate says of a call that was recorded with the handler `before`, now that it is `after`.
+  local function judged(before, after, limits)
+    local tool = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) %s return args.a + args.b end }'
+    local g <close> = start("refuse", { ["tools/add.lua"] = tool:format(before) }, { limits = limits })
+    assert.equal("3", add_up(g, 1, 2).content[1].text)
+    counted(g, 1)
+    write(g, "tools/add.lua", tool:format(after))
+    return reload(g)
+  end
+
+  it("is refused if a recorded call goes over a limit now, whatever the handler catches", function()
+    local cpu = { call = { cpu = "200ms" } }
+    for _, case in ipairs {
+      { "while true do end", "the call ran Lua for longer than limits.call.cpu", cpu },
+      { "pcall(function() while true do end end)", "the call ran Lua for longer than limits.call.cpu", cpu },
+      { "while true do pcall(sleep, 1) end", "the call ran Lua for longer than limits.call.cpu", cpu },
+      { "local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1e6) .. i end", "the call took more memory than limits.call.memory" },
+    } do
+      local answer = judged("", case[1], case[3])
+      assert.equal(422, answer.status, case[1] .. answer.body)
+      assert.truthy(answer.body:find("FAILS add %x+: " .. case[2]), answer.body)
+    end
+  end)
+
+  it("is refused if a recorded call is slower now by more than its time limit, and without waiting for it", function()
+    for _, after in ipairs { "sleep(100)", "for _ = 1, 70 do sleep(0.1) end", "parallel { function() sleep(100) end, function() sleep(1) end }",
+      "for _ = 1, 3e8 do end" } do
+      local answer = judged("", after, { call = { time = "1s", cpu = "60s" } })
+      assert.equal(422, answer.status, after .. answer.body)
+      assert.matches("FAILS add %x+: [%d.]+ s now, [%d.]+ s before: slower by more than its time limit, 1 s", answer.body)
+    end
+  end)
+
+  it("passes where a recorded call was slow before, and where its time may be for want of an answer", function()
+    local limits = { call = { time = "2s", cpu = "300ms" } }
+    for before, after in pairs { ["sleep(1.5)"] = "sleep(1.6)",
+      ["local at = os.clock() repeat until os.clock() > at + 0.2"] = "local at = os.clock() repeat until os.clock() > at + 0.21",
+      [""] = "local at = os.time() while os.time() < at + 1 do sleep(0.1) end" } do
+      local answer = judged(before, after, limits)
+      assert.equal(200, answer.status, after .. answer.body)
+    end
+    local answer = judged("", "repeat until pcall(store.get, 'key')", limits)
+    assert.equal(200, answer.status, answer.body)
+    assert.matches("fails add %x+ .*asks outside what the record has no answer for", answer.body)
+  end)
+
   it("goes on with the files as they are in the end", function()
     local g <close> = start "refuse"
     add_up(g, 1, 2)

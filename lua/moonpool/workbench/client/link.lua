@@ -69,8 +69,8 @@ function link.child(arguments, ...)
   return self
 end
 
---- A function that sends the requests of a command to a child: ask(method, params) returns the result; or nil, why, and
---- true if the child has ended. `able`: the capabilities of the command (optional); `log_level`: the least level of the
+--- A function that sends the requests of a command to a child: ask(method, params) returns the result; or nil, why,
+--- true if the child has ended, and the code of the error. `able`: the capabilities of the command (optional); `log_level`: the least level of the
 --- messages that it gets (optional).
 function link.asker(child, command, able, log_level)
   local id = 0
@@ -83,7 +83,7 @@ function link.asker(child, command, able, log_level)
     }
     local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = method, params = params }, function() end)
     if not got then return nil, why, true end
-    if got.error then return nil, got.error.message end
+    if got.error then return nil, got.error.message, false, got.error.code end
     return got.result
   end
 end

@@ -3,6 +3,7 @@
 
 local canonical = require "moonpool.runtime.canonical"
 local characters = require "moonpool.runtime.characters"
+local codes = require "moonpool.error_codes"
 local json = require "moonpool.json"
 local line_diff = require "moonpool.workbench.format.line_diff"
 local link = require "moonpool.workbench.client.link"
@@ -143,6 +144,7 @@ local function tell(row, args)
   if not row.difference then return end
   print_lines("result", row.difference.result)
   print_lines("outside", row.difference.events)
+  if row.difference.time then print("    time: " .. row.difference.time) end
   local refused = row.difference.refused
   if refused then print(("    %d %s refused: the record has no answer"):format(refused, refused == 1 and "was" or "were")) end
   if row.hidden then print("    the record hides secrets (" .. characters.shown(table.concat(row.hidden, ", ")) .. "): this may be why") end
@@ -164,15 +166,26 @@ end
 
 local function play_one(ask, record, is_quiet)
   local row = { tool = text_of(record.tool), id = text_of(record.id), time = text_of(record.time), hidden = hidden_of(record) }
-  local played, why, is_gone = ask("moonpool/replay", { record = record, quiet = is_quiet })
-  if not played then
+  local played, why, is_gone, code = ask("moonpool/replay", { record = record, quiet = is_quiet })
+  if not played and (is_gone or code == codes.invalid_params) then
     row.state, row.why = "wrong", why
+  elseif not played then      -- it went over a limit of calls
+    row.state, row.change, row.difference = "fails", why, { result = { "- " .. (text_of(record.outcome) or "?"), "+ " .. why } }
+    local asked = ask("moonpool/replay", {})
+    row.doubt = doubt_of(record, { refused = asked and asked.refused > 0 and asked.refused or nil })
   elseif played.skipped then
     row.state, row.why = "skipped", played.skipped
   else
     row.difference = compare(record, played)
     row.state = not row.difference and "ok" or row.difference.fails and "fails" or "differs"
     row.change = row.state == "fails" and ("%s now, %s before"):format(played.outcome, text_of(record.outcome) or "?") or nil
+    if played.late then
+      row.state, row.change = "fails", ("%.3g s now, %.3g s before: slower by more than its time limit, %.3g s"):format(
+        played.late.seconds, played.late.before, played.late.limit)
+      row.difference = row.difference or {}
+      row.difference.time = row.change
+      row.difference.refused = played.refused > 0 and played.refused or nil
+    end
     row.doubt = row.state == "fails" and doubt_of(record, row.difference) or nil
   end
   return row, is_gone
