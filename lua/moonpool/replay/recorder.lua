@@ -155,8 +155,8 @@ local function outcome_of(record)
 end
 
 local order = { __order = {
-  "moonpool", "id", "time", "seconds", "tool", "revision", "principal", "outcome", "exact", "hidden", "cut", "skipped", "arguments", "events", "result", "error",
-  "values", "variables",
+  "moonpool", "id", "time", "seconds", "tool", "revision", "principal", "outcome", "exact", "hidden", "cut", "skipped", "arguments", "events",
+  "result", "error", "values", "variables",
 } }
 
 local function who(p)
