@@ -8,6 +8,7 @@
 #include "lib/work/cron.h"
 #include "lib/shortcut/frozen_answer.h"
 #include "lib/shortcut/forward.h"
+#include "lib/shortcut/plan.h"
 #include "lib/modules/revisions.h"
 #include "lib/modules/regex.h"
 #include <lauxlib.h>

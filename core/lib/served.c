@@ -4,6 +4,7 @@
 #include "lib/bindings.h"
 #include "lib/shortcut/frozen_answer.h"
 #include "lib/shortcut/forward.h"
+#include "lib/shortcut/plan.h"
 #include <lauxlib.h>
 
 /* served.begin(): the generation of a new snapshot. Called before anything is read from which the snapshot is made.

@@ -19,6 +19,9 @@ typedef struct {
 /* How much audit lines show of the arguments of a call: log.audit_arguments, or OFF without an audit. */
 typedef enum { MP_AUDIT_MODE_OFF, MP_AUDIT_MODE_NONE, MP_AUDIT_MODE_NAMES, MP_AUDIT_MODE_VALUES } mp_audit_mode;
 
+/* Bytes of a text in an audit line: longer ones are cut, as those of arguments in audit.lua. */
+#define MP_AUDIT_TEXT 256
+
 /* An audit line that C writes (shortcut/audit_line.h). Empty, with `text.len` 0, unless the line is begun and not yet
  * written. */
 typedef struct {
@@ -147,6 +150,9 @@ void mp_group_leave(mp_lib_task *task);
 /* Counts and logs that `what` (a result, an error, a message) has `size` bytes of JSON, over limits.call.output.
  * Returns the text for the client, which is stored in `why`. */
 mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, char why[MP_REFUSAL]);
+/* Ends the answer that mp_call_begin_answer began for the task's call, and whose result has `size` bytes: with an
+ * error, if the result is over limits.call.output. */
+void mp_task_end_answer(mp_lib_task *task, size_t size);
 /* Answers the task's call with the value at `index`, or with an error if the value is over limits.call.output. The
  * result is for a lua_CFunction to return.  [-0, +0, throws, yields] */
 int mp_task_answer(lua_State *L, mp_lib_task *task, int index);

@@ -3,8 +3,6 @@
 #include "lib/principal.h"
 #include <math.h>
 
-#define MAX_TEXT_BYTES 256 /* longer texts are cut, as those of arguments in audit.lua */
-
 mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice)
 {
     if (choice == NULL)
@@ -14,35 +12,21 @@ mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice)
     return strcmp(choice, "names") == 0 ? MP_AUDIT_MODE_NAMES : MP_AUDIT_MODE_VALUES;
 }
 
-bool mp_audit_can_write(const mp_lib *lib, const mp_call *call)
-{
-    if (lib->audit == MP_AUDIT_MODE_OFF)
-        return true;
-    if (lib->audit == MP_AUDIT_MODE_VALUES || !mp_principal_is_of(lib, mp_call_principal(call)))
-        return false;
-    size_t count;
-    const mp_flat *arguments = mp_call_flat(call, &count);
-    for (size_t i = 0; arguments != NULL && i < count; i++)
-        if (arguments[i].name.len > MAX_TEXT_BYTES)
-            return false;
-    return true;
-}
-
 /* -- members ------------------------------------------------------------------------------------------------------- */
 
-/* Appends a text without quotes, at most MAX_TEXT_BYTES of it, and "…" where it was cut. */
+/* Appends a text without quotes, at most MP_AUDIT_TEXT of it, and "…" where it was cut. */
 static void put_cut(mp_buf *line, mp_str text)
 {
     size_t len = text.len;
-    if (len > MAX_TEXT_BYTES)
-        for (len = MAX_TEXT_BYTES; len > 0 && ((unsigned char)text.ptr[len] & 0xc0) == 0x80;)
+    if (len > MP_AUDIT_TEXT)
+        for (len = MP_AUDIT_TEXT; len > 0 && ((unsigned char)text.ptr[len] & 0xc0) == 0x80;)
             len--;
     mp_json_put_text(line, (mp_str){text.ptr, len});
     if (len < text.len)
         mp_buf_put(line, MP_STR("…"));
 }
 
-/* Appends a member whose value is a text, of which the line has no more than MAX_TEXT_BYTES. `key` has the comma, the
+/* Appends a member whose value is a text, of which the line has no more than MP_AUDIT_TEXT. `key` has the comma, the
  * quotes and the colon. */
 static void put_text(mp_buf *line, mp_str key, mp_str text)
 {

@@ -9,9 +9,6 @@
 
 /* The mode of a choice of log.audit_arguments; NULL: no audit. */
 mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice);
-/* True if C can write the line of this call, or none is wanted: the audit shows no values of arguments, the principal
- * belongs to the VM, and no argument has a long name. */
-bool mp_audit_can_write(const mp_lib *lib, const mp_call *call);
 /* Facts of a call that Lua adds; a text without `ptr` has no member in the line. */
 typedef struct {
     mp_str principal, issuer, client, version; /* of the client */
@@ -21,7 +18,7 @@ typedef struct {
 } mp_audit_facts;
 /* Begins the line of a call that Lua serves. */
 void mp_audit_begin(mp_audit_line *line, mp_call *call, const mp_audit_facts *facts);
-/* Begins the line of a call for which mp_audit_can_write() is true, if an audit is written. `name` is the tool's name,
+/* Begins the line of a plain call (shortcut.h), if an audit is written. `name` is the tool's name,
  * or the resource's URI; without `ptr` for a list. */
 void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name);
 

@@ -32,13 +32,7 @@ static bool answer_call(mp_lib_task *task, mp_call *call, const mp_exchange_even
     mp_stat_add(&mp_stat_calls_forwarded, 1); /* counted before the client can look at the counter */
     if (has_failed)
         mp_call_fails(call);
-    if (size > mp_state_of(task->super.vm)->call_output) {
-        char why[MP_REFUSAL];
-        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
-        return true;
-    }
-    mp_task_settle(task);
-    mp_call_end_answer(call);
+    mp_task_end_answer(task, size);
     return true;
 }
 
@@ -180,48 +174,37 @@ static bool send_call(lua_State *L, mp_lib_task *task, const mp_call *call, cons
     return false;
 }
 
-/* The route for the call, if its revision and principal may take it. */
-static const mp_route *MP_NULLABLE route_of(mp_lib *lib, const mp_call *call)
+mp_general mp_forward_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int *count)
 {
-    const mp_forwards *forwards = lib->forwards;
-    size_t count;
+    mp_forwards *forwards = it->lib->forwards;
+    mp_upstream_host *host = it->lib->upstreams;
     int hops;
-    if (forwards->are_off || forwards->routes.count == 0 || mp_call_flat(call, &count) == NULL ||
-        mp_call_params(call).len > MP_PLAN_BYTES || !mp_plan_is_ready(call))
-        return NULL;
-    size_t place = (size_t)(mp_call_era(call) - mp_eras);
-    const mp_route *route =
-        place < MP_PLAN_ERAS && forwards->steps[place].is_known ? mp_route_find(forwards, mp_call_tool(call)) : NULL;
-    if (route == NULL || !mp_plan_allows(lib, 0, call))
-        return NULL;
-    const mp_session *session = mp_call_session(call);
-    if (session != NULL && mp_session_log_level(session) >= 0)
-        return NULL; /* the upstream may have to be told the log level of the client */
-    mp_call_header(call, "moonpool-hops", &hops);
-    return hops > 0 ? NULL : route;
-}
-
-bool mp_forward_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
-{
-    mp_lib *lib = mp_lib_of_vm(task->super.vm);
-    mp_upstream_host *host = lib->upstreams;
-    const mp_route *route = host == NULL ? NULL : route_of(lib, call);
-    mp_str key = route == NULL ? MP_STR_NONE : mp_forward_key(lib->forwards, call, route);
+    if (host == NULL || !forwards->steps[it->place].is_known)
+        return MP_GENERAL_NO_ROUTE;
+    const mp_route *route = mp_route_find(forwards, mp_call_tool(it->call));
+    if (route == NULL)
+        return MP_GENERAL_NO_ROUTE;
+    if (it->session != NULL && mp_session_log_level(it->session) >= 0)
+        return MP_GENERAL_LOG_LEVEL; /* the upstream may have to be told the log level of the client */
+    mp_call_header(it->call, "moonpool-hops", &hops);
+    if (hops > 0)
+        return MP_GENERAL_HOPS;
+    mp_str key = mp_forward_key(forwards, it->call, route);
     mp_channel *channel = key.len == 0 ? NULL : mp_channel_find_open(host, route->upstream, key);
     if (channel == NULL)
-        return false;
+        return MP_GENERAL_NO_CHANNEL;
     lua_rawgeti(L, LUA_REGISTRYINDEX, route->tool);
     mp_thing_metrics *metrics = route->metrics;
-    bool is_sent = send_call(L, task, call, route, channel);
+    mp_shortcut_subscribe_as(it);
+    bool is_sent = send_call(L, task, it->call, route, channel);
     mp_channel_unref(channel);
     if (!is_sent) {
         lua_settop(L, TASK);
-        return false;
+        return MP_GENERAL_NOT_SENT;
     }
     task->has_plan = true;
-    mp_plan_subscribe_as(lib, call);
-    mp_call_measure(call, metrics);
-    mp_call_unhurried(call);
+    mp_call_measure(it->call, metrics);
+    mp_call_unhurried(it->call);
     *count = mp_upstream_wait(L, EXCHANGE, has_come);
-    return true;
+    return MP_PLAIN;
 }

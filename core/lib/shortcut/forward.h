@@ -17,7 +17,7 @@
 #ifndef MP_LIB_SHORTCUT_FORWARD_H
 #define MP_LIB_SHORTCUT_FORWARD_H
 
-#include "lib/shortcut/plan.h"
+#include "lib/shortcut/shortcut.h"
 
 #define MP_FORWARD_BYTES ((size_t)256 << 10) /* of a result that C converts */
 
@@ -45,12 +45,11 @@ typedef struct {
 
 typedef struct mp_forwards {
     mp_map routes, keys;
-    bool are_off;          /* MOONPOOL_PLANS=off, or the configuration leaves all calls to Lua */
     bool are_suspended;    /* a catalogue has changed, and the routes are of the one before */
     int take_over;         /* registry reference of the Lua function that continues an exchange */
     mp_str client, server; /* JSON: this gateway as client and as server; strings that `names` holds */
     int names;
-    mp_forward_step steps[MP_PLAN_ERAS];
+    mp_forward_step steps[MP_PLAIN_ERAS];
     mp_buf message, result, who, cancel;
 } mp_forwards;
 
@@ -87,9 +86,9 @@ bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_fo
 
 /* -- forward.c ----------------------------------------------------------------------------------------------------- */
 
-/* Serves the call of a task by a route. The task's coroutine runs with nothing but the task on its stack. False,
- * without any effect, if the call has no route. Otherwise the body of the coroutine returns `*count`.  [-0, +n, throws,
- * parks] */
-bool mp_forward_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
+/* Serves the call of a task by a route. The task's coroutine runs with nothing but the task on its stack. Where the
+ * call is not plain for a route, nothing has happened. Otherwise the body of the coroutine returns `*count`.  [-0, +n,
+ * throws, parks] */
+mp_general mp_forward_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int *count);
 
 #endif

@@ -1,6 +1,7 @@
 /* forward_routes.c: the routes, keys and steps of a VM. The general way has checked everything about a call before it
  * makes a route, so Lua alone decides which calls may take the quick way. */
 #include "lib/shortcut/forward.h"
+#include "lib/fields.h"
 #include <lauxlib.h>
 
 /* routes of one Lua state: above this number all are dropped and made again when they are used */
@@ -20,7 +21,6 @@ mp_forwards *mp_forwards_new(void)
     mp_map_init(&forwards->routes);
     mp_map_init(&forwards->keys);
     forwards->take_over = forwards->names = LUA_NOREF;
-    forwards->are_off = true; /* off until forward.set is called */
     return forwards;
 }
 
@@ -102,13 +102,11 @@ mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route
 
 /* -- what Lua gives ------------------------------------------------------------------------------------------------ */
 
-static bool flag_field(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    bool is_set = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return is_set;
-}
+static const mp_lua_member step_flags[] = {MP_MEMBER("is_base", mp_forward_step, is_base),
+                                           MP_MEMBER("has_objects", mp_forward_step, has_objects),
+                                           MP_MEMBER("has_none", mp_forward_step, has_none),
+                                           MP_MEMBER("is_text_alone", mp_forward_step, is_text_alone),
+                                           {0}};
 
 /* forward.set(take_over, names, steps): calls of federated tools may take the quick way from now on. take_over(tool,
  * exchange, channel, call, id, revision) goes on with an exchange; `names` has JSON texts: { client, server }; `steps`
@@ -125,19 +123,15 @@ static int l_set(lua_State *L)
     lua_getfield(L, 2, "server");
     forwards->server = mp_check_str(L, -1);
     lua_settop(L, 3);
-    for (size_t i = 0; i < mp_era_count && i < MP_PLAN_ERAS; i++) {
+    for (size_t i = 0; i < mp_era_count && i < MP_PLAIN_ERAS; i++) {
         if (lua_getfield(L, 3, mp_eras[i].date) == LUA_TTABLE)
-            forwards->steps[i] = (mp_forward_step){.is_known = true,
-                                                   .is_base = flag_field(L, 4, "is_base"),
-                                                   .has_objects = flag_field(L, 4, "has_objects"),
-                                                   .has_none = flag_field(L, 4, "has_none"),
-                                                   .is_text_alone = flag_field(L, 4, "is_text_alone")};
+            mp_read_struct(L, 4, step_flags, &forwards->steps[i]);
+        forwards->steps[i].is_known = lua_istable(L, 4);
         lua_settop(L, 3);
     }
     lua_settop(L, 2);
     forwards->names = luaL_ref(L, LUA_REGISTRYINDEX);
     forwards->take_over = luaL_ref(L, LUA_REGISTRYINDEX);
-    forwards->are_off = mp_lib_of(L)->is_general;
     return 0;
 }
 
@@ -202,7 +196,7 @@ static int l_learn(lua_State *L)
     size_t count;
     bool may_be_task = lua_toboolean(L, 7), can_have_task = lua_toboolean(L, 8);
     lua_settop(L, 6);
-    if (task->call == NULL || forwards->are_off || forwards->are_suspended || mp_call_flat(task->call, &count) == NULL)
+    if (task->call == NULL || forwards->are_suspended || mp_call_flat(task->call, &count) == NULL)
         return 0;
     add_route(L, forwards, upstream, json_name, header, may_be_task);
     if (forwards->keys.count >= MAX_KEYS)

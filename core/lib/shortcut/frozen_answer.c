@@ -1,4 +1,4 @@
-/* frozen_answer.c: keeps answers as bytes, and decides which requests are plain enough to get them. */
+/* frozen_answer.c: keeps answers as bytes, and serves requests from them. */
 #include "lib/shortcut/frozen_answer.h"
 #include "lib/bindings.h"
 #include "lib/shortcut/audit_line.h"
@@ -258,58 +258,45 @@ static bool are_plain(mp_str text, bool wants_uri, plain_params *params)
 
 /* -- answering ----------------------------------------------------------------------------------------------------- */
 
-/* The stored answer for this request; NULL if there is none. `*read` gets the resource that it reads; it is unchanged
- * for a list. */
-static const frozen *MP_NULLABLE find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text,
-                                             const frozen_resource **read)
+/* Finds the kept answer for a request. `*read` gets the resource that it reads; it is unchanged for a list. */
+static mp_general find_answer(const mp_plain *it, const frozen **found, const frozen_resource **read)
 {
+    mp_frozen_answers *answers = it->lib->frozen;
     plain_params params;
-    const frozen *place = list_place(answers, era, method);
-    if (place != NULL)
-        return place->bytes != NULL && are_plain(text, false, &params) ? place : NULL;
-    if (answers->resources.count == 0 || !mp_str_eq(method, read_method) || !are_plain(text, true, &params))
-        return NULL;
-    mp_node *node = mp_map_find(&answers->resources, params.uri);
-    if (node == NULL)
-        return NULL;
-    *read = mp_container(node, frozen_resource, node);
-    place = &(*read)->by_era[era - mp_eras];
-    return place->bytes != NULL ? place : NULL;
+    mp_str method = mp_call_method(it->call);
+    const frozen *place = list_place(answers, it->era, method);
+    bool is_list = place != NULL;
+    if (mp_call_is_of_gateway(it->call))
+        return MP_GENERAL_HOPS;
+    if (mp_call_weight(it->call) > mp_state_of(it->lib->vm)->call_memory)
+        return MP_GENERAL_LENGTH;
+    if (it->session != NULL && it->lib->has_private)
+        return MP_GENERAL_RIGHTS; /* each request of a session must reach Lua (access.subscribe_as) */
+    if (is_list ? place->bytes == NULL : answers->resources.count == 0 || !mp_str_eq(method, read_method))
+        return MP_GENERAL_NOT_KEPT;
+    if (!are_plain(mp_call_params(it->call), !is_list, &params))
+        return MP_GENERAL_MESSAGE;
+    if (!is_list) {
+        mp_node *node = mp_map_find(&answers->resources, params.uri);
+        if (node == NULL)
+            return MP_GENERAL_NOT_KEPT;
+        *read = mp_container(node, frozen_resource, node);
+        place = &(*read)->by_era[it->place];
+    }
+    *found = place;
+    return place->bytes == NULL ? MP_GENERAL_NOT_KEPT : MP_PLAIN;
 }
 
-/* The stored answer for this call; NULL if the call must be served by Lua. `*read`: see find_answer. */
-static const frozen *MP_NULLABLE answer_of(const mp_vm *vm, const mp_call *call, const frozen_resource **read)
+mp_general mp_frozen_answer(mp_lib *lib, mp_call *call)
 {
-    const mp_lib *lib = mp_lib_of_vm(vm);
-    const mp_era *era = mp_call_era(call);
-    const mp_session *session = mp_call_session(call);
-    if (era == NULL || (session != NULL) != era->has_sessions || mp_call_is_of_gateway(call) ||
-        mp_call_weight(call) > mp_state_of(vm)->call_memory)
-        return NULL;
-    /* Each request of a session must reach Lua where things are private (access.subscribe_as). The revision of a
-     * session is unknown before its `initialize`. */
-    if (session != NULL && (lib->has_private || mp_session_era(session) == NULL))
-        return NULL;
-    return find_answer(lib->frozen, era, mp_call_method(call), mp_call_params(call), read);
-}
-
-/* True if C can write the audit line of the call, or none is wanted. The line repeats texts of the params: those with
- * escapes are left to Lua. */
-static bool can_audit(const mp_lib *lib, const mp_call *call)
-{
-    if (lib->audit == MP_AUDIT_MODE_OFF)
-        return true;
-    mp_str params = mp_call_params(call);
-    return mp_audit_can_write(lib, call) && (params.len == 0 || memchr(params.ptr, '\\', params.len) == NULL);
-}
-
-bool mp_frozen_answer(mp_vm *vm, mp_call *call)
-{
-    mp_lib *lib = mp_lib_of_vm(vm);
     const frozen_resource *read = NULL;
-    const frozen *found = lib->is_general || lib->is_proven ? NULL : answer_of(vm, call, &read);
-    if (found == NULL || !can_audit(lib, call))
-        return false;
+    const frozen *found;
+    mp_plain it;
+    mp_general why = lib->is_proven ? MP_GENERAL_MODE : mp_shortcut_ask(lib, call, &it);
+    if (why == MP_PLAIN)
+        why = find_answer(&it, &found, &read);
+    if (why != MP_PLAIN)
+        return why;
     mp_stat_add(&mp_stat_calls_frozen, 1);
     if (lib->audit != MP_AUDIT_MODE_OFF) {
         mp_audit_line line = {0};
@@ -319,14 +306,16 @@ bool mp_frozen_answer(mp_vm *vm, mp_call *call)
     if (read != NULL && read->metrics != NULL)
         mp_call_measure(call, read->metrics);
     mp_call_answer(call, (mp_str){found->bytes, found->len});
-    return true;
+    return MP_PLAIN;
 }
 
-void mp_frozen_compare(const mp_vm *vm, const mp_call *call, mp_str result)
+void mp_frozen_compare(mp_lib *lib, mp_call *call, mp_str result)
 {
     const frozen_resource *read = NULL;
-    const frozen *found = mp_lib_of_vm(vm)->is_proven ? answer_of(vm, call, &read) : NULL;
-    if (found == NULL || mp_str_eq(result, (mp_str){found->bytes, found->len}))
+    const frozen *found;
+    mp_plain it;
+    if (!lib->is_proven || mp_shortcut_ask(lib, call, &it) != MP_PLAIN || find_answer(&it, &found, &read) != MP_PLAIN ||
+        mp_str_eq(result, (mp_str){found->bytes, found->len}))
         return;
     fprintf(stderr, "frozen answer differs\n  frozen %.*s\n  Lua    %.*s\n", (int)found->len, found->bytes,
             (int)result.len, result.ptr);

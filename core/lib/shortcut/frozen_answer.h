@@ -5,17 +5,17 @@
 #ifndef MP_LIB_FROZEN_ANSWER_H
 #define MP_LIB_FROZEN_ANSWER_H
 
-#include "lib/state.h"
+#include "lib/shortcut/shortcut.h"
 
 mp_frozen_answers *mp_frozen_answers_new(void);
 void mp_frozen_answers_free(mp_frozen_answers *answers);
 /* Forgets all answers. */
 void mp_frozen_thaw(mp_frozen_answers *answers);
-/* Answers the call from the VM's table. Returns false and does nothing if the table has no answer or the call is not
- * plain. */
-bool mp_frozen_answer(mp_vm *vm, mp_call *call);
+/* Answers the call from the VM's table. Where the table has no answer, or the call is not plain, nothing has happened.
+ */
+mp_general mp_frozen_answer(mp_lib *lib, mp_call *call);
 /* In builds for specs with MOONPOOL_PLANS=both: aborts if the table's answer to the call differs from `result`,
  * which Lua made. */
-void mp_frozen_compare(const mp_vm *vm, const mp_call *call, mp_str result);
+void mp_frozen_compare(mp_lib *lib, mp_call *call, mp_str result);
 
 #endif

@@ -1,53 +1,9 @@
 /* plan.c: a planned call from its start to its end. plan.h says what plans are. */
 #include "lib/shortcut/plan.h"
 #include "lib/shortcut/audit_line.h"
-#include "lib/principal.h"
 #include <lauxlib.h>
 
 MP_COUNTER(calls_planned, "calls_planned", "", "", "tools/call requests that call plans served")
-
-/* -- finding ----------------------------------------------------------------------------------------------------- */
-
-static const mp_plan *MP_NULLABLE find_plan(const mp_plans *plans, mp_str name)
-{
-    mp_node *node = mp_map_find(&plans->by_name, name);
-    return node == NULL ? NULL : mp_container(node, mp_plan, node);
-}
-
-bool mp_plan_is_ready(const mp_call *call)
-{
-    const mp_era *era = mp_call_era(call);
-    const mp_session *session = mp_call_session(call);
-    return era != NULL && (!era->has_sessions || (session != NULL && mp_session_era(session) != NULL));
-}
-
-/* The frame for the revision of a tools/call; NULL if plans do not serve such a call. */
-static const mp_plan_frame *MP_NULLABLE frame_of(const mp_plans *plans, const mp_call *call)
-{
-    const mp_era *era = mp_call_era(call);
-    if (plans->by_name.count == 0 || !mp_plan_is_ready(call))
-        return NULL;
-    size_t place = (size_t)(era - mp_eras);
-    return place < MP_PLAN_ERAS && plans->frames[place].before.ptr != NULL ? &plans->frames[place] : NULL;
-}
-
-bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call)
-{
-    if (!lib->has_private || (scopes == 0 && mp_call_session(call) == NULL))
-        return true;
-    const mp_rights *rights = mp_principal_rights(lib, mp_call_principal(call));
-    return rights != NULL && (scopes & ~rights->scopes) == 0;
-}
-
-void mp_plan_subscribe_as(mp_lib *lib, const mp_call *call)
-{
-    mp_session *session = mp_call_session(call);
-    if (!lib->has_private || session == NULL)
-        return;
-    const mp_rights *rights = mp_principal_rights(lib, mp_call_principal(call));
-    if (rights != NULL)
-        mp_session_subscribe_as(session, rights->audience);
-}
 
 /* -- a planned call ---------------------------------------------------------------------------------------------- */
 
@@ -86,14 +42,7 @@ static void end_answer(mp_lib_task *task, const mp_buf *out, size_t start)
     size_t size = out->len - start;
     if (mp_audit_is_begun(&task->audit)) /* the outcome is the tool's, also where its result is too large */
         mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "ok"});
-    if (size > mp_state_of(task->super.vm)->call_output) {
-        char why[MP_REFUSAL];
-        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
-        return;
-    }
-    mp_call *call = mp_task_settle(task);
-    if (call != NULL)
-        mp_call_end_answer(call);
+    mp_task_end_answer(task, size);
 }
 
 static const mp_plan_frame *frame_for(const mp_lib_task *task, const mp_call *call)
@@ -142,7 +91,7 @@ static int send_structured(MP_UNUSED lua_State *L, void *ctx, mp_str text, size_
 {
     mp_lib_task *task = ctx;
     mp_call *call = task->call;
-    if (call == NULL || size > MP_PLAN_BYTES)
+    if (call == NULL || size > MP_PLAIN_BYTES)
         return 0;
     mp_buf *out = mp_call_begin_answer(call);
     if (out == NULL)
@@ -161,7 +110,7 @@ static int send_structured(MP_UNUSED lua_State *L, void *ctx, mp_str text, size_
 /* (value, task): encodes the value and answers with it.  [-2, +0, throws, parks] */
 static int encode_structured(lua_State *L)
 {
-    return mp_lua_encode_in_turns(L, 1, MP_PLAN_BYTES, send_structured, lua_touserdata(L, 2));
+    return mp_lua_encode_in_turns(L, 1, MP_PLAIN_BYTES, send_structured, lua_touserdata(L, 2));
 }
 
 /* Continuation of answer_structured(). Where the value was not sent, finish_in_lua() makes the answer or the error.
@@ -316,36 +265,36 @@ static int run_checked(lua_State *L, mp_lib_task *task)
     return arguments_checked(L, LUA_OK, (lua_KContext)task);
 }
 
-bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
+mp_general mp_plan_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int *count)
 {
-    mp_lib *lib = mp_lib_of_vm(task->super.vm);
-    const mp_plans *plans = lib->plans;
+    const mp_plans *plans = it->lib->plans;
     mp_plan_given given; /* 3 KiB, of which little is written */
-    size_t value_count;
-    const mp_flat *values = mp_call_flat(call, &value_count);
-    if (values == NULL || frame_of(plans, call) == NULL || mp_call_params(call).len > MP_PLAN_BYTES)
-        return false;
-    const mp_plan *plan = find_plan(plans, mp_call_tool(call));
-    if (plan == NULL || !mp_plan_allows(lib, plan->scopes, call) || !mp_audit_can_write(lib, call) ||
-        (!plan->is_checked && !mp_plan_fits(plan, values, value_count, &given)))
-        return false;
-    mp_plan_subscribe_as(lib, call);
-    if (lib->audit != MP_AUDIT_MODE_OFF)
-        mp_audit_begin_plain(&task->audit, lib, call, plan->node.key);
+    if (plans->by_name.count == 0 || plans->frames[it->place].before.ptr == NULL)
+        return MP_GENERAL_NO_PLAN;
+    const mp_plan *plan = mp_plan_find(plans, mp_call_tool(it->call));
+    if (plan == NULL)
+        return MP_GENERAL_NO_PLAN;
+    if ((plan->scopes & ~it->rights->scopes) != 0)
+        return MP_GENERAL_RIGHTS;
+    if (!plan->is_checked && !mp_plan_fits(plan, it->values, it->value_count, &given))
+        return MP_GENERAL_ARGUMENTS;
+    mp_shortcut_subscribe_as(it);
+    if (it->lib->audit != MP_AUDIT_MODE_OFF)
+        mp_audit_begin_plain(&task->audit, it->lib, it->call, plan->node.key);
     push_head(L, plans, plan);
     if (plan->is_checked) {
-        if (!mp_plan_push_all(L, values, value_count)) {
+        if (!mp_plan_push_all(L, it->values, it->value_count)) {
             lua_settop(L, TASK);
-            return false;
+            return MP_GENERAL_ARGUMENTS;
         }
         *count = run_checked(L, task);
-        return true;
+        return MP_PLAIN;
     }
     int pushed = mp_plan_push(L, plan, PLAN, &given);
 #ifdef MP_SPEC_BUILD
-    if (lib->is_proven)
-        mp_plan_prove_arguments(L, plan, PLAN, mp_call_params(call), pushed);
+    if (it->lib->is_proven)
+        mp_plan_prove_arguments(L, plan, PLAN, mp_call_params(it->call), pushed);
 #endif
     *count = run_handler(L, task, plan, add_call(L, task, plan, pushed));
-    return true;
+    return MP_PLAIN;
 }

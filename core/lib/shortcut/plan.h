@@ -13,11 +13,10 @@
 #ifndef MP_LIB_SHORTCUT_PLAN_H
 #define MP_LIB_SHORTCUT_PLAN_H
 
-#include "lib/bindings.h"
+#include "lib/shortcut/shortcut.h"
 
 #define MP_PLAN_FIELDS MP_FLAT_MAX /* of one object: MAX_FIELDS in registry/plan.lua */
 #define MP_PLAN_INNER 4            /* objects inside the arguments of a call */
-#define MP_PLAN_BYTES (64 << 10)   /* of the params of a planned call, and of the JSON of its result */
 
 typedef enum { MP_FIELD_NUMBER, MP_FIELD_INTEGER, MP_FIELD_STRING, MP_FIELD_BOOLEAN, MP_FIELD_OBJECT } mp_field_kind;
 
@@ -92,40 +91,30 @@ typedef struct {
     mp_str other[3];  /* of a structured result that is no object */
 } mp_plan_frame;
 
-#define MP_PLAN_ERAS 16
-
 /* The plans of a VM. */
-typedef struct mp_plans mp_plans;
-struct mp_plans {
+typedef struct mp_plans {
     mp_map by_name;
     int finish; /* registry references: the function of Lua that ends a call */
     /* as `finish`, for a call whose audit line is begun: it ends the line, too; LUA_REFNIL without an audit */
     int finish_audited;
     int handler;     /* the message handler that gives an error its trace */
     int frame_table; /* the table that holds the texts of `frames` */
-    mp_plan_frame frames[MP_PLAN_ERAS];
+    mp_plan_frame frames[MP_PLAIN_ERAS];
     mp_buf proof; /* where plans are proven (plan_proof.c): the structured result that was sent last */
-};
+} mp_plans;
 
-/* -- plan.c: finding a plan, and a planned call -------------------------------------------------------------------- */
+/* -- plan.c -------------------------------------------------------------------------------------------------------- */
 
-/* True if the revision of the call is settled, and its session, if it needs one, is initialized. */
-bool mp_plan_is_ready(const mp_call *call);
-/* True if the call's principal may use a tool with this set of scopes. If it may not, or C does not know the
- * principal's rights, the general path serves the call and passes the rights to C (access.lua). */
-bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call);
-/* Makes subscriptions of a session see what the principal of its latest request may see, as access.lua does for calls
- * of Lua. Call it after mp_plan_allows. */
-void mp_plan_subscribe_as(mp_lib *lib, const mp_call *call);
-/* Serves the call of a task by a plan. The task's coroutine runs with nothing but the task on its stack. False, without
- * any effect, if the call has no plan. Otherwise the body of the coroutine returns `*count`.  [-0, +n, throws, parks]
- */
-bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
+/* Serves the call of a task by a plan. The task's coroutine runs with nothing but the task on its stack. Where the call
+ * is not plain for a plan, nothing has happened. Otherwise the body of the coroutine returns `*count`.  [-0, +n,
+ * throws, parks] */
+mp_general mp_plan_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int *count);
 
 /* -- plan_make.c: making plans ------------------------------------------------------------------------------------- */
 
 mp_plans *mp_plans_new(void);
 void mp_plans_free(mp_plans *plans);
+const mp_plan *MP_NULLABLE mp_plan_find(const mp_plans *plans, mp_str name);
 /* Replaces all plans by those of the rows at index `rows`. Calls that run keep their plans. If memory is short, tools
  * are left without a plan.  [-0, +0, throws memory] */
 void mp_plans_set(lua_State *L, mp_plans *plans, int rows);

@@ -1,5 +1,6 @@
 /* plan_make.c: the plans of a VM, made of the rows of lua/moonpool/registry/plan.lua. */
 #include "lib/shortcut/plan.h"
+#include "lib/fields.h"
 #include "lib/principal.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -17,6 +18,12 @@ void mp_plans_free(mp_plans *plans)
     mp_map_clear(&plans->by_name);
     mp_buf_clear(&plans->proof);
     free(plans);
+}
+
+const mp_plan *MP_NULLABLE mp_plan_find(const mp_plans *plans, mp_str name)
+{
+    mp_node *node = mp_map_find(&plans->by_name, name);
+    return node == NULL ? NULL : mp_container(node, mp_plan, node);
 }
 
 /* -- rows -------------------------------------------------------------------------------------------------------- */
@@ -37,15 +44,6 @@ static double number_field(lua_State *L, int index, const char *name, double oth
     }
     lua_pop(L, 1);
     return otherwise;
-}
-
-/* The bit set in a field; 0 if there is none.  [-0, +0, throws] */
-static uint64_t bits_field(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    uint64_t bits = (uint64_t)luaL_optinteger(L, -1, 0);
-    lua_pop(L, 1);
-    return bits;
 }
 
 /* The length of the list in a field; 0 if there is none.  [-0, +0, throws] */
@@ -87,8 +85,7 @@ static void measure_plan(lua_State *L, int index, const char *name, plan_size *s
 /* Pops the text on top into the next user value of the plan at `at`, which holds it.  [-1, +0, throws] */
 static mp_str hold_text(lua_State *L, int at, plan_size *next)
 {
-    mp_str text;
-    text.ptr = luaL_checklstring(L, -1, &text.len);
+    mp_str text = mp_check_str(L, -1);
     lua_setiuservalue(L, at, next->slot++);
     return text;
 }
@@ -183,6 +180,13 @@ static void set_user_value(lua_State *L, int row, const char *field, int plan, i
     lua_setiuservalue(L, plan, slot);
 }
 
+static const mp_lua_member plan_facts[] = {MP_MEMBER("is_positional", mp_plan, is_positional),
+                                           MP_MEMBER("has_output", mp_plan, has_output),
+                                           MP_MEMBER("has_policies", mp_plan, has_policies),
+                                           MP_MEMBER("ends_in_lua", mp_plan, ends_in_lua),
+                                           MP_MEMBER("scopes", mp_plan, scopes),
+                                           {0}};
+
 /* Makes the plan that the row on top describes, and adds it.  [-1, +0, throws] */
 static void add_plan(lua_State *L, mp_plans *plans)
 {
@@ -196,7 +200,7 @@ static void add_plan(lua_State *L, mp_plans *plans)
     plan->fields = (mp_plan_field *)(plan + 1);
     plan->choices = (mp_str *)(plan->fields + size.fields);
     bool is_given;
-    plan->is_positional = has_field(L, row, "is_positional");
+    mp_read_struct(L, row, plan_facts, plan);
     plan->call_place = (int)number_field(L, row, "call", 0, &is_given);
     plan->timeout_ms = (uint64_t)ceil(number_field(L, row, "seconds", 0, &is_given) * 1000);
     lua_getfield(L, row, "metrics");
@@ -204,10 +208,6 @@ static void add_plan(lua_State *L, mp_plans *plans)
     lua_pop(L, 1);
     plan->is_checked = !fill_object(L, plan, at, row, "input", &plan->input, &next);
     plan->knows_output = fill_object(L, plan, at, row, "output", &plan->output, &next);
-    plan->has_output = has_field(L, row, "has_output");
-    plan->has_policies = has_field(L, row, "has_policies");
-    plan->ends_in_lua = has_field(L, row, "ends_in_lua");
-    plan->scopes = bits_field(L, row, "scopes");
     set_user_value(L, row, "handler", at, MP_PLAN_HANDLER);
     set_user_value(L, row, "tool", at, MP_PLAN_TOOL);
     set_user_value(L, row, "check", at, MP_PLAN_CHECK);
@@ -253,7 +253,7 @@ static int l_set_plan_ends(lua_State *L)
     luaL_checktype(L, 3, LUA_TFUNCTION);
     luaL_checktype(L, 4, LUA_TTABLE);
     lua_settop(L, 4);
-    for (size_t i = 0; i < mp_era_count && i < MP_PLAN_ERAS; i++) {
+    for (size_t i = 0; i < mp_era_count && i < MP_PLAIN_ERAS; i++) {
         mp_plan_frame *frame = &plans->frames[i];
         mp_str text[3] = {{0}};
         if (lua_getfield(L, 4, mp_eras[i].date) == LUA_TTABLE) {

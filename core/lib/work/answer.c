@@ -18,18 +18,32 @@ mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, 
     return (mp_str){why, (size_t)len};
 }
 
+/* True if `what` is over limits.call.output, and the task's call has the error that says so. */
+static bool is_refused(mp_lib_task *task, const char *what, size_t size)
+{
+    char why[MP_REFUSAL];
+    if (size <= mp_state_of(task->super.vm)->call_output)
+        return false;
+    mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, what, size, why), MP_STR_NONE);
+    return true;
+}
+
+void mp_task_end_answer(mp_lib_task *task, size_t size)
+{
+    mp_call *call = is_refused(task, "result", size) ? NULL : mp_task_settle(task);
+    if (call != NULL)
+        mp_call_end_answer(call);
+}
+
 static int send_answer(MP_UNUSED lua_State *L, void *ctx, mp_str text, size_t size)
 {
     mp_lib_task *task = ctx;
     mp_call *call = task->call;
     if (call == NULL)
         return 0; /* the call was cancelled while the value was encoded */
-    if (size > mp_state_of(task->super.vm)->call_output) {
-        char why[MP_REFUSAL];
-        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
+    if (is_refused(task, "result", size))
         return 0;
-    }
-    mp_frozen_compare(task->super.vm, call, text);
+    mp_frozen_compare(mp_lib_of_vm(task->super.vm), call, text);
     mp_task_settle(task);
     mp_call_answer(call, text);
     return 0;
@@ -62,10 +76,7 @@ static int send_error(lua_State *L, void *ctx, mp_str data, size_t size)
     mp_buf_clear(&measured);
     if (task->call == NULL)
         return 0; /* the call was cancelled while the value was encoded */
-    char why[MP_REFUSAL];
-    if (size > mp_state_of(task->super.vm)->call_output)
-        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "error", size, why), MP_STR_NONE);
-    else
+    if (!is_refused(task, "error", size))
         mp_task_fail(task, (int)lua_tointeger(L, CODE), message, data);
     return 0;
 }

@@ -11,7 +11,7 @@ MP_COUNTER(dropped_notes, "dropped", "reason", "notes",
 
 static void on_call(void *ctx, mp_call *call)
 {
-    if (mp_call_tool(call).len > 0 || !mp_frozen_answer(ctx, call))
+    if (mp_call_tool(call).len > 0 || mp_frozen_answer(mp_lib_of_vm(ctx), call) != MP_PLAIN)
         mp_lib_task_start(ctx, &mp_call_work, call);
 }
 

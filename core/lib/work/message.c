@@ -1,6 +1,7 @@
 /* message.c: the body of the coroutine of a client's request or notification: it decodes the params, calls the library
  * in Lua and encodes the result. */
 #include "lib/shortcut/forward.h"
+#include "lib/shortcut/plan.h"
 #include "rpc/observe.h"
 #include "vm/engine.h"
 
@@ -92,14 +93,16 @@ int mp_run_call(lua_State *L)
         task->is_recorded = true;
         return mp_run_call_in_lua(L, task, call); /* a call plan would not pass the recorder */
     }
-    int count;
     mp_phase_set(MP_PHASE_VALIDATE);
-    bool is_served = mp_plan_run(L, task, call, &count);
-    if (!is_served) {
-        mp_phase_set(MP_PHASE_HANDLER);
-        is_served = mp_forward_run(L, task, call, &count);
-    }
-    return is_served ? count : mp_run_call_in_lua(L, task, call);
+    int count;
+    mp_plain it;
+    bool is_plain = mp_shortcut_ask_of_tool(mp_lib_of_vm(task->super.vm), call, &it) == MP_PLAIN;
+    if (is_plain && mp_plan_run(L, task, &it, &count) == MP_PLAIN)
+        return count;
+    mp_phase_set(MP_PHASE_HANDLER);
+    if (is_plain && mp_forward_run(L, task, &it, &count) == MP_PLAIN)
+        return count;
+    return mp_run_call_in_lua(L, task, call);
 }
 
 static int note_done(MP_UNUSED lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext context)
