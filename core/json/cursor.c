@@ -70,3 +70,36 @@ mp_json_token mp_json_next(mp_json_cursor *cursor)
     }
     return (mp_json_token){MP_JSON_T_END, {cursor->end, 0}, false};
 }
+
+mp_str mp_json_skip(mp_json_cursor *cursor, mp_json_token token)
+{
+    const char *from = token.span.ptr - (token.type == MP_JSON_T_STRING);
+    for (int depth = 0;; token = mp_json_next(cursor)) {
+        depth += token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
+        depth -= token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
+        if (depth == 0)
+            return (mp_str){from, (size_t)(cursor->at - from)};
+    }
+}
+
+bool mp_json_next_member(mp_json_cursor *cursor, mp_json_member *it)
+{
+    mp_json_token key = mp_json_next(cursor);
+    if (key.type != MP_JSON_T_STRING)
+        return false;
+    it->key = key.span;
+    it->value = mp_json_next(cursor);
+    it->span = mp_json_skip(cursor, it->value);
+    return true;
+}
+
+bool mp_json_find_member(mp_str object, mp_str name, mp_json_member *it)
+{
+    if (object.len == 0)
+        return false;
+    mp_json_cursor cursor = {object.ptr + 1, object.ptr + object.len};
+    while (mp_json_next_member(&cursor, it))
+        if (mp_json_string_is((mp_str){it->key.ptr - 1, it->key.len + 2}, name))
+            return true;
+    return false;
+}

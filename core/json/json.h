@@ -151,5 +151,18 @@ typedef struct {
 
 /* Returns the next token; skips commas and colons. The text must have passed mp_json_scan. */
 mp_json_token mp_json_next(mp_json_cursor *cursor);
+/* Moves behind the value that begins with `token`, the last one, and returns its span. */
+mp_str mp_json_skip(mp_json_cursor *cursor, mp_json_token token);
+
+typedef struct {
+    mp_str key;          /* as it is written, without quotes */
+    mp_json_token value; /* the first token of the value */
+    mp_str span;
+} mp_json_member;
+
+/* The next member of the object in which the cursor is. False at its end. */
+bool mp_json_next_member(mp_json_cursor *cursor, mp_json_member *it);
+/* Finds a member of an object by its name, unescaped. False if it has none, or is empty text. */
+bool mp_json_find_member(mp_str object, mp_str name, mp_json_member *it);
 
 #endif

@@ -154,15 +154,7 @@ static void splice_meta(splice *outer, mp_str meta)
             name = mp_buf_str(&plain);
         }
         mp_json_token value = mp_json_next(&cursor);
-        const char *from = value.span.ptr - (value.type == MP_JSON_T_STRING);
-        for (int depth = 0;;) {
-            depth += value.type == MP_JSON_T_OPEN_ARRAY || value.type == MP_JSON_T_OPEN_OBJECT;
-            depth -= value.type == MP_JSON_T_CLOSE_ARRAY || value.type == MP_JSON_T_CLOSE_OBJECT;
-            if (depth == 0)
-                break;
-            value = mp_json_next(&cursor);
-        }
-        take_member(&s, span.ptr, name, MP_JSON_NULL, (mp_str){from, (size_t)(cursor.at - from)});
+        take_member(&s, span.ptr, name, MP_JSON_NULL, mp_json_skip(&cursor, value));
     }
     append_members(&s);
     outer->from = s.has_gap ? meta.ptr + meta.len - 1 : s.from;

@@ -47,54 +47,22 @@ static void put_whole(mp_buf *line, mp_str key, mp_str text)
     mp_json_put_string(line, text);
 }
 
-/* A value in an object: its first token, and all of its bytes. */
-typedef struct {
-    mp_json_token token;
-    mp_str span;
-} json_value;
-
-static json_value take_value(mp_json_cursor *cursor)
+static mp_str object_in(mp_str object, mp_str name)
 {
-    json_value value = {.token = mp_json_next(cursor)};
-    int depth = 0;
-    for (mp_json_token token = value.token;; token = mp_json_next(cursor)) {
-        depth += token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
-        depth -= token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
-        if (depth == 0)
-            break;
-    }
-    value.span = (mp_str){value.token.span.ptr, (size_t)(cursor->at - value.token.span.ptr)};
-    return value;
+    mp_json_member it;
+    return mp_json_find_member(object, name, &it) && it.value.type == MP_JSON_T_OPEN_OBJECT ? it.span : MP_STR_NONE;
 }
 
-/* The member of an object, whose keys have no escapes but "\/"; END if it has none. `object` may be empty. */
-static json_value find_member(mp_str object, mp_str name, mp_str escaped_name)
+/* The text of a member that is a string; without `ptr` if there is none. Appended to `*kept` if it has escapes. */
+static mp_str text_in(mp_str object, mp_str name, mp_buf *kept)
 {
-    const json_value none = {.token = {.type = MP_JSON_T_END}};
-    if (object.len == 0)
-        return none;
-    mp_json_cursor cursor = {object.ptr + 1, object.ptr + object.len};
-    for (mp_json_token key; (key = mp_json_next(&cursor)).type == MP_JSON_T_STRING;) {
-        json_value value = take_value(&cursor);
-        if (mp_str_eq(key.span, name) || mp_str_eq(key.span, escaped_name))
-            return value;
-    }
-    return none;
-}
-
-static mp_str object_in(mp_str object, mp_str name, mp_str escaped_name)
-{
-    json_value value = find_member(object, name, escaped_name);
-    return value.token.type == MP_JSON_T_OPEN_OBJECT ? value.span : MP_STR_NONE;
-}
-
-/* The text of a string of JSON; without `ptr` for another value. Appended to `*kept` if it has escapes. */
-static mp_str text_of(mp_json_token value, mp_buf *kept)
-{
-    if (value.type != MP_JSON_T_STRING || !value.escaped)
-        return value.type == MP_JSON_T_STRING ? value.span : MP_STR_NONE;
+    mp_json_member it;
+    if (!mp_json_find_member(object, name, &it) || it.value.type != MP_JSON_T_STRING)
+        return MP_STR_NONE;
+    if (!it.value.escaped)
+        return it.value.span;
     size_t start = kept->len;
-    mp_json_unescape(kept, (mp_str){value.span.ptr - 1, value.span.len + 2});
+    mp_json_unescape(kept, it.span);
     return mp_str_from(mp_buf_str(kept), start);
 }
 
@@ -109,8 +77,7 @@ static void put_names(mp_buf *list, const mp_call *call)
 {
     size_t count;
     const mp_flat *arguments = mp_call_flat(call, &count);
-    if (arguments == NULL ||
-        (count == 0 && object_in(mp_call_params(call), MP_STR("arguments"), MP_STR("arguments")).len == 0))
+    if (arguments == NULL || (count == 0 && object_in(mp_call_params(call), MP_STR("arguments")).len == 0))
         return;
     mp_str names[MP_FLAT_MAX];
     for (size_t i = 0; i < count; i++) {
@@ -195,21 +162,19 @@ void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call,
         return;
     const mp_session *session = mp_call_session(call);
     const mp_principal *principal = mp_call_principal(call);
-    mp_str meta = object_in(mp_call_params(call), MP_STR("_meta"), MP_STR("_meta"));
-    mp_str client = session != NULL ? mp_session_client(session)
-                                    : object_in(meta, MP_STR("io.modelcontextprotocol/clientInfo"),
-                                                MP_STR("io.modelcontextprotocol\\/clientInfo"));
+    mp_str meta = object_in(mp_call_params(call), MP_STR("_meta"));
+    mp_str client =
+        session != NULL ? mp_session_client(session) : object_in(meta, MP_STR("io.modelcontextprotocol/clientInfo"));
     mp_buf kept[4] = {0};
     if (lib->audit == MP_AUDIT_MODE_NAMES)
         put_names(&kept[3], call);
-    const mp_audit_facts facts = {
-        .principal = mp_principal_id(principal),
-        .issuer = some(mp_principal_issuer(principal)),
-        .client = text_of(find_member(client, MP_STR("name"), MP_STR("name")).token, &kept[0]),
-        .version = text_of(find_member(client, MP_STR("version"), MP_STR("version")).token, &kept[1]),
-        .name = name,
-        .arguments = some(mp_buf_str(&kept[3])),
-        .trace = text_of(find_member(meta, MP_STR("traceparent"), MP_STR("traceparent")).token, &kept[2])};
+    const mp_audit_facts facts = {.principal = mp_principal_id(principal),
+                                  .issuer = some(mp_principal_issuer(principal)),
+                                  .client = text_in(client, MP_STR("name"), &kept[0]),
+                                  .version = text_in(client, MP_STR("version"), &kept[1]),
+                                  .name = name,
+                                  .arguments = some(mp_buf_str(&kept[3])),
+                                  .trace = text_in(meta, MP_STR("traceparent"), &kept[2])};
     mp_audit_begin(line, call, &facts);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         mp_buf_clear(&kept[i]);

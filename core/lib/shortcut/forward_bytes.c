@@ -9,52 +9,11 @@
 
 /* -- members ------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    mp_str key;          /* as it is written, without quotes */
-    mp_json_token value; /* the first token of the value */
-    mp_str span;
-} member;
-
-/* Moves behind the value that begins with `token`, and gives its span. */
-static mp_str skip_value(mp_json_cursor *cursor, mp_json_token token)
+/* The span of a member; empty: there is none. */
+static mp_str find_member(mp_str object, mp_str name)
 {
-    const char *from = token.span.ptr - (token.type == MP_JSON_T_STRING);
-    for (int depth = 0;; token = mp_json_next(cursor)) {
-        depth += token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
-        depth -= token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
-        if (depth == 0)
-            return (mp_str){from, (size_t)(cursor->at - from)};
-    }
-}
-
-/* The next member of the object in which the cursor is. False at its end. */
-static bool next_member(mp_json_cursor *cursor, member *it)
-{
-    mp_json_token key = mp_json_next(cursor);
-    if (key.type != MP_JSON_T_STRING)
-        return false;
-    it->key = key.span;
-    it->value = mp_json_next(cursor);
-    it->span = skip_value(cursor, it->value);
-    return true;
-}
-
-/* Returns a cursor behind the opening brace of an object. */
-static mp_json_cursor enter_object(mp_str object)
-{
-    return (mp_json_cursor){object.ptr + 1, object.ptr + object.len};
-}
-
-/* The member `name`, whose key is written without escapes; empty: there is none. */
-static mp_str find_member(mp_str object, const char *name)
-{
-    if (object.len == 0)
-        return MP_STR_NONE;
-    mp_json_cursor cursor = enter_object(object);
-    for (member it; next_member(&cursor, &it);)
-        if (mp_str_is(it.key, name))
-            return it.span;
-    return MP_STR_NONE;
+    mp_json_member it;
+    return mp_json_find_member(object, name, &it) ? it.span : MP_STR_NONE;
 }
 
 /* The name of a member of the protocol in `_meta`, without its prefix, whose slash may be escaped; empty for another
@@ -81,14 +40,7 @@ static void add_edit(edits *to, mp_json_edit_kind kind, bool in_meta, mp_str nam
 
 mp_str mp_forward_capabilities(mp_str params)
 {
-    mp_str meta = find_member(params, "_meta");
-    if (meta.len == 0)
-        return MP_STR_NONE;
-    mp_json_cursor cursor = enter_object(meta);
-    for (member it; next_member(&cursor, &it);)
-        if (mp_str_is(protocol_name(it.key), "clientCapabilities"))
-            return it.span;
-    return MP_STR_NONE;
+    return find_member(find_member(params, MP_STR("_meta")), MP_STR(PREFIX "clientCapabilities"));
 }
 
 /* True if a header can repeat the text. */
@@ -112,8 +64,8 @@ static bool read_meta(mp_str meta, mp_str traces[2], bool *has_own)
 {
     if (meta.len == 0)
         return true;
-    mp_json_cursor cursor = enter_object(meta);
-    for (member it; next_member(&cursor, &it);) {
+    mp_json_cursor cursor = {meta.ptr + 1, meta.ptr + meta.len};
+    for (mp_json_member it; mp_json_next_member(&cursor, &it);) {
         if (protocol_name(it.key).len > 0 || mp_str_is(it.key, "progressToken"))
             continue;
         if (is_for_lua(it.key))
@@ -137,7 +89,7 @@ static const mp_str own_names[] = {{PREFIX "protocolVersion", sizeof PREFIX "pro
 bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_call *call,
                             const mp_forward_target *target, mp_str traces[2])
 {
-    mp_str params = mp_call_params(call), meta = find_member(params, "_meta");
+    mp_str params = mp_call_params(call), meta = find_member(params, MP_STR("_meta"));
     bool has_own = false, has_token = mp_call_progress_token(call).len > 0;
     if (!read_meta(meta, traces, &has_own))
         return false;
@@ -147,7 +99,7 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     bool is_modern = !target->era->has_sessions;
     edits to = {.count = 0};
     add_edit(&to, MP_JSON_SET, false, MP_STR("name"), target->route->json_name);
-    if (find_member(params, "arguments").len == 0)
+    if (find_member(params, MP_STR("arguments")).len == 0)
         add_edit(&to, MP_JSON_SET, false, MP_STR("arguments"), MP_STR("{}"));
     bool has_trace = target->traceparent.len > 0;
     if (!has_own && !has_token && !is_modern && !has_trace) {

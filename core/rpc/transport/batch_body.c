@@ -64,15 +64,7 @@ static mp_str next_element(mp_json_cursor *cursor)
     mp_json_token token = mp_json_next(cursor);
     if (token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_END)
         return MP_STR_NONE;
-    const char *from = token.type == MP_JSON_T_STRING ? token.span.ptr - 1 : token.span.ptr;
-    for (int depth = 0;;) {
-        depth += token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
-        depth -= token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
-        if (depth == 0)
-            break;
-        token = mp_json_next(cursor);
-    }
-    return (mp_str){from, (size_t)(cursor->at - from)};
+    return mp_json_skip(cursor, token);
 }
 
 /* Counts the elements, up to MP_BATCH_MAX + 1. */
