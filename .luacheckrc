@@ -4,6 +4,7 @@ max_line_length = 160
 exclude_files = { "build/", "lua/types/", "spec/clients/node_modules/", "spec/upstreams/node_modules/", "spec/upstreams/more/" }
 
 files["lua/moonpool/registry/sandbox.lua"] = { globals = { "string.dump" } }
+files["lua/moonpool/workbench/format/terminal.lua"] = { globals = { "io", "print" } }
 files["spec/"] = { std = "lua54+busted", self = false }
 files["spec/helpers/host.lua"] = { globals = { "string.dump" } }
 

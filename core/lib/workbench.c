@@ -146,6 +146,9 @@ static int run_command(lua_State *L)
     mp_set_searchers(L, false);
     lua_settop(L, 0);
     lua_getglobal(L, "require");
+    lua_pushliteral(L, "moonpool.workbench.format.terminal");
+    lua_call(L, 1, 0);
+    lua_getglobal(L, "require");
     lua_pushfstring(L, "moonpool.workbench.commands.%s", e->command);
     lua_call(L, 1, 1);
     push_arguments(L, e);

@@ -1,5 +1,6 @@
 -- Lists the served things as text for the script's author: a line for each thing, the whole definitions, or JSON.
 
+local characters = require "moonpool.runtime.characters"
 local doubts = require "moonpool.registry.lint"
 local job = require "moonpool.things.job"
 local policy = require "moonpool.things.policy"
@@ -225,6 +226,8 @@ end
 --- for a list.
 return function(form)
   local lines = {}
-  forms[form](function(line) lines[#lines + 1] = line end)
-  return table.concat(lines, "\n") .. (lines[1] and "\n" or ""), (form == "whole" or form == "json") and doubts() or ""
+  local clean = form == "json" and characters.escaped or characters.shown
+  forms[form](function(line) lines[#lines + 1] = clean(line) end)
+  local warnings = (form == "whole" or form == "json") and doubts() or ""
+  return table.concat(lines, "\n") .. (lines[1] and "\n" or ""), (warnings:gsub("[^\n]+", characters.shown))
 end

@@ -1,6 +1,7 @@
 -- Loads all scripts into the registry. The folder gives the kind of a thing, the path its name. All errors are
 -- reported, not only the first.
 
+local characters = require "moonpool.runtime.characters"
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 local auth = require "moonpool.access.auth"
@@ -49,7 +50,7 @@ end
 
 local function complain(path, line, what, hint)
   local known, text = text_of(path)
-  local described = problem.text(known, line, what, hint, text)
+  local described = problem.text(known, line, what, hint, text):gsub("[^\n\t]+", characters.shown)
   for _, before in ipairs(problems) do
     if before == described then return end
   end

@@ -114,6 +114,17 @@ function characters.shown(text)
   return table.concat(made)
 end
 
+--- A text of JSON with an escape for each hidden character, which in JSON are only in strings.
+function characters.escaped(text)
+  if not text:find "[\127-\255]" or not utf8.len(text) then return text end
+  return (text:gsub(utf8.charpattern, function(c)
+    local code = utf8.codepoint(c)
+    if code < 0x7F or not is_in(HIDDEN, code) then return nil end
+    if code < 0x10000 then return ("\\u%04x"):format(code) end
+    return ("\\u%04x\\u%04x"):format(0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF))
+  end))
+end
+
 -- -- letters that look like others ---------------------------------------------------------------------------------------
 
 -- The Latin letters, in lower case, that these letters of Cyrillic, Greek, Armenian, Cherokee and Lisu look like.
