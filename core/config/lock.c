@@ -1,6 +1,6 @@
 /* lock.c: reads the file of `upstream_lock`: the definitions of upstreams that a person has approved, one a line:
  *
- *   github  tool  create_issue  sha256:<64 hexadecimal digits>  2026-11-22  {"description":"…","name":"create_issue"}
+ *   github  tool  new  v2:sha256:<64 hexadecimal digits>  2026-11-22  {"description":"…","name":"new"}
  *
  * A name that contains a space, a quote or anything but ASCII is a JSON string. The date and the definition are for
  * people and for `moonpool lock`; the gateway compares hashes. A file that cannot be read, or a line that is wrong,
@@ -58,7 +58,9 @@ static bool is_kind(mp_str text)
 
 static bool is_hash(mp_str text)
 {
-    const mp_str prefix = MP_STR("sha256:");
+    const mp_str form = MP_STR("v2:"), prefix = MP_STR("sha256:");
+    if (mp_str_starts(text, form)) /* lines that older versions wrote have none */
+        text = mp_str_from(text, form.len);
     if (text.len != prefix.len + HASH_DIGITS || !mp_str_starts(text, prefix))
         return false;
     for (size_t i = prefix.len; i < text.len; i++)

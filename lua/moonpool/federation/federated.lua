@@ -833,10 +833,12 @@ end
 --- The hashes of a thing of an upstream: of its definition, and of the approved one, by the list and the name or URI
 --- that clients use. nil for others.
 function federated.hashes(kind, key, call)
-  local thing = now.things[kind][key] or now.withheld_keys[kind .. " " .. key]
+  local served = now.things[kind][key]
+  local thing = served or now.withheld_keys[kind .. " " .. key]
   if not thing then return nil end
   thing = thing.resolve and thing.resolve(call) or thing
-  return thing.facts.hash, pins.hash(thing.upstream, kind, thing.original)
+  local approved = pins.hash(thing.upstream, kind, thing.original)
+  return thing.facts.hash, approved and served and thing.facts.hash or approved      -- the approved one may be of the form before
 end
 
 function wrapping.is_served(uri) return registry.serves(uri) end

@@ -91,13 +91,15 @@ local function definitions_of(record, facts, entries)
   for _, entry in ipairs(entries) do
     if make_things.of(record, entry, nil) then
       list[#list + 1] = { kind = pins.kinds[entry.kind], key = entry.key, hash = entry.facts.hash,
+        old_hash = canonical_definition.old_hash(entry.definition),
         text = canonical_definition.text(json.decode(entry.definition)),
         why = entry.facts.bad, doubts = entry.facts.doubts }
     end
   end
   local function whole(kind, value, why, doubts)
     local text = canonical_definition.text(value)
-    list[#list + 1] = { kind = kind, key = "-", hash = canonical_definition.hash(text), text = text, why = why, doubts = doubts }
+    list[#list + 1] = { kind = kind, key = "-", hash = canonical_definition.hash(text), old_hash = canonical_definition.old_hash(text),
+      text = text, why = why, doubts = doubts }
   end
   if type(facts.instructions) == "string" then whole("instructions", { instructions = facts.instructions }, scan.instructions(facts.instructions)) end
   local server = type(facts.server) == "table" and facts.server or {}

@@ -6,6 +6,7 @@
 local host = require "moonpool.host"
 local bytecode = require "moonpool.runtime.bytecode"
 local job = require "moonpool.things.job"
+local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
 local problem = require "moonpool.runtime.diagnostic"
 local registry = require "moonpool.registry.registry"
@@ -170,8 +171,16 @@ local function check_policies(list)
 end
 
 --- All warnings about the scripts, as texts with a blank line between them.
+local function check_pins(list)
+  local count = pins.old_count()
+  if count == 0 then return end
+  list[#list + 1] = ("%s: %d %s of an older form, which leaves out `_meta`\n  hint: `moonpool lock` shows what is in it, and renews them"):format(
+    host.config.upstream_lock_path or "moonpool.lock", count, count == 1 and "line is" or "lines are")
+end
+
 return function()
   local list = unreachable()
+  check_pins(list)
   check_served(list)
   schema_doubts(list)
   time_doubts(list)

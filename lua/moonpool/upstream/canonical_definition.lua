@@ -1,9 +1,11 @@
--- The canonical form of a definition: its JSON with sorted members and the shortest numbers, without `_meta` but for
--- `_meta.ui`, which decides what clients show. Definitions that differ only in the order of their members or in spaces
--- have one canonical form, and so one hash.
+-- The canonical form of a definition: its JSON with sorted members and the shortest numbers, without the members of
+-- `_meta` that belong to one hop, which may differ each time. Definitions that differ only in the order of their members
+-- or in spaces have one canonical form, and so one hash. The hash names its form: "v2:sha256:" and 64 digits. Hashes
+-- that begin with "sha256:" are of the form before, which had nothing of `_meta` but `_meta.ui`.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local message = require "moonpool.upstream.message"
 
 local canonical_definition = {}
 
@@ -55,11 +57,13 @@ function put(out, value)
 end
 
 -- Removes the members that do not count. `value` is changed.
-local function without_meta(value)
+local function without_hops(value)
   local meta = type(value) == "table" and value._meta
-  if meta == nil then return value end
-  local ui = type(meta) == "table" and meta.ui
-  value._meta = ui ~= nil and ui ~= false and { ui = ui } or nil
+  if type(meta) ~= "table" then return value end
+  for name in pairs(meta) do
+    if type(name) == "string" and message.is_of_hop(name) then meta[name] = nil end
+  end
+  if next(meta) == nil then value._meta = nil end
   return value
 end
 
@@ -67,13 +71,29 @@ end
 --- was decoded has no number that json.encode writes in another form than number_text, that is, none but integers of up
 --- to 15 digits.
 function canonical_definition.text(definition, has_plain_numbers)
-  if has_plain_numbers then return json.encode(without_meta(definition)) end     -- sorts members, too
+  if has_plain_numbers then return json.encode(without_hops(definition)) end     -- sorts members, too
   local out = {}
-  put(out, without_meta(definition))
+  put(out, without_hops(definition))
   return table.concat(out)
 end
 
 --- The hash of a canonical form, as the file of approved definitions has it.
-function canonical_definition.hash(text) return host.upstream.hash(text) end
+function canonical_definition.hash(text) return "v2:" .. host.upstream.hash(text) end
+
+--- True if a hash is of the form before.
+function canonical_definition.is_old(hash) return hash:find "^sha256:" ~= nil end
+
+--- The hash in the form before, of the definition in a text of JSON.
+function canonical_definition.old_hash(text)
+  local definition = json.decode(text)
+  local meta = type(definition) == "table" and definition._meta
+  if meta ~= nil then
+    local ui = type(meta) == "table" and meta.ui
+    definition._meta = ui ~= nil and ui ~= false and { ui = ui } or nil
+  end
+  local out = {}
+  put(out, definition)
+  return host.upstream.hash(table.concat(out))
+end
 
 return canonical_definition

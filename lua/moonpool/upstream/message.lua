@@ -20,9 +20,9 @@ function message.is_object(value) return type(value) == "table" and debug.getmet
 
 local function is_own(name) return name:sub(1, #OWN) == OWN end
 
--- The members of `_meta` that belong to one hop (N-10), and those of this gateway, which say something only if the
--- gateway has written them.
-local function is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX or is_own(name) end
+--- The members of `_meta` that belong to one hop (N-10), and those of this gateway, which say something only if the
+--- gateway has written them.
+function message.is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX or is_own(name) end
 
 --- Takes the members of this gateway out of the `_meta` of a message's params or result, or of a definition, which
 --- another program has sent.
@@ -52,7 +52,7 @@ end
 function message.meta(server_info, given, token, level, class_text, with_tasks)
   local meta = {}
   for name, value in pairs(type(given) == "table" and given or {}) do
-    if type(name) == "string" and not is_of_hop(name) then meta[name] = value end
+    if type(name) == "string" and not message.is_of_hop(name) then meta[name] = value end
   end
   meta.progressToken = token
   if server_info.is_modern then

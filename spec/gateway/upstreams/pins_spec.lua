@@ -10,6 +10,11 @@ local function read(path)
   return file:read "a"
 end
 
+local function digest(text)
+  local pipe <close> = assert(io.popen(("printf %%s '%s' | sha256sum"):format(text)))
+  return pipe:read(64)
+end
+
 local function exists(path)
   local file <close> = io.open(path, "rb")
   return file ~= nil
@@ -62,7 +67,7 @@ describe("moonpool lock", function()
       local hash = ("%x"):rep(64)
       local seen = {}
       for i = 2, #lines do
-        assert.matches("^one  %l+  [^ ]+  sha256:" .. hash .. "  20%d%d%-%d%d%-%d%d  {.*}$", lines[i])
+        assert.matches("^one  %l+  [^ ]+  v2:sha256:" .. hash .. "  20%d%d%-%d%d%-%d%d  {.*}$", lines[i])
         seen[i - 1] = lines[i]:match "^one  (%l+  [^ ]+)"
       end
       local sorted = { table.unpack(seen) }
@@ -129,27 +134,70 @@ describe("a definition that is not the approved one", function()
     end)
   end)
 
-  it("is one with another name, not one whose members have another order, whose numbers are spelled otherwise, or whose _meta differs", function()
+  it("is one with another name or another `_meta`, not one in another order, or with numbers spelled otherwise", function()
     start(function(u, g, me, run)
-      u:offer("tools", { '{"name":"a","description":"A.","inputSchema":{"type":"object","properties":{"n":{"type":"number","maximum":10}}},"_meta":{"x":1}}' })
+      u:offer("tools", { '{"name":"a","description":"A.","inputSchema":{"type":"object","properties":{"n":{"type":"number","maximum":10}}},'
+        .. '"_meta":{"io.modelcontextprotocol/x":1,"y":[1.0]}}' })
       wait.for_fact("the list", 20, function() return names(me) == "one_a" end)
       assert.equal(0, (run "--yes"))
       wait.for_fact("the pins", 30, function() return status(g).is_pinned end)
       u:offer("tools",
-        { '{"_meta":{"x":2},"inputSchema":{"properties":{"n":{"maximum":1.0e1,"type":"number"}},"type":"object"},"description":"\\u0041.","name":"a"}',
+        { '{"_meta":{"y":[1],"io.modelcontextprotocol/x":2},"inputSchema":{"properties":{"n":{"maximum":1.0e1,"type":"number"}},"type":"object"},'
+          .. '"description":"\\u0041.","name":"a"}',
           tool("b", "B.") })
       wait.for_fact("the new tool is withheld", 20, function() return (status(g).withheld or {})[1] end)
       assert.equal("one_a", names(me))
       assert.equal("b", status(g).withheld[1].name)
       u:offer("tools", { '{"name":"a2","description":"A.","inputSchema":{"type":"object","properties":{"n":{"type":"number","maximum":10}}}}' })
       wait.for_fact("the renamed tool is withheld", 20, function() return names(me) == "" end)
-      u:offer("tools", { '{"name":"a","description":"A.","inputSchema":{"type":"object","properties":{"n":{"type":"number","maximum":10}}},'
-        .. '"_meta":{"ui":{"resourceUri":"ui://x"}}}' })
-      wait.for_fact("the tool with another page is withheld", 20, function()
-        local withheld = status(g).withheld or {}
-        return withheld[1] and withheld[1].name == "a"
-      end)
-      assert.equal("", names(me))
+      local metas = { '{"ui":{"resourceUri":"ui://x"}}', '{"ui/resourceUri":"ui://x"}', '{"openai/outputTemplate":"ui://x"}', '{"y":[2]}', '{"y":"ui"}' }
+      for i, meta in ipairs(metas) do
+        u:offer("tools", { '{"name":"a","description":"A.","inputSchema":{"type":"object","properties":{"n":{"type":"number","maximum":10}}},'
+          .. '"_meta":' .. meta .. "}", tool("t" .. i, "T.") })
+        wait.for_fact("the tool with another _meta is withheld: " .. meta, 20, function()
+          local by_name = {}
+          for _, one in ipairs(status(g).withheld or {}) do by_name[one.name] = true end
+          return by_name.a and by_name["t" .. i]
+        end)
+        assert.equal("", names(me))
+      end
+    end)
+  end)
+
+  it("of a line of the older form holds by its hash in that form, until it is renewed", function()
+    start(function(u, g, me, run)
+      local function offer(meta) u:offer("tools", { '{"name":"a","inputSchema":{"type":"object"},"_meta":' .. meta .. "}", tool("b", "B.") }) end
+      offer '{"x":1,"ui":{"resourceUri":"ui://p"}}'
+      wait.for_fact("the list", 20, function() return names(me) == "one_a one_b" end)
+      assert.equal(0, (run "--yes"))
+      local path = g.dir .. "/moonpool.lock"
+      -- the SHA-256 of {"_meta":{"ui":{"resourceUri":"ui://p"}},"inputSchema":{"type":"object"},"name":"a"}, and of the other one
+      local function older(text, name, hash, json)
+        local changed, n = text:gsub("(tool  " .. name .. "  )%S+(  %S+  )%b{}", function(a, b) return a .. hash .. b .. json end)
+        assert.equal(1, n)
+        return changed
+      end
+      local a = '{"_meta":{"ui":{"resourceUri":"ui://p"}},"inputSchema":{"type":"object"},"name":"a"}'
+      local b = '{"description":"B.","inputSchema":{"type":"object"},"name":"b"}'
+      local text = older(read(path), "a", "sha256:" .. digest(a), a)
+      write(path, older(text, "b", "sha256:" .. digest(b), b))
+      offer '{"x":2,"ui":{"resourceUri":"ui://p"}}'
+      g:wait_log("definition changed", { name = "a" })
+      wait.for_fact("the changed list, of which all holds", 20, function() return names(me) == "one_a one_b" end)
+      local code, _, err = gateway.exec({ "check" }, { cwd = g.dir })
+      assert.equal(0, code)
+      assert.matches("moonpool.lock: 2 lines are of an older form, which leaves out `_meta`\n  hint: `moonpool lock` shows", err)
+      local out
+      code, out, err = run "--check"
+      assert.equal(0, code, out .. err)
+      assert.matches("tool a: approved without its `_meta`", err)
+      code, out = run "--yes"
+      assert.equal(0, code, out)
+      assert.truthy(out:find('+     "x": 2', 1, true), out)
+      assert.is_nil(out:find("tool b", 1, true), out)
+      assert.is_nil(read(path):find("  sha256:", 1, true))
+      offer '{"x":3,"ui":{"resourceUri":"ui://p"}}'
+      wait.for_fact("the changed tool is withheld", 20, function() return names(me) == "one_b" end)
     end)
   end)
 
@@ -161,7 +209,7 @@ describe("a definition that is not the approved one", function()
     start(function(u, g, me, run)
       u:offer("tools", { tool("create", "Creates more."), tool("find", "Finds.") })
       local line = g:wait_log("definition changed", { upstream = "one", name = "create" })
-      assert.matches("^sha256:%x+$", line.fields.before)
+      assert.matches("^v2:sha256:%x+$", line.fields.before)
       assert.are_not.equal(line.fields.before, line.fields.now)
       assert.equal("one_create one_find own", names(me))
       assert.equal(0, (run "--yes"))
@@ -194,10 +242,10 @@ describe("a definition that is not the approved one", function()
       end
       local found = wait.for_fact("the line", 30, function() return line "one_find" end)
       local refused = wait.for_fact("the line", 30, function() return line "one_create" end)
-      assert.matches("^sha256:%x+$", found.definition)
+      assert.matches("^v2:sha256:%x+$", found.definition)
       assert.equal(found.definition, found.approved)
-      assert.matches("^sha256:%x+$", refused.definition)
-      assert.matches("^sha256:%x+$", refused.approved)
+      assert.matches("^v2:sha256:%x+$", refused.definition)
+      assert.matches("^v2:sha256:%x+$", refused.approved)
       assert.are_not.equal(refused.definition, refused.approved)
     end, { config = { log = { audit = "audit.log" } } })
   end)

@@ -39,9 +39,10 @@ local function lines_of(text)
 end
 
 -- The differences between the approved entries of an upstream and its definitions now: a list of { is =
--- "new"|"changed"|"gone", entry, before }.
-local function changes_of(name, approved, definitions, today)
-  local changes, entries, seen, notes = {}, {}, {}, {}
+-- "new"|"changed"|"gone", entry, before }; all entries; notes; and how many lines are renewed as they are. `is_check`: lines
+-- of the form before hold.
+local function changes_of(name, approved, definitions, today, is_check)
+  local changes, entries, seen, notes, older = {}, {}, {}, {}, 0
   for _, one in ipairs(definitions) do
     local entry = { upstream = name, kind = one.kind, key = one.key, hash = one.hash, date = today, text = one.text }
     local id = lock_file.id(entry)
@@ -52,6 +53,14 @@ local function changes_of(name, approved, definitions, today)
     else
       for _, doubt in ipairs(one.doubts or {}) do notes[#notes + 1] = ("%s %s: %s"):format(one.kind, characters.shown(one.key), doubt) end
       local is_same = before and before.hash == one.hash
+      -- approved before `_meta` counted: this line holds, and the new one has more
+      local is_older = before and not is_same and before.hash == one.old_hash
+      if is_older and (before.text == one.text or one.kind == "server") then
+        is_same, older = true, older + 1
+      elseif is_older and is_check then
+        is_same = true
+        notes[#notes + 1] = ("%s %s: approved without its `_meta`, which moonpool lock shows"):format(one.kind, one.key)
+      end
       if is_same then entry.date = before.date end
       entries[#entries + 1] = entry
       if not is_same and one.kind == "server" then
@@ -65,7 +74,7 @@ local function changes_of(name, approved, definitions, today)
     if before.upstream == name and not seen[id] and before.kind ~= "server" then changes[#changes + 1] = { is = "gone", entry = before } end
   end
   table.sort(changes, function(a, b) return lock_file.id(a.entry) < lock_file.id(b.entry) end)
-  return changes, entries, notes
+  return changes, entries, notes, older
 end
 
 local function put_change(change)
@@ -91,12 +100,12 @@ local function plural(n, word) return n == 1 and "1 " .. word or n .. " " .. wor
 -- Approves the definitions of one upstream, or checks them. Returns true if none is left to approve, and true if `all`
 -- was changed.
 local function look_at(name, definitions, all, args)
-  local changes, entries, notes = changes_of(name, all, definitions, os.date "!%Y-%m-%d")
+  local changes, entries, notes, older = changes_of(name, all, definitions, os.date "!%Y-%m-%d", args.check)
   for _, change in ipairs(changes) do put_change(change) end
   for _, note in ipairs(notes) do stderr.note(name .. ": " .. characters.shown(note)) end
   local is_new = true
   for _, entry in pairs(all) do is_new = is_new and entry.upstream ~= name end
-  if not changes[1] and not is_new then
+  if not changes[1] and not is_new and (older == 0 or args.check) then
     print(name .. ": nothing has changed")
     return true, false
   end

@@ -49,7 +49,7 @@ function lock_file.read(path)
   for line in file:lines() do
     if line:find "^%s*[^#%s]" then
       local entry = entry_of(line)
-      if entry.kind ~= "" and entry.hash:find "^sha256:" then found[id_of(entry)] = entry end
+      if entry.kind ~= "" and entry.hash:find "sha256:" then found[id_of(entry)] = entry end
     end
   end
   return found
