@@ -281,6 +281,7 @@ static int l_isyieldable(lua_State *L)
 static int l_running(lua_State *L)
 {
     bool is_main = lua_pushthread(L) == 1;
+    *mp_thread_word(L) |= MP_THREAD_KNOWN;
     lua_pushboolean(L, is_main || is_kind(L, MP_THREAD_TASK));
     return 2;
 }

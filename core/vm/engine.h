@@ -44,7 +44,7 @@ typedef struct {
 /* The extra space of every lua_State has its VM, and in the lowest bits what kind of coroutine it is. */
 static inline mp_vm *mp_vm_of(lua_State *L)
 {
-    return (mp_vm *)(*(uintptr_t *)lua_getextraspace(L) & ~(uintptr_t)7);
+    return (mp_vm *)(*(uintptr_t *)lua_getextraspace(L) & ~(uintptr_t)15);
 }
 
 static inline mp_state *mp_state_of(const mp_vm *vm)

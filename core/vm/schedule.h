@@ -5,11 +5,13 @@
 
 #include "vm/state.h"
 
-/* Kinds of coroutines, in the word of mp_thread_word. */
+/* Kinds of coroutines, in the word of mp_thread_word: the low bits of the VM's address, which malloc leaves 0. */
+_Static_assert(_Alignof(max_align_t) >= 16, "malloc aligns to 16 bytes");
 enum {
-    MP_THREAD_TASK = 1,   /* the coroutine of a task: scripts may not resume or close it */
-    MP_THREAD_BUSY = 2,   /* a script's own coroutine whose task waits inside it: scripts may not resume it */
-    MP_THREAD_CLOSING = 4 /* a script's own coroutine that coroutine.close is closing */
+    MP_THREAD_TASK = 1,    /* the coroutine of a task: scripts may not resume or close it */
+    MP_THREAD_BUSY = 2,    /* a script's own coroutine whose task waits inside it: scripts may not resume it */
+    MP_THREAD_CLOSING = 4, /* a script's own coroutine that coroutine.close is closing */
+    MP_THREAD_KNOWN = 8    /* a task's, which a script may have as a value: no other task gets it */
 };
 
 /* Why a task is refused memory that it may have by its own limit. */

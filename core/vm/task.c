@@ -91,7 +91,8 @@ void mp_task_end(mp_task *task)
     task->inner_count = 0;
     if (task->co != NULL)
         lua_sethook(task->co, NULL, 0, 0);
-    if (task->co != NULL && vm->schedule.spare >= MAX_SPARE_TASKS)
+    if (task->co != NULL &&
+        (vm->schedule.spare >= MAX_SPARE_TASKS || (*mp_thread_word(task->co) & MP_THREAD_KNOWN) != 0))
         mp_task_drop_coroutine(task);
     mp_link_drop(&task->link);
     if (task->co != NULL) {
