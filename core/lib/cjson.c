@@ -2,7 +2,6 @@
  * deeply as a script sets, and end the process when memory is exhausted. So scripts use wrappers in C, which measure
  * the value or text immediately before lua-cjson runs: no code runs in between that could change it. */
 #include "lib/bindings.h"
-#include "vm/engine.h"
 #include <lauxlib.h>
 #include <lualib.h>
 #include <limits.h>

@@ -1,6 +1,5 @@
 /* exec.c: runs programs for tasks: starts a child process, waits for it, returns its output. lua/moonpool/lib/exec.lua
  * checks which programs a script may run. */
-#include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
 #include "lib/spans.h"

@@ -197,7 +197,7 @@ void mp_lib_end(mp_vm *vm)
         if (task->call != NULL) {
             mp_call_abort(task->call, "the scripts of this call were replaced by a reload: call again",
                           &mp_stat_tool_reload);
-        } else if (super->state != MP_TASK_IDLE && !super->cancelled && task->group == NULL) {
+        } else if (!super->cancelled && task->group == NULL) {
             mp_task_cancel(super);
         }
     }

@@ -1,6 +1,5 @@
 /* host.c: the table `require "moonpool.host"` of the library in Lua: the text of the scripts, the configuration, and
  * all functions that are written in C. Scripts cannot load it. */
-#include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
 #include "lib/shortcut/frozen_answer.h"

@@ -1,6 +1,5 @@
 /* http.c: outgoing HTTP requests of tasks: start a request, wait for the answer or for the next bytes of a streamed
  * answer, close it. Redirects, retries and the check of grants are in lua/moonpool/lib/http. */
-#include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
 #include "lib/spans.h"

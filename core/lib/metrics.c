@@ -4,7 +4,6 @@
 #include "lib/fields.h"
 #include "rpc/observe.h"
 #include "telemetry/telemetry.h"
-#include "vm/engine.h"
 #include <lauxlib.h>
 #include <limits.h>
 #include <math.h>

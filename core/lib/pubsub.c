@@ -1,7 +1,6 @@
 /* pubsub.c: subscribing to topics and publishing on them. A session subscribes to topics one by one
  * (`session.subscribe`); a call of `subscriptions/listen` subscribes to a list of topics for as long as its stream is
  * open (`listen`). */
-#include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
 #include <lauxlib.h>

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* for memmem */
 #include "lib/bindings.h"
 #include "rpc/observe.h"
-#include "vm/engine.h"
 #include <lauxlib.h>
 
 /* record.put(line, what): keeps the JSON of a recorded call; `what` is true if some of the call is missing, or

@@ -1,7 +1,6 @@
 /* secret.c: secrets: texts that print as ***. The library can read the text of a secret; scripts cannot. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
-#include "vm/engine.h"
 #include <lauxlib.h>
 
 /* The text of the secret, string or number at `index`; ptr == NULL for a value of another type.  [-0, +0, -] */

@@ -1,6 +1,5 @@
 /* semaphore.c: named semaphores of the process for tasks. A task enters a semaphore, and leaves it when it closes the
  * handle or ends. In Lua the handle is called a turn. */
-#include "vm/engine.h"
 #include "lib/fields.h"
 #include "data/data.h"
 #include "lib/bindings.h"

@@ -5,7 +5,6 @@
 #include "lib/bindings.h"
 #include "lib/spans.h"
 #include "lib/sql_text.h"
-#include "vm/engine.h"
 #include <lauxlib.h>
 
 MP_COUNTER(refused_databases, "refused", "reason", "databases", "databases above 32 that one worker has open")

@@ -1,5 +1,4 @@
 /* store.c: the Lua functions of the key-value store of the process, and of Base64. */
-#include "vm/engine.h"
 #include "lib/bindings.h"
 #include "data/data.h"
 #include <lauxlib.h>

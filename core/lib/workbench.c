@@ -1,7 +1,5 @@
 /* workbench.c: runs a command of lua/moonpool/workbench: moonpool's own Lua code, with the whole standard library, in a
  * process without a gateway. */
-#include "lib/lib.h"
-#include "vm/engine.h"
 #include "lib/bindings.h"
 #include "lib/modules/embedded.h"
 #include "lib/modules/event_reader.h"

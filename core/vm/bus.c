@@ -1,7 +1,5 @@
 /* bus.c: host.bus.broadcast sends a message to every VM of the process, through the mailbox of the VM's loop. */
 #include "vm/bus.h"
-#include "vm/engine.h"
-#include "vm/luax.h"
 #include "vm/preempt.h"
 #include <lauxlib.h>
 

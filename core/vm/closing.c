@@ -72,26 +72,27 @@ static bool is_past_end(const mp_vm *vm)
 
 void mp_raise_cancelled(lua_State *L, mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
-    task->raise = false;
-    task->is_heavy = true; /* the processor time of handlers is measured exactly */
-    if (task->closing == MP_OPEN) {
-        task->closing = MP_CLOSING;
-        task->closing_room = vm->state.call_memory / MEMORY_PART;
+    own->raise = false;
+    own->is_heavy = true; /* the processor time of handlers is measured exactly */
+    if (own->closing == MP_OPEN) {
+        own->closing = MP_CLOSING;
+        own->closing_room = vm->state.call_memory / MEMORY_PART;
         vm->closing.since = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-        vm->memory.ceiling = task->closing_room < vm->memory.limit - vm->memory.bytes
-                                 ? vm->memory.bytes + task->closing_room
+        vm->memory.ceiling = own->closing_room < vm->memory.limit - vm->memory.bytes
+                                 ? vm->memory.bytes + own->closing_room
                                  : vm->memory.limit;
         vm->memory.is_full = vm->memory.is_over = vm->memory.is_crowded = false;
         vm->memory.denied = 0;
         vm->clock.stuck_at = 0;
-        task->is_late = task->is_excess = vm->closing.tasks >= vm->closing.most;
+        own->is_late = own->is_excess = vm->closing.tasks >= vm->closing.most;
         vm->closing.tasks++;
         mp_stat_add(&mp_stat_cleanups, 1);
     }
     if (is_past_end(vm))
-        task->closing = MP_FORCED;
-    if (task->closing == MP_FORCED)
+        own->closing = MP_FORCED;
+    if (own->closing == MP_FORCED)
         mp_preempt_arm(L, 1);
     raise_key(L, &cancelled_key);
 }
@@ -101,7 +102,7 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
 lua_KContext mp_catch_begin(lua_State *L)
 {
     const mp_task *task = mp_vm_of(L)->state.running;
-    lua_KContext level = task == NULL ? MP_OPEN : task->closing;
+    lua_KContext level = task == NULL ? MP_OPEN : mp_own(task)->closing;
     return level * 2 * CLOSED_LEVEL + ((*mp_thread_word(L) & MP_THREAD_CLOSING) != 0 ? CLOSED_LEVEL : 0);
 }
 
@@ -142,11 +143,11 @@ void mp_closing_after_wait(lua_State *L)
     mp_task *task = mp_vm_of(L)->state.running;
     if (task == NULL)
         return;
-    if (task->raise)
+    if (mp_own(task)->raise)
         mp_raise_cancelled(L, task);
-    if (!task->is_cut)
+    if (!mp_own(task)->is_cut)
         return;
-    task->is_cut = false;
+    mp_own(task)->is_cut = false;
     raise_late(L);
 }
 
@@ -154,14 +155,15 @@ static const char at_end[] = "the gateway ended before the <close> handlers of a
 
 static void log_exceeded(mp_task *task, const char *why)
 {
-    if (task->has_exceeded)
+    mp_task_own *own = mp_own(task);
+    if (own->has_exceeded)
         return;
-    task->has_exceeded = true;
+    own->has_exceeded = true;
     mp_stat_add(&mp_stat_cleanups_ended, 1);
     if (task->vm->closing.is_ending && ++task->vm->closing.ending_count > MAX_LOGGED)
         return;
     lua_Debug at = {.currentline = -1};
-    lua_State *L = task->state == MP_TASK_PARKED ? mp_task_innermost(task) : task->co;
+    lua_State *L = own->state == MP_TASK_PARKED ? mp_task_innermost(task) : own->co;
     bool has_place = L != NULL && mp_vm_find_place(L, &at);
     mp_log(MP_WARN, "cleanup over its limit", mp_log_str("method", mp_task_label(task)),
            mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(has_place ? at.short_src : "")),
@@ -170,50 +172,54 @@ static void log_exceeded(mp_task *task, const char *why)
 
 void mp_closing_before_wait(lua_State *L, mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     /* no hook ran between the resume and this wait: Lua runs none at the instruction that was preempted */
-    if (task->raise)
+    if (own->raise)
         mp_raise_cancelled(L, task);
-    if (task->closing == MP_CLOSING && task->is_excess)
+    if (own->closing == MP_CLOSING && own->is_excess)
         log_exceeded(task, "more cancelled calls than limits.calls_in_flight have <close> handlers that wait");
-    if (task->is_late || task->closing == MP_FORCED)
+    if (own->is_late || own->closing == MP_FORCED)
         raise_late(L);
 }
 
 static void on_time_over(mp_timer *timer)
 {
-    mp_task *task = mp_container(timer, mp_task, closing_timer);
-    task->is_late = true;
-    task->late_from = task->closing_us;
+    mp_task_own *own = mp_container(timer, mp_task_own, closing_timer);
+    mp_task *task = &own->task;
+    own->is_late = true;
+    own->late_from = own->closing_us;
     log_exceeded(task, "the <close> handlers of a cancelled call waited for longer than 2 s");
-    if (task->op == NULL || task->op->outlasts)
+    if (own->op == NULL || own->op->outlasts)
         return;
-    mp_op_cancel(task->op);
-    task->is_cut = true;
-    task->state = MP_TASK_READY;
-    mp_link_put(&task->vm->schedule.ready, &task->link);
+    mp_op_cancel(own->op);
+    own->is_cut = true;
+    own->state = MP_TASK_READY;
+    mp_link_put(&task->vm->schedule.ready, &own->link);
 }
 
 void mp_closing_left(mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     mp_loop *loop = task->vm->state.loop;
-    if (loop == NULL || task->has_closing_timer || task->is_late)
+    if (loop == NULL || own->has_closing_timer || own->is_late)
         return;
-    task->has_closing_timer = true;
+    own->has_closing_timer = true;
     uint64_t now = mp_loop_now(loop);
     if (task->closing_until == 0)
         task->closing_until = now + MP_CLEANUP_MS;
-    mp_timer_start(loop, &task->closing_timer, task->closing_until > now ? task->closing_until - now : 0, on_time_over);
+    mp_timer_start(loop, &own->closing_timer, task->closing_until > now ? task->closing_until - now : 0, on_time_over);
 }
 
 void mp_closing_done(mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     mp_loop *loop = task->vm->state.loop;
-    if (task->has_closing_timer && loop != NULL)
-        mp_timer_stop(loop, &task->closing_timer);
-    task->has_closing_timer = false;
-    if (task->closing == MP_OPEN)
+    if (own->has_closing_timer && loop != NULL)
+        mp_timer_stop(loop, &own->closing_timer);
+    own->has_closing_timer = false;
+    if (own->closing == MP_OPEN)
         return;
-    task->closing = MP_OPEN;
+    own->closing = MP_OPEN;
     task->vm->closing.tasks--;
     mp_stat_add(&mp_stat_cleanups, -1);
 }
@@ -223,24 +229,25 @@ void mp_closing_done(mp_task *task)
 /* Raises an error if the handlers have used up a limit. True if the task can yield here. [-0, +0, throws] */
 static bool check_handlers(lua_State *L, mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
-    uint64_t now = mp_clock_us(CLOCK_THREAD_CPUTIME_ID), spent = task->closing_us + now - vm->closing.since;
+    uint64_t now = mp_clock_us(CLOCK_THREAD_CPUTIME_ID), spent = own->closing_us + now - vm->closing.since;
     bool can_leave = vm->state.may_wait && lua_isyieldable(L);
     if (can_leave)
         vm->clock.stuck_at = 0;
     else if (vm->clock.stuck_at == 0)
         vm->clock.stuck_at = now;
     bool is_over = spent >= CLOSERS_US || vm->memory.is_over ||
-                   (task->is_late && !task->is_excess && spent >= task->late_from + LATE_US) ||
+                   (own->is_late && !own->is_excess && spent >= own->late_from + LATE_US) ||
                    (!can_leave && now - vm->clock.stuck_at >= STUCK_US);
-    if (task->closing == MP_CLOSING && is_over) {
+    if (own->closing == MP_CLOSING && is_over) {
         log_exceeded(task, vm->memory.is_over ? "the <close> handlers of a cancelled call took too much memory"
                                               : "the <close> handlers of a cancelled call ran for too long");
-        task->closing = MP_FORCED;
+        own->closing = MP_FORCED;
     }
-    if (task->closing == MP_CLOSING && is_past_end(vm))
-        task->closing = MP_FORCED;
-    if (task->closing == MP_FORCED) {
+    if (own->closing == MP_CLOSING && is_past_end(vm))
+        own->closing = MP_FORCED;
+    if (own->closing == MP_FORCED) {
         log_exceeded(task, at_end);
         mp_preempt_arm(L, 1);
         raise_key(L, &cancelled_key);
@@ -250,62 +257,65 @@ static bool check_handlers(lua_State *L, mp_task *task)
 
 void mp_closing_hook(lua_State *L, mp_task *task)
 {
-    if (task->raise)
+    if (mp_own(task)->raise)
         mp_raise_cancelled(L, task);
     if (!check_handlers(L, task)) {
         mp_preempt_arm(L, LOOK_INSTRUCTIONS);
         return;
     }
-    task->preempted = true;
+    mp_own(task)->preempted = true;
     lua_yield(L, 0);
 }
 
 void mp_closing_look(lua_State *L, mp_task *task)
 {
     check_handlers(L, task);
-    task->preempted = true;
+    mp_own(task)->preempted = true;
 }
 
 void mp_closing_charge(mp_task *task, size_t before)
 {
+    mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
     size_t made = vm->memory.bytes > before ? vm->memory.bytes - before : 0;
-    task->closing_room -= made < task->closing_room ? made : task->closing_room;
-    task->closing_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->closing.since;
+    own->closing_room -= made < own->closing_room ? made : own->closing_room;
+    own->closing_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->closing.since;
 }
 
 /* -- ending a task --------------------------------------------------------------------------------------------- */
 
 void mp_task_cancel(mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     task->cancelled = true;
-    if (task->state == MP_TASK_RUNNING)
-        return; /* the client disconnected while the task sent to it: the error is raised at its next wait */
-    mp_link_drop(&task->link);
-    task->state = MP_TASK_UNWINDING;
-    mp_link_put(&task->vm->schedule.unwinding, &task->link);
+    if (own->state == MP_TASK_RUNNING || own->state == MP_TASK_IDLE)
+        return; /* running: the client disconnected while the task sent to it: the error is raised at its next wait */
+    mp_link_drop(&own->link);
+    own->state = MP_TASK_UNWINDING;
+    mp_link_put(&task->vm->schedule.unwinding, &own->link);
 }
 
 void mp_task_unwind(mp_task *task)
 {
-    mp_link_drop(&task->link);
+    mp_task_own *own = mp_own(task);
+    mp_link_drop(&own->link);
     task->cancelled = true;
-    if (!task->started) {
+    if (!own->started) {
         mp_task_end(task);
         return;
     }
-    task->raise = true;
-    task->is_heavy = true;
-    task->is_over_memory = false;
-    task->collecting = 0;
-    task->preempted = false;
-    if (task->op != NULL && task->op->outlasts) {
-        task->state = MP_TASK_PARKED; /* the op ends the members of the group first, and then the wait */
-        task->op->cancel(task->op);
+    own->raise = true;
+    own->is_heavy = true;
+    own->is_over_memory = false;
+    own->collecting = 0;
+    own->preempted = false;
+    if (own->op != NULL && own->op->outlasts) {
+        own->state = MP_TASK_PARKED; /* the op ends the members of the group first, and then the wait */
+        own->op->cancel(own->op);
         return;
     }
-    if (task->op != NULL)
-        mp_op_cancel(task->op);
+    if (own->op != NULL)
+        mp_op_cancel(own->op);
     lua_State *innermost = mp_task_innermost(task);
     if (innermost != NULL)
         mp_preempt_arm(innermost, 1);
@@ -318,10 +328,11 @@ static bool end_some(mp_vm *vm)
 {
     bool has_tasks = false;
     for (mp_task *task = vm->state.all; task != NULL; task = task->next) {
-        if (task->state == MP_TASK_IDLE)
+        const mp_task_own *own = mp_own(task);
+        if (own->state == MP_TASK_IDLE)
             continue;
         has_tasks = true;
-        if (task->op != NULL && task->op->outlasts && task->raise)
+        if (own->op != NULL && own->op->outlasts && own->raise)
             continue;
         mp_task_unwind(task);
     }
@@ -335,7 +346,7 @@ void mp_vm_unwind(mp_vm *vm, uint64_t until)
     vm->closing.is_ending = true;
     vm->closing.ending_until = until;
     for (mp_task *task = vm->state.all; task != NULL; task = task->next) {
-        if (task->state != MP_TASK_IDLE && task->closing != MP_OPEN)
+        if (mp_own(task)->state != MP_TASK_IDLE && mp_own(task)->closing != MP_OPEN)
             log_exceeded(task, at_end);
         task->cancelled = true;
     }

@@ -1,7 +1,6 @@
 /* coroutine.c: Lua's coroutine library, but a task may wait inside a script's own coroutine. Such a wait yields
  * through every coroutine on the way to the scheduler, and comes back the same way; scripts see none of it. */
 #include "vm/closing.h"
-#include "vm/engine.h"
 #include "vm/preempt.h"
 #include <lauxlib.h>
 #include <lualib.h>
@@ -22,13 +21,13 @@ static int run_coroutine(lua_State *L, lua_State *co, int count)
     vm->state.may_wait = may_wait && lua_isyieldable(L);
     int results;
     lua_State *before = mp_preempt_enter(co);
-    if (vm->state.running != NULL && vm->state.running->closing == MP_FORCED)
+    if (vm->state.running != NULL && mp_own(vm->state.running)->closing == MP_FORCED)
         mp_preempt_arm(co, 1);
     int status = lua_resume(co, L, count, &results);
     mp_preempt_leave(before);
     vm->state.may_wait = may_wait;
     if (status == LUA_YIELD && vm->state.running != NULL &&
-        (vm->state.running->op != NULL || vm->state.running->preempted)) {
+        (mp_own(vm->state.running)->op != NULL || mp_own(vm->state.running)->preempted)) {
         *mp_thread_word(co) |= MP_THREAD_BUSY;
         mp_task_leave(vm->state.running, co);
         return LEFT;

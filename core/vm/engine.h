@@ -6,8 +6,9 @@
 #include "vm/json/lua_json.h"
 #include "vm/luax.h"
 #include "vm/op.h"
-#include "vm/task.h"
 #include "vm/vm.h"
+
+typedef struct mp_task mp_task;
 
 /* Settings that the owner of a Lua state chooses. */
 typedef struct {
@@ -75,6 +76,73 @@ int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE 
 /* lua_pcall of a C function that leaks memory if Lua raises an error in it: no limit refuses it memory. A task that is
  * over its limit afterwards ends at its next instruction.  [-(arguments + 1), +results|1] */
 int mp_vm_pcall_unlimited(lua_State *L, int arguments, int results);
+
+/* The work of a task. The engine knows nothing else about the work. A NULL function does nothing; `run` and `label`
+ * must not be NULL. */
+typedef struct {
+    const char *name;  /* "call", "note" or "auth": for people who debug */
+    lua_CFunction run; /* the body of the coroutine; the task is at index 1, a light userdata [-1, +0, throws, parks] */
+    /* The task waits for an op (`waits`), or was preempted: it will take more than one turn. Called until it sets
+     * `was_parked`. */
+    void (*MP_NULLABLE parked)(mp_task *task, bool waits);
+    /* The work cannot be done: a Lua error, or no memory. */
+    void (*failed)(mp_task *task);
+    /* Called on the task whose limits count (`payer`): it is over one of them, or limits.lua_memory is used up
+     * (mp_stat_refused_lua_memory). `why` names the limit, `counter` is its statistic. */
+    void (*MP_NULLABLE over_limit)(mp_task *task, const char *why, const mp_stat *counter);
+    /* Name of the work for log lines: the method, or another name. Valid while the task lasts. */
+    mp_str (*label)(const mp_task *task);
+    /* The object of the task's work: the name of a tool or prompt, the URI of a resource. May be empty; the client has
+     * chosen the text. */
+    mp_str (*MP_NULLABLE subject)(const mp_task *task);
+    /* The task ends: frees the data of the work. Runs no Lua. */
+    void (*end)(mp_task *task);
+} mp_work;
+
+/* A task is a coroutine that the engine schedules, and the work that it does. Tasks are pooled and never freed before
+ * their VM. So a handle that keeps a task's address and serial number can find out whether that work has ended. The
+ * owner's struct begins with the mp_task; the engine's own data is in front of it. */
+struct mp_task {
+    mp_vm *vm;
+    mp_task *next;   /* in mp_state.all */
+    uint64_t serial; /* incremented when the task's work ends */
+    const mp_work *work;
+    mp_task *payer;  /* the task whose limits count: this task itself, or for a member of a group the task that started
+                        the group. The owner may set it until the task first runs */
+    bool cancelled;  /* the task ends by an error as soon as it can */
+    bool was_parked; /* set by the function mp_work.parked */
+    bool is_gentle;  /* the task gets short time slices, since clients would otherwise wait for background work */
+    int cancel_at;   /* number of waits after which the task is cancelled, for specs of scripts; 0: it is not */
+    uint64_t closing_until; /* loop time (ms) after which its `<close>` handlers may not wait; 0: not set yet */
+    uint64_t more_us;       /* time in Lua (us) beyond limits.call.cpu, for work of the gateway and replays */
+    size_t more_bytes;      /* memory beyond limits.call.memory for such work; it still counts for limits.lua_memory */
+};
+
+/* Returns a task that is ready to do `work`. The part of the owner's struct behind the mp_task is as the
+ * last work left it. */
+mp_task *mp_task_new(mp_vm *vm, const mp_work *work);
+/* Cancels a task. It is resumed with an error in the next turn; a running task gets the error at its next wait. Without
+ * work: no effect. */
+void mp_task_cancel(mp_task *task);
+/* The task that runs on this thread; NULL: none. */
+mp_task *MP_NULLABLE mp_task_running_here(void);
+/* The file and `*line` of the script that the calling thread runs; empty if it runs none. Allocates nothing, so that
+ * the handler of a crash may ask. */
+mp_str mp_vm_running_place(int *line);
+
+/* Every function of C that catches errors of scripts calls mp_catch_begin before its protected call, and mp_catch_end
+ * after it. If the task was cancelled or the coroutine closed in between, mp_catch_end raises that error again, so that
+ * scripts cannot catch it. With `failed`, the caught error is on top of the stack.  [-0, +0, throws in mp_catch_end] */
+lua_KContext mp_catch_begin(lua_State *L);
+void mp_catch_end(lua_State *L, lua_KContext began, bool failed);
+
+/* Name for log lines: the label of the task's work, or of the work that started the task's group. */
+static inline mp_str mp_task_label(const mp_task *task)
+{
+    return task->payer->work->label(task->payer);
+}
+
+extern const mp_stat mp_stat_tool_memory, mp_stat_refused_lua_memory; /* declared in over_limit.c */
 
 /* Each of these adds functions to the host table on top of the stack: those of protect.c, bus.c and load.c.  [-0, +0,
  * throws] */

@@ -137,8 +137,8 @@ void mp_task_made(mp_task *task, size_t before)
 {
     mp_vm *vm = task->vm;
     size_t made = vm->memory.bytes > before ? vm->memory.bytes - before : 0;
-    task->payer->grown += made;
-    if (!task->is_heavy)
+    mp_own(task->payer)->grown += made;
+    if (!mp_own(task)->is_heavy)
         return;
     vm->garbage.made_heavily += made; /* normal tasks do not pay for the garbage of heavy tasks */
     vm->garbage.seen += made;
@@ -148,52 +148,54 @@ void mp_task_settle_memory(mp_task *task)
 {
     mp_vm *vm = task->vm;
     mp_task *payer = task->payer;
-    size_t gone = vm->garbage.gone - payer->gone_then;
-    payer->grown -= gone < payer->grown ? gone : payer->grown;
-    payer->gone_then = vm->garbage.gone;
+    size_t gone = vm->garbage.gone - mp_own(payer)->gone_then;
+    mp_own(payer)->grown -= gone < mp_own(payer)->grown ? gone : mp_own(payer)->grown;
+    mp_own(payer)->gone_then = vm->garbage.gone;
 }
 
 void mp_task_dies(mp_task *task)
 {
-    task->vm->garbage.dying += !task->is_dying;
-    task->is_dying = true;
+    task->vm->garbage.dying += !mp_own(task)->is_dying;
+    mp_own(task)->is_dying = true;
 }
 
 void mp_task_leave_memory(mp_task *task)
 {
-    task->vm->garbage.dying -= task->is_dying;
-    task->vm->garbage.deaths += task->is_dying;
-    task->is_dying = false;
+    mp_task_own *own = mp_own(task);
+    task->vm->garbage.dying -= own->is_dying;
+    task->vm->garbage.deaths += own->is_dying;
+    own->is_dying = false;
     if (task->payer != task)
         return;
-    task->vm->garbage.left += task->grown;
-    task->vm->garbage.left_lately += task->grown;
+    task->vm->garbage.left += own->grown;
+    task->vm->garbage.left_lately += own->grown;
 }
 
 bool mp_task_owes(const mp_task *task)
 {
-    return task->collecting > 0 || task->vm->garbage.made_heavily >= MAX_DEBT_BYTES;
+    return mp_own(task)->collecting > 0 || task->vm->garbage.made_heavily >= MAX_DEBT_BYTES;
 }
 
 void mp_task_begin_collecting(mp_task *task)
 {
-    task->collecting = MP_FULL_CYCLES;
-    task->left_then = task->vm->garbage.deaths;
+    mp_own(task)->collecting = MP_FULL_CYCLES;
+    mp_own(task)->left_then = task->vm->garbage.deaths;
 }
 
 void mp_task_collect(mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
     mp_task *payer = task->payer;
     uint64_t began = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-    bool ended = collect_garbage(vm, task->collecting > 0 ? NULL : &vm->garbage.made_heavily);
-    payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - began;
-    if (task->collecting == 0 || !ended)
+    bool ended = collect_garbage(vm, own->collecting > 0 ? NULL : &vm->garbage.made_heavily);
+    mp_own(payer)->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - began;
+    if (own->collecting == 0 || !ended)
         return;
-    task->collecting--;
+    own->collecting--;
     mp_task_settle_memory(task);
     size_t allowed = vm->state.call_memory + payer->more_bytes;
-    size_t room = allowed > payer->grown ? allowed - payer->grown : 0, usual = vm->state.call_memory;
+    size_t room = allowed > mp_own(payer)->grown ? allowed - mp_own(payer)->grown : 0, usual = vm->state.call_memory;
     size_t most = mp_task_shared_memory(task), shared_room = most > vm->memory.bytes ? most - vm->memory.bytes : 0;
     bool is_shared = shared_room < room;
     if (is_shared) {
@@ -201,16 +203,16 @@ void mp_task_collect(mp_task *task)
         usual = usual < vm->memory.limit / SHARED_PART ? usual : vm->memory.limit / SHARED_PART;
     }
     if (room >= usual / FREE_PART)
-        task->collecting = 0;
-    if (task->collecting > 0 || room > usual / MIN_FREE_PART)
+        own->collecting = 0;
+    if (own->collecting > 0 || room > usual / MIN_FREE_PART)
         return;
     if (is_shared &&
-        (vm->garbage.dying > 0 || task->left_then != vm->garbage.deaths)) { /* a task that ended may free memory soon */
+        (vm->garbage.dying > 0 || own->left_then != vm->garbage.deaths)) { /* a task that ended may free memory soon */
         mp_task_begin_collecting(task);
         return;
     }
     mp_task_dies(task);
-    task->is_over_memory = true; /* the next instruction of the task ends it; so the log line names the place */
+    own->is_over_memory = true; /* the next instruction of the task ends it; so the log line names the place */
     lua_State *innermost = mp_task_innermost(task);
     if (innermost != NULL)
         mp_preempt_arm(innermost, 1);
@@ -220,27 +222,29 @@ size_t mp_task_shared_memory(const mp_task *task)
 {
     const mp_vm *vm = task->vm;
     const mp_task *payer = task->payer;
-    if (payer->grown >= vm->memory.little || vm->memory.bytes + vm->memory.little - payer->grown <= vm->memory.shared)
+    if (mp_own(payer)->grown >= vm->memory.little ||
+        vm->memory.bytes + vm->memory.little - mp_own(payer)->grown <= vm->memory.shared)
         return vm->memory.shared;
-    size_t most = vm->memory.bytes + vm->memory.little - payer->grown;
+    size_t most = vm->memory.bytes + vm->memory.little - mp_own(payer)->grown;
     return most < vm->memory.limit ? most : vm->memory.limit;
 }
 
 /* Gives the coroutine of an idle task to the garbage collector. */
 void mp_task_drop_coroutine(mp_task *task)
 {
-    luaL_unref(task->vm->state.L, LUA_REGISTRYINDEX, task->ref); /* returns a slot to the registry: allocates nothing */
-    task->ref = LUA_NOREF;
-    task->co = NULL;
+    luaL_unref(task->vm->state.L, LUA_REGISTRYINDEX,
+               mp_own(task)->ref); /* returns a slot to the registry: allocates nothing */
+    mp_own(task)->ref = LUA_NOREF;
+    mp_own(task)->co = NULL;
 }
 
 void mp_tasks_drop_coroutines(mp_vm *vm)
 {
     size_t seen = 0;
-    MP_EACH(mp_task, task, &vm->schedule.idle, link) {
-        if (task->co == NULL || ++seen <= KEPT_COROUTINES)
+    MP_EACH(mp_task_own, own, &vm->schedule.idle, link) {
+        if (own->co == NULL || ++seen <= KEPT_COROUTINES)
             continue;
-        mp_task_drop_coroutine(task);
+        mp_task_drop_coroutine(&own->task);
         vm->schedule.spare--;
     }
 }

@@ -2,7 +2,6 @@
 #include "vm/closing.h"
 #include "vm/preempt.h"
 #include "vm/profile.h"
-#include "vm/schedule.h"
 #include "vm/running_line.h"
 #include <lauxlib.h>
 
@@ -23,7 +22,7 @@ uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us)
  * which is read for heavy tasks, is a system call. */
 static uint64_t stretch_of(const mp_vm *vm, const mp_task *task)
 {
-    if (task->is_heavy)
+    if (mp_own(task)->is_heavy)
         return mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->state.began_us;
     return mp_vm_light_us(vm, mp_clock_us(CLOCK_MONOTONIC) - vm->state.began_us);
 }
@@ -64,7 +63,7 @@ static void preempt_task(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE whe
         mp_task_cancel_over_limit(task, L, where, why);
     if (vm->memory.is_full && !task->cancelled)
         mp_task_begin_collecting(task);
-    task->preempted = true;
+    mp_own(task)->preempted = true;
 }
 
 bool mp_task_should_turn(lua_State *L)
@@ -78,9 +77,9 @@ void mp_task_turn(lua_State *L)
     mp_task *task = mp_vm_of(L)->state.running;
     if (task == NULL)
         return;
-    if (task->raise)
+    if (mp_own(task)->raise)
         mp_raise_cancelled(L, task);
-    if (task->closing != MP_OPEN)
+    if (mp_own(task)->closing != MP_OPEN)
         mp_closing_look(L, task);
     else
         preempt_task(task, L, NULL);
@@ -106,7 +105,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         raise_again(L, "the code runs outside of any call, and for too long");
         return;
     }
-    if (task->raise || task->closing != MP_OPEN) {
+    if (mp_own(task)->raise || mp_own(task)->closing != MP_OPEN) {
         mp_closing_hook(L, task);
         return;
     }
@@ -142,33 +141,34 @@ static int run_unlimited(mp_task *task, lua_State *co, int count)
 
 int mp_task_run(mp_task *task, lua_State *co, int count)
 {
+    mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
     mp_task *payer = task->payer;
     if (!MP_PREEMPT)
         return run_unlimited(task, co, count);
     size_t allowed = vm->state.call_memory + payer->more_bytes;
-    if (payer->grown >= allowed / 2 || vm->memory.bytes >= vm->memory.shared - vm->memory.shared / 4)
+    if (mp_own(payer)->grown >= allowed / 2 || vm->memory.bytes >= vm->memory.shared - vm->memory.shared / 4)
         mp_task_settle_memory(
             task); /* not called earlier: the corrections do not matter to a task far below its limit */
-    size_t before = vm->memory.bytes, left = payer->grown < allowed ? allowed - payer->grown : 0;
+    size_t before = vm->memory.bytes, left = mp_own(payer)->grown < allowed ? allowed - mp_own(payer)->grown : 0;
     size_t most = vm->memory.limit;
-    if (task->closing != MP_OPEN)
-        left = task->closing_room;
+    if (own->closing != MP_OPEN)
+        left = own->closing_room;
     else
         most = mp_task_shared_memory(task);
     vm->memory.is_crowded = before + left > most;
     vm->memory.ceiling = vm->memory.is_crowded ? most : before + left;
     vm->memory.denied = 0;
     vm->memory.is_full = false;
-    vm->memory.is_over = task->is_over_memory;
+    vm->memory.is_over = own->is_over_memory;
     vm->clock.stuck_at = 0;
-    bool is_heavy = task->is_heavy;
+    bool is_heavy = own->is_heavy;
     if (is_heavy)
         vm->state.began_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
     vm->state.running = task;
     vm->state.may_wait = vm->state.loop != NULL && !vm->closing.is_ending;
     vm->closing.since = vm->state.began_us;
-    bool has_time = !is_heavy && task->closing == MP_OPEN; /* clock_us is that of the end of the task before */
+    bool has_time = !is_heavy && own->closing == MP_OPEN; /* clock_us is that of the end of the task before */
     lua_State *outer = mp_preempt_enter_at(co, has_time ? vm->state.began_us : mp_clock_us(CLOCK_MONOTONIC));
     if (is_heavy || task->is_gentle)
         mp_preempt_slice(task->is_gentle);
@@ -178,9 +178,9 @@ int mp_task_run(mp_task *task, lua_State *co, int count)
     vm->state.running = NULL;
     vm->memory.ceiling = vm->memory.limit;
     mp_task_made(task, before);
-    if (task->closing != MP_OPEN)
+    if (own->closing != MP_OPEN)
         mp_closing_charge(task, before);
     if (is_heavy)
-        payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->state.began_us;
+        mp_own(payer)->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->state.began_us;
     return status;
 }

@@ -1,7 +1,5 @@
 /* load.c: compiles the text of a script, and runs a function of a script within a time limit, outside of any task. */
 #include "vm/index_depth.h"
-#include "vm/engine.h"
-#include "vm/luax.h"
 #include "vm/preempt.h"
 #include "vm/schedule.h"
 #include "vm/running_line.h"

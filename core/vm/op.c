@@ -70,7 +70,7 @@ int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext co
     mp_task *task = op->task;
     if (task == NULL)
         return then(L, LUA_OK, context);
-    task->op = op;
+    mp_own(task)->op = op;
     if (task->cancel_at > 0 && --task->cancel_at == 0)
         task->cancelled = true; /* the error is raised after the coroutine has yielded */
     op->then = then;
@@ -84,9 +84,9 @@ static mp_task *MP_NULLABLE end_wait(mp_op *op)
 {
     mp_task *task = op->task;
     op->task = NULL;
-    if (task == NULL || task->op != op)
+    if (task == NULL || mp_own(task)->op != op)
         return NULL;
-    task->op = NULL;
+    mp_own(task)->op = NULL;
     mp_stat_add(&mp_stat_ops, -1);
     return task;
 }
@@ -94,10 +94,10 @@ static mp_task *MP_NULLABLE end_wait(mp_op *op)
 void mp_op_done(mp_op *op)
 {
     mp_task *task = end_wait(op);
-    if (task == NULL || task->state == MP_TASK_UNWINDING)
+    if (task == NULL || mp_own(task)->state == MP_TASK_UNWINDING)
         return;
-    task->state = MP_TASK_READY;
-    mp_link_put(&task->vm->schedule.ready, &task->link);
+    mp_own(task)->state = MP_TASK_READY;
+    mp_link_put(&task->vm->schedule.ready, &mp_own(task)->link);
 }
 
 void mp_op_cancel(mp_op *op)
@@ -114,7 +114,7 @@ void mp_resource_put(lua_State *L, mp_resource *resource, void (*release)(mp_res
     mp_link_init(&resource->link);
     mp_task *task = mp_vm_of(L)->state.running;
     if (task != NULL)
-        mp_link_put(&task->resources, &resource->link);
+        mp_link_put(&mp_own(task)->resources, &resource->link);
 }
 
 void mp_resource_drop(mp_resource *resource)
@@ -149,7 +149,7 @@ void mp_ops_open(lua_State *L)
 void mp_resources_release(mp_task *task)
 {
     mp_link *link;
-    while ((link = mp_link_take(&task->resources)) != NULL) {
+    while ((link = mp_link_take(&mp_own(task)->resources)) != NULL) {
         mp_resource *resource = mp_container(link, mp_resource, link);
         resource->release(resource);
     }

@@ -9,7 +9,7 @@ const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch
 {
     if (task->vm->memory.is_over)
         return task->vm->memory.is_crowded ? MP_TASK_CROWDED : "the call took more memory than limits.call.memory";
-    if (task->payer->spent_us + stretch >= task->vm->call_us + task->payer->more_us)
+    if (mp_own(task->payer)->spent_us + stretch >= task->vm->call_us + task->payer->more_us)
         return "the call ran Lua for longer than limits.call.cpu";
     if (stuck >= MP_STUCK_US)
         return "the call ran too long where it cannot be suspended: in a metamethod, or in a function that C calls";
@@ -33,7 +33,7 @@ void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLAB
                mp_log_int("line", where->currentline));
     else
         mp_log(MP_WARN, "call over its limit", method, text);
-    task->is_over_memory = false;
+    mp_own(task)->is_over_memory = false;
     if (task->payer->work->over_limit != NULL)
         task->payer->work->over_limit(task->payer, why, counter);
     task->cancelled = true;

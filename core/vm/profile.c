@@ -9,7 +9,6 @@
  * One file, because the handler, the hook and the allocator share the thread's variables. */
 #include "vm/profile.h"
 #include "vm/preempt.h"
-#include "vm/schedule.h"
 
 MP_COUNTER(profile_taken, "profile_samples", "result", "taken", "samples of profiles")
 MP_COUNTER(profile_lost, "profile_samples", "result", "lost", "samples of which 1 MiB of stacks has none")
@@ -201,9 +200,9 @@ static void walk_coroutines(walk *w, lua_State *L, const mp_task *MP_NULLABLE ta
     lua_State *outer[MAX_COROUTINES];
     size_t count = 0;
     walk_frames(w, L);
-    if (task == NULL || task->co == NULL)
+    if (task == NULL || mp_own(task)->co == NULL)
         return;
-    for (lua_State *co = task->co; co != NULL && co != L && count < MAX_COROUTINES; co = resumed_by(co))
+    for (lua_State *co = mp_own(task)->co; co != NULL && co != L && count < MAX_COROUTINES; co = resumed_by(co))
         outer[count++] = co;
     while (count > 0)
         walk_frames(w, outer[--count]);
@@ -298,7 +297,7 @@ static void excuse_time(mp_vm *vm, uint64_t us, uint64_t cpu_us)
 {
     mp_task *task = vm->state.running;
     if (task != NULL)
-        task->payer->spent_us -= task->is_heavy || cpu_us < us ? cpu_us : us;
+        mp_own(task->payer)->spent_us -= mp_own(task)->is_heavy || cpu_us < us ? cpu_us : us;
     if (vm->clock.guard_until != 0)
         vm->clock.guard_until += cpu_us;
     if (vm->state.is_loading)

@@ -2,8 +2,6 @@
  * version of their own: its xpcall runs the script's handler after the stack has unwound. A message handler of Lua
  * would run where the error is raised. That may be in the count hook, where no further hook could stop it. */
 #include "vm/closing.h"
-#include "vm/engine.h"
-#include "vm/luax.h"
 #include <lauxlib.h>
 
 static bool is_good(int status)

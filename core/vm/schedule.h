@@ -1,9 +1,81 @@
-/* schedule.h: functions on tasks and Lua states that only the engine calls. Those for the libraries are in task.h and
- * engine.h. */
+/* schedule.h: tasks as the engine's files see them, and functions on tasks and Lua states that only the engine calls.
+ * What the libraries may use is in engine.h. */
 #ifndef MP_VM_SCHEDULE_H
 #define MP_VM_SCHEDULE_H
 
 #include "vm/state.h"
+
+typedef enum {
+    MP_TASK_IDLE,     /* the task has no work: it is in vm->schedule.idle */
+    MP_TASK_READY,    /* the task will be resumed: it is in vm->schedule.ready or vm->schedule.heavy */
+    MP_TASK_RUNNING,  /* the task is vm->state.running, in no list */
+    MP_TASK_PARKED,   /* the task waits for `op`, in no list */
+    MP_TASK_UNWINDING /* the task is cancelled, and will be resumed with an error: it is in vm->schedule.unwinding */
+} mp_task_state;
+
+/* What only the engine knows of a task. It stands in front of the mp_task that the owner sees.
+ *
+ * The flags of a task by its state (0, 1, or - for either). Builds for specs assert them when a task is resumed and
+ * when it is set aside (check_flags in task.c). `phase`, `is_gentle`, `cancel_at` and `was_parked` are no matter of
+ * state.
+ *
+ *              started  op    cancelled  raise  preempted  is_heavy  is_over_memory  closing   collecting  is_dying
+ *   IDLE       -        0     -          -      -          -         -               open      -           0
+ *   READY      -        0     - (1)      - (2)  0          - (3)     -               -         - (3)       -
+ *   RUNNING    - (4)    - (5) -          -      - (5)      -         -               -         -           -
+ *   PARKED     1        1     - (1)      - (2)  0          -         -               -         -           -
+ *   UNWINDING  -        -     1          -      0          -         -               -         -           -
+ *
+ *   (1) 1 only while its `<close>` handlers run (`closing`), after (2), or when the VM ends.
+ *   (2) 1 if it was cancelled while it waited for an op that outlasts it: the error is raised when that op has ended.
+ *   (3) In vm->schedule.heavy is_heavy is 1; only there cycles are run.
+ *   (4) 0 until it has a coroutine.
+ *   (5) `op` or `preempted` is set, one of them, just before the task yields.
+ * is_late, is_cut, is_excess, has_exceeded and has_closing_timer are 1 only while `closing` is not MP_OPEN. */
+typedef struct {
+    mp_link link;              /* link in the list of the task's state */
+    lua_State *MP_NULLABLE co; /* the task's coroutine; NULL until the task first runs */
+    int ref;                   /* registry reference of `co` */
+    mp_task_state state;
+    mp_op *MP_NULLABLE op; /* the op that the task waits for, or NULL */
+    mp_link resources;     /* list of mp_resource: the resources that the task opened */
+    bool started;          /* the coroutine has begun */
+    unsigned char phase;   /* the mp_phase that the task is in while it does not run */
+    bool preempted;        /* the last stretch ended because the time slice was over */
+    bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */
+    bool is_over_memory; /* the garbage collector found it over a limit of memory: the next instruction ends it */
+    bool is_dying;       /* counted in vm->garbage.dying */
+
+    /* How a cancelled task ends (closing.c). */
+    int closing;    /* MP_OPEN, MP_CLOSING or MP_FORCED */
+    bool raise;     /* raise the error of a cancelled task when the task is resumed */
+    bool is_late;   /* the task's `<close>` handlers may not wait any more */
+    bool is_cut;    /* MP_CLEANUP_MS ended the wait of a handler; the error is raised when the handler runs again */
+    bool is_excess; /* the task was cancelled when too many other tasks ran handlers: its own handlers may not wait */
+    bool has_closing_timer, has_exceeded;
+    uint64_t closing_us; /* processor time (us) of the task's `<close>` handlers */
+    uint64_t late_from;  /* closing_us when `is_late` was set */
+    size_t closing_room; /* bytes that the handlers may still allocate */
+    mp_timer closing_timer;
+
+    /* Use of time and memory, if the task is its own payer. */
+    int collecting;     /* full GC cycles to run before the task is resumed */
+    uint32_t left_then; /* vm->garbage.deaths when these cycles began */
+    uint64_t spent_us;  /* time in Lua (us) */
+    size_t grown;       /* estimate of the bytes that the task allocated, less those collected since */
+    size_t gone_then;   /* vm->garbage.gone when `grown` was last corrected */
+
+    /* The script's own coroutines through which the task yielded, innermost first. */
+    lua_State **inner;
+    size_t inner_count, inner_cap;
+
+    mp_task task; /* last: the rest of the owner's struct, mp_vm_setup.task_size, is behind it */
+} mp_task_own;
+
+static inline mp_task_own *mp_own(const mp_task *task)
+{
+    return mp_container(task, mp_task_own, task);
+}
 
 /* Kinds of coroutines, in the word of mp_thread_word: the low bits of the VM's address, which malloc leaves 0. */
 _Static_assert(_Alignof(max_align_t) >= 16, "malloc aligns to 16 bytes");
@@ -100,7 +172,7 @@ void mp_lib_protect(lua_State *L);
 /* The coroutine that runs on when the task does; NULL if the task has not begun. */
 static inline lua_State *MP_NULLABLE mp_task_innermost(const mp_task *task)
 {
-    return task->inner_count > 0 ? task->inner[0] : task->co;
+    return mp_own(task)->inner_count > 0 ? mp_own(task)->inner[0] : mp_own(task)->co;
 }
 
 /* -- the state ----------------------------------------------------------------------------------------------------- */

@@ -1,10 +1,7 @@
 /* state.c: a lua_State from its creation to its end: the engine's own libraries, errors and reports. */
-#include "vm/schedule.h"
 #include "vm/bus.h"
 #include "vm/closing.h"
 #include "vm/json/source.h"
-#include "vm/engine.h"
-#include "vm/json/lua_json.h"
 #include "vm/preempt.h"
 #include "vm/hidden_address.h"
 #include "vm/strings/strings.h"

@@ -1,6 +1,5 @@
 /* task.c: the scheduler. Callbacks of the loop only move tasks between lists. Only mp_vm_turn runs Lua, and no libh2o
  * function is on the C stack then. Code that may throw runs inside a coroutine or a lua_pcall. */
-#include "vm/schedule.h"
 #include "vm/closing.h"
 #include "vm/bus.h"
 #include "vm/preempt.h"
@@ -25,24 +24,23 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
  * from being returned after the other blocks of the page were freed. */
 struct mp_task_block {
     struct mp_task_block *next;
-    max_align_t tasks[]; /* TASKS_AT_ONCE of vm->task_size bytes, rounded up */
+    max_align_t tasks[]; /* TASKS_AT_ONCE, each an mp_task_own with the owner's struct, rounded up */
 };
 
 static void add_tasks(mp_vm *vm)
 {
-    size_t size = (vm->task_size + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
+    size_t bytes = offsetof(mp_task_own, task) + vm->task_size;
+    size_t size = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
     struct mp_task_block *block = mp_new(sizeof *block + TASKS_AT_ONCE * size);
     block->next = vm->schedule.blocks;
     vm->schedule.blocks = block;
     for (size_t i = 0; i < TASKS_AT_ONCE; i++) {
-        mp_task *task = (mp_task *)((char *)block->tasks + i * size);
-        task->ref = LUA_NOREF;
-        task->serial = 1;
-        task->state = MP_TASK_IDLE;
-        task->vm = vm;
-        task->next = vm->state.all;
-        vm->state.all = task;
-        mp_link_put(&vm->schedule.idle, &task->link);
+        mp_task_own *own = (mp_task_own *)((char *)block->tasks + i * size);
+        own->ref = LUA_NOREF;
+        own->state = MP_TASK_IDLE;
+        own->task = (mp_task){.vm = vm, .next = vm->state.all, .serial = 1};
+        vm->state.all = &own->task;
+        mp_link_put(&vm->schedule.idle, &own->link);
     }
 }
 
@@ -50,25 +48,22 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
 {
     if (mp_link_is_alone(&vm->schedule.idle))
         add_tasks(vm);
-    mp_task *task = mp_container(vm->schedule.idle.next, mp_task, link);
-    mp_link_drop(&task->link);
-    if (task->co != NULL)
+    mp_task_own *own = mp_container(vm->schedule.idle.next, mp_task_own, link);
+    mp_task *task = &own->task;
+    mp_link_drop(&own->link);
+    if (own->co != NULL)
         vm->schedule.spare--;
-    *task = (mp_task){.vm = vm,
-                      .link = {&task->link, &task->link},
-                      .resources = {&task->resources, &task->resources},
-                      .next = task->next,
-                      .co = task->co,
-                      .ref = task->ref,
-                      .serial = task->serial,
-                      .inner = task->inner,
-                      .inner_cap = task->inner_cap,
-                      .work = work,
-                      .gone_then = vm->garbage.gone,
-                      .phase = MP_PHASE_HANDLER,
-                      .payer = task};
-    task->state = MP_TASK_READY;
-    mp_link_put(&vm->schedule.ready, &task->link);
+    *own = (mp_task_own){.link = {&own->link, &own->link},
+                         .resources = {&own->resources, &own->resources},
+                         .co = own->co,
+                         .ref = own->ref,
+                         .inner = own->inner,
+                         .inner_cap = own->inner_cap,
+                         .gone_then = vm->garbage.gone,
+                         .phase = MP_PHASE_HANDLER,
+                         .state = MP_TASK_READY,
+                         .task = {.vm = vm, .next = task->next, .serial = task->serial, .work = work, .payer = task}};
+    mp_link_put(&vm->schedule.ready, &own->link);
     vm->schedule.tasks++;
     vm->state.waiting++;
     mp_stat_add(&mp_stat_tasks, 1);
@@ -78,29 +73,29 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
 /* The coroutine is finished, or was never used. */
 void mp_task_end(mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
-    if (!task->started)
+    if (!own->started)
         vm->state.waiting--;
     mp_closing_done(task);
     mp_resources_release(task);
     if (task->work->end != NULL)
         task->work->end(task);
     task->serial++;
-    task->state = MP_TASK_IDLE;
+    own->state = MP_TASK_IDLE;
     mp_task_leave_memory(task);
-    task->inner_count = 0;
-    if (task->co != NULL)
-        lua_sethook(task->co, NULL, 0, 0);
-    if (task->co != NULL &&
-        (vm->schedule.spare >= MAX_SPARE_TASKS || (*mp_thread_word(task->co) & MP_THREAD_KNOWN) != 0))
+    own->inner_count = 0;
+    if (own->co != NULL)
+        lua_sethook(own->co, NULL, 0, 0);
+    if (own->co != NULL && (vm->schedule.spare >= MAX_SPARE_TASKS || (*mp_thread_word(own->co) & MP_THREAD_KNOWN) != 0))
         mp_task_drop_coroutine(task);
-    mp_link_drop(&task->link);
-    if (task->co != NULL) {
+    mp_link_drop(&own->link);
+    if (own->co != NULL) {
         vm->schedule.spare++;
         mp_link_put(mp_link_first(&vm->schedule.idle),
-                    &task->link); /* put in front: the memory of the coroutine used last is in the processor's cache */
+                    &own->link); /* put in front: the memory of the coroutine used last is in the processor's cache */
     } else {
-        mp_link_put(&vm->schedule.idle, &task->link);
+        mp_link_put(&vm->schedule.idle, &own->link);
     }
     vm->schedule.tasks--;
     mp_stat_add(&mp_stat_tasks, -1);
@@ -111,8 +106,8 @@ static int new_coroutine(lua_State *L)
     mp_task *task = lua_touserdata(L, 1);
     lua_State *co = lua_newthread(L);
     *mp_thread_word(co) |= MP_THREAD_TASK;
-    task->ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    task->co = co;
+    mp_own(task)->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    mp_own(task)->co = co;
     return 0;
 }
 
@@ -126,13 +121,13 @@ static void fail_work(mp_task *task)
 static lua_State *MP_NULLABLE need_coroutine(mp_task *task)
 {
     lua_State *L = task->vm->state.L;
-    if (task->co != NULL)
-        return task->co;
+    if (mp_own(task)->co != NULL)
+        return mp_own(task)->co;
     lua_pushcfunction(L, new_coroutine);
     lua_pushlightuserdata(L, task);
     int status = lua_pcall(L, 1, 0, 0);
     if (status == LUA_OK)
-        return task->co;
+        return mp_own(task)->co;
     mp_vm_log_error(task->vm, L, "task not started", mp_task_label(task));
     if (status == LUA_ERRMEM && task->work->over_limit != NULL)
         task->work->over_limit(task, MP_TASK_CROWDED, &mp_stat_refused_lua_memory);
@@ -161,44 +156,47 @@ static void end_faulty(mp_task *task, lua_State *co)
     mp_task_end(task);
 }
 
-/* Asserts the table of mp_task. */
+/* Asserts the table of mp_task_own. */
 static void check_flags(MP_UNUSED const mp_task *task)
 {
 #ifdef MP_SPEC_BUILD
-    bool is_parked = task->state == MP_TASK_PARKED, is_open = task->closing == MP_OPEN;
-    assert((task->op != NULL) == is_parked && !task->preempted && (task->started || !is_parked));
-    assert(!is_open || !(task->is_late || task->is_cut || task->is_excess || task->has_exceeded));
-    assert(!is_open || !task->has_closing_timer);
-    assert(task->state == MP_TASK_RUNNING || !task->cancelled || !is_open);
+    const mp_task_own *own = mp_own(task);
+    bool is_parked = own->state == MP_TASK_PARKED, is_open = own->closing == MP_OPEN;
+    assert((own->op != NULL) == is_parked && !own->preempted && (own->started || !is_parked));
+    assert(!is_open || !(own->is_late || own->is_cut || own->is_excess || own->has_exceeded));
+    assert(!is_open || !own->has_closing_timer);
+    assert(own->state == MP_TASK_RUNNING || !task->cancelled || !is_open);
 #endif
 }
 
 /* The task yielded: it waits for an op, or its time slice is over. */
 static void set_aside(mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
-    task->phase = mp_phase_here;
-    if (task->closing != MP_OPEN)
+    own->phase = mp_phase_here;
+    if (own->closing != MP_OPEN)
         mp_closing_left(task);
-    if (task->preempted) {
-        task->preempted = false;
-        vm->schedule.interrupted += !task->is_heavy;
-        task->is_heavy = true;
-        task->state = MP_TASK_READY;
-        mp_link_put(&vm->schedule.heavy, &task->link);
+    if (own->preempted) {
+        own->preempted = false;
+        vm->schedule.interrupted += !own->is_heavy;
+        own->is_heavy = true;
+        own->state = MP_TASK_READY;
+        mp_link_put(&vm->schedule.heavy, &own->link);
     } else {
-        task->state = MP_TASK_PARKED;
+        own->state = MP_TASK_PARKED;
     }
     check_flags(task);
     if (!task->was_parked && task->work->parked != NULL)
-        task->work->parked(task);
+        task->work->parked(task, own->state == MP_TASK_PARKED);
 }
 
 void mp_task_resume(mp_task *task)
 {
+    mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
     mp_vm_reset_out(vm);
-    task->state = MP_TASK_RUNNING;
+    own->state = MP_TASK_RUNNING;
     check_flags(task);
     lua_State *co = need_coroutine(task);
     if (co == NULL) {
@@ -206,20 +204,20 @@ void mp_task_resume(mp_task *task)
         return;
     }
     int count = 0;
-    if (!task->started) {
+    if (!own->started) {
         lua_pushcfunction(co, mp_run_body);
         lua_pushlightuserdata(co, task);
         count = 1;
-        task->started = true;
+        own->started = true;
         vm->state.waiting--;
         vm->schedule.begun++;
     }
-    task->inner_count = 0;
-    mp_phase_set((mp_phase)task->phase);
+    own->inner_count = 0;
+    mp_phase_set((mp_phase)own->phase);
     int status = mp_task_run(task, co, count);
-    if (status == LUA_YIELD && task->cancelled && task->closing == MP_OPEN && !task->raise) {
+    if (status == LUA_YIELD && task->cancelled && own->closing == MP_OPEN && !own->raise) {
         mp_task_unwind(task);
-    } else if (status == LUA_YIELD && (task->preempted || task->op != NULL) && !task->raise) {
+    } else if (status == LUA_YIELD && (own->preempted || own->op != NULL) && !own->raise) {
         set_aside(task);
     } else if (status == LUA_OK) {
         lua_settop(co, 0);
@@ -234,20 +232,20 @@ void mp_task_resume(mp_task *task)
 /* Resumes a task from a list, and charges the time of the stretch to its payer. */
 static void resume_next(mp_vm *vm, mp_link *link)
 {
-    mp_task *task = mp_container(link, mp_task, link);
-    bool was_heavy = task->is_heavy;
+    mp_task *task = &mp_container(link, mp_task_own, link)->task;
+    bool was_heavy = mp_own(task)->is_heavy;
     mp_task *payer = task->payer;
     uint64_t began = vm->state.began_us, serial = payer->serial;
     mp_task_resume(task);
     vm->state.began_us = mp_clock_us(CLOCK_MONOTONIC);
     if (!was_heavy && payer->serial == serial)
-        payer->spent_us += mp_vm_light_us(vm, vm->state.began_us - began);
+        mp_own(payer)->spent_us += mp_vm_light_us(vm, vm->state.began_us - began);
 }
 
 /* A heavy task has its time slice. If it has garbage debt, it collects garbage in that slice, before it runs again. */
 static void resume_heavy(mp_vm *vm, mp_link *link)
 {
-    mp_task *task = mp_container(link, mp_task, link);
+    mp_task *task = &mp_container(link, mp_task_own, link)->task;
     if (!mp_task_owes(task)) {
         resume_next(vm, link);
         return;
@@ -264,7 +262,7 @@ static void unwind_some(mp_vm *vm)
         return;
     uint64_t until = mp_monotonic_us() + TURN_US;
     do
-        mp_task_unwind(mp_container(mp_link_take(&vm->schedule.unwinding), mp_task, link));
+        mp_task_unwind(&mp_container(mp_link_take(&vm->schedule.unwinding), mp_task_own, link)->task);
     while (!mp_link_is_alone(&vm->schedule.unwinding) && mp_monotonic_us() < until);
 }
 
@@ -332,17 +330,18 @@ bool mp_vm_turn(mp_vm *vm)
 
 void mp_task_leave(mp_task *task, lua_State *co)
 {
-    if (task->inner_count == task->inner_cap) {
-        task->inner_cap = task->inner_cap == 0 ? 4 : task->inner_cap * 2;
-        task->inner = mp_resize(task->inner, task->inner_cap * sizeof(lua_State *));
+    mp_task_own *own = mp_own(task);
+    if (own->inner_count == own->inner_cap) {
+        own->inner_cap = own->inner_cap == 0 ? 4 : own->inner_cap * 2;
+        own->inner = mp_resize(own->inner, own->inner_cap * sizeof(lua_State *));
     }
-    task->inner[task->inner_count++] = co;
+    own->inner[own->inner_count++] = co;
 }
 
 void mp_tasks_free(mp_vm *vm)
 {
     for (mp_task *task = vm->state.all; task != NULL; task = task->next)
-        free(task->inner);
+        free(mp_own(task)->inner);
     vm->state.all = NULL;
     for (struct mp_task_block *block = vm->schedule.blocks, *next; block != NULL; block = next) {
         next = block->next;

@@ -34,7 +34,7 @@ static int body_end(lua_State *L, int status, lua_KContext context)
     mp_task *task = (mp_task *)context;
     if (status == LUA_OK || status == LUA_YIELD)
         return 0;
-    if (task->closing != MP_OPEN) {
+    if (mp_own(task)->closing != MP_OPEN) {
         if (!mp_is_ending_error(L, -1))
             log_fault(L, task, "<close> handler failed");
         return 0;

@@ -46,7 +46,7 @@ local most = {
   ["upstream/channel"] = { 7, 4, 1 },
   ["upstream/pending"] = { 3, 3, 2 },
   ["upstream/transport"] = { 7, 3, 2 },
-  vm = { 26, 10, 13 },
+  vm = { 26, 10, 10 },
   ["vm/json"] = { 9, 4, 3 },
   ["vm/strings"] = { 5, 3, 2 },
 }

@@ -3,7 +3,6 @@
  * such as `moonpool doctor` reads the URL there. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
-#include "vm/engine.h"
 
 /* Sets a field to the list of texts; to nil if there is no list.  [-0, +0, throws] */
 static void set_list(lua_State *L, const char *name, char *const *MP_NULLABLE list)

@@ -5,7 +5,6 @@
 #include "lib/work/call.h"
 #include "lib/signal.h"
 #include "lib/spans.h"
-#include "vm/engine.h"
 #include <lauxlib.h>
 #include <math.h>
 

@@ -1,7 +1,6 @@
 /* parallel.c: groups: a task starts member tasks that run concurrently, and waits until all have ended. Members work
  * for the call of that task: its limits count their time and memory, and when it is cancelled, its members are
  * cancelled first. */
-#include "vm/engine.h"
 #include "lib/bindings.h"
 #include <lauxlib.h>
 

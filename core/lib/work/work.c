@@ -14,7 +14,7 @@ static mp_lib_task *lib_task(mp_task *task)
 }
 
 /* The call's task waits for the first time: starts the call's time limit, and watches for the client to disconnect. */
-static void park_call(mp_task *super)
+static void park_call(mp_task *super, MP_UNUSED bool waits)
 {
     mp_lib_task *task = lib_task(super);
     if (task->call == NULL)
@@ -118,10 +118,10 @@ const mp_work mp_note_work = {.name = "note", .run = mp_run_note, .label = copie
 
 /* -- authentication ---------------------------------------------------------------------------------------------- */
 
-static void park_authn(mp_task *super)
+static void park_authn(mp_task *super, bool waits)
 {
     mp_lib_task *task = lib_task(super);
-    if (task->entry == NULL || super->state != MP_TASK_PARKED)
+    if (task->entry == NULL || !waits)
         return;
     super->was_parked = true;
     mp_authn_park(task->entry);

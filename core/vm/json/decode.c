@@ -4,8 +4,6 @@
  * be freed: an error may be thrown anywhere. */
 #include "vm/closing.h"
 #include "vm/json/source.h"
-#include "vm/json/lua_json.h"
-#include "vm/schedule.h"
 #include <float.h>
 #include <lauxlib.h>
 #include <math.h>

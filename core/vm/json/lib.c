@@ -1,7 +1,5 @@
 /* lib.c: the table that `require "moonpool.json"` returns. */
-#include "vm/json/lua_json.h"
 #include "vm/json/source.h"
-#include "vm/luax.h"
 #include "vm/schedule.h"
 #include <lauxlib.h>
 
