@@ -24,7 +24,7 @@ typedef struct {
 static void stop_waiting(signal_op *op)
 {
     mp_link_drop(&op->link);
-    mp_timer_stop(mp_op_loop(&op->super), &op->timer);
+    mp_timer_stop(op->super.loop, &op->timer);
 }
 
 static void wait_cancel(mp_op *op)
@@ -60,7 +60,7 @@ static int l_wait(lua_State *L)
     signal_op *op = mp_op_new(L, sizeof *op, wait_cancel);
     mp_link_put(&flag->waiters, &op->link);
     if (has_limit)
-        mp_timer_start(mp_op_loop(&op->super), &op->timer,
+        mp_timer_start(op->super.loop, &op->timer,
                        (uint64_t)(seconds * 1000 > MAX_WAIT_MS ? MAX_WAIT_MS : ceil(seconds * 1000)), on_timeout);
     return mp_op_park_then(L, &op->super, push_was_set, (lua_KContext)op);
 }

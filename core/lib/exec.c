@@ -152,11 +152,11 @@ static int l_exec(lua_State *L)
     op->span = begin_span(L, command.path);
     mp_err err = {"", ""};
     lua_Integer most = lua_tointeger(L, lua_upvalueindex(1));
-    if (mp_child_count(mp_op_loop(&op->super.super)) >= most) {
+    if (mp_child_count(op->super.super.loop) >= most) {
         mp_stat_add(&mp_stat_refused_processes, 1);
         mp_err_set(&err, "%lld programs are running, and one worker runs no more at once", (long long)most);
     } else {
-        op->child = mp_child_start(mp_op_loop(&op->super.super), &command, &err);
+        op->child = mp_child_start(op->super.super.loop, &command, &err);
     }
     if (op->child == NULL)
         mp_open_span_fail(&op->span, "_OTHER", MP_STR_NONE);

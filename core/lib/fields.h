@@ -1,5 +1,6 @@
-/* fields.h: what bindings push again and again: a field of a table, a failure, the metatable of a userdata; and tables
- * by which a struct of C becomes a table of Lua, or options of Lua a struct of C. */
+/* fields.h: what bindings push again and again: a field of a table, a failure, the metatable of a userdata; tables by
+ * which a struct of C becomes a table of Lua, or options of Lua a struct of C; and checks of what bindings are given.
+ */
 #ifndef MP_LIB_FIELDS_H
 #define MP_LIB_FIELDS_H
 
@@ -76,6 +77,21 @@ void mp_set_struct(lua_State *L, const mp_lua_member *fields, const void *from);
  * is that of Lua.
  * [-0, +0, throws] */
 void mp_read_struct(lua_State *L, int index, const mp_lua_member *fields, void *to);
+
+/* Checks of arguments and of fields of a table. A wrong value raises an error. Values of scripts are checked by
+ * lua/moonpool first. Texts are borrowed: they are valid as long as Lua holds a reference to them. */
+
+/* MP_STR_NONE if the argument is nil or absent. [-0, +0, throws] */
+mp_str mp_opt_str(lua_State *L, int index);
+/* luaL_checkudata for frequent use: compares the address of the metatable instead of looking it up by its name.  [-0,
+ * +0, throws] */
+void *mp_check_udata(lua_State *L, int index, const char *kind, const void *metatable);
+/* Fields of the table at `index`, which must be absolute.  [-0, +0, throws] */
+mp_str mp_text_field(lua_State *L, int index, const char *name);
+lua_Number mp_number_field(lua_State *L, int index, const char *name);
+/* The list of at most `most` texts in field `name`, NULL-terminated, in a userdata on top of the stack. [-0, +1,
+ * throws] */
+const char *const *mp_push_texts(lua_State *L, int index, const char *name, lua_Unsigned most);
 
 /* nil, why  [-0, +2, throws] */
 static inline int mp_push_failure(lua_State *L, const char *why)

@@ -209,7 +209,7 @@ static int l_fs(lua_State *L)
             why = FULL;
         } else {
             mp_buf_put(&it->bytes, text);
-            if (mp_pool_run(mp_op_loop(&op->super.super), &it->super) == 0)
+            if (mp_pool_run(op->super.super.loop, &it->super) == 0)
                 return mp_op_park_then(L, &op->super.super, push_outcome, (lua_KContext)op);
             why = "too many operations wait for the thread pool (1,024)";
         }

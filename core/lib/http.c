@@ -51,7 +51,7 @@ static void stop_waiting(handle *it)
 {
     waiting *op = it->op;
     it->op = NULL;
-    mp_timer_stop(mp_op_loop(&op->super), &op->timer);
+    mp_timer_stop(op->super.loop, &op->timer);
 }
 
 /* Aborts the transfer and wakes the task that waits for it. */
@@ -105,7 +105,7 @@ static int wait_for(lua_State *L, int index, waiting *op, double seconds, lua_KF
     op->of = it;
     it->op = op;
     if (seconds > 0)
-        mp_timer_start(mp_op_loop(&op->super), &op->timer, (uint64_t)ceil(seconds * 1000), on_late);
+        mp_timer_start(op->super.loop, &op->timer, (uint64_t)ceil(seconds * 1000), on_late);
     return mp_op_park_then(L, &op->super, then, index);
 }
 

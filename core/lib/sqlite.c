@@ -432,7 +432,7 @@ static int l_run(lua_State *L)
     if (why == NULL) {
         it->is_done = false;
         mp_resource_put(L, &it->resource, on_release);
-        if (mp_database_run(database, mp_op_loop(&op->super), &made->statement) != 0)
+        if (mp_database_run(database, op->super.loop, &made->statement) != 0)
             why = "too many statements wait for this database (1,024)";
     }
     if (why != NULL) {

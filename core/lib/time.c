@@ -17,7 +17,7 @@ static void sleep_done(mp_timer *timer)
 
 static void sleep_cancel(mp_op *op)
 {
-    mp_timer_stop(mp_op_loop(op), &mp_container(op, sleep_op, super)->timer);
+    mp_timer_stop(op->loop, &mp_container(op, sleep_op, super)->timer);
 }
 
 /* time.sleep(seconds): parks the task. With zero or less, tasks that are ready run first.  [-0, +0, throws, parks] */
@@ -30,7 +30,7 @@ static int l_sleep(lua_State *L)
         return luaL_error(L, "sleep takes a number of seconds up to %d", (int)MAX_SLEEP_S);
     sleep_op *op = mp_op_new(L, sizeof *op, sleep_cancel);
     uint64_t ms = seconds <= 0 ? 0 : (uint64_t)ceil(seconds * 1000);
-    mp_timer_start(mp_op_loop(&op->super), &op->timer, ms, sleep_done);
+    mp_timer_start(op->super.loop, &op->timer, ms, sleep_done);
     return mp_op_park(L, &op->super);
 }
 

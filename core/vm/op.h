@@ -6,8 +6,7 @@
  *   3. it ends with `return mp_op_park(L, op)`;
  *   4. the callback of the timer, request or thread calls mp_op_done.
  *
- * An op is a userdata on the stack of the coroutine that waits. It lives until the wait is over, however the wait ends.
- * */
+ * An op is a userdata on the stack of the coroutine that waits. It lives until its wait is over, however that ends. */
 #ifndef MP_VM_OP_H
 #define MP_VM_OP_H
 
@@ -36,11 +35,6 @@ int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext co
 /* Ends the wait: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call it.
  * No effect when the wait is over. Before mp_op_park: that does not wait then. */
 void mp_op_done(mp_op *op);
-/* The loop of the task that waits. */
-static inline mp_loop *mp_op_loop(const mp_op *op)
-{
-    return op->loop;
-}
 
 /* A resource that a task opened and that is released when the task ends. Embedded in a userdata whose finalizer
  * releases it, too. */

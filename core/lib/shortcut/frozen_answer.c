@@ -1,6 +1,7 @@
 /* frozen_answer.c: keeps answers as bytes, and serves requests from them. */
 #include "lib/shortcut/frozen_answer.h"
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include "lib/shortcut/audit_line.h"
 #include <lauxlib.h>
 

@@ -86,7 +86,7 @@ static void on_taken(void *ctx)
     if (op == NULL)
         return;
     it->op = NULL;
-    mp_timer_stop(mp_op_loop(&op->super), &op->timer);
+    mp_timer_stop(op->super.loop, &op->timer);
     mp_op_done(&op->super);
 }
 
@@ -105,7 +105,7 @@ static void on_take_late(mp_timer *timer)
 static void on_take_cancel(mp_op *super)
 {
     channel_handle *it = mp_container(super, take_op, super)->of;
-    mp_timer_stop(mp_op_loop(super), &mp_container(super, take_op, super)->timer);
+    mp_timer_stop(super->loop, &mp_container(super, take_op, super)->timer);
     it->op = NULL;
     end_take(it);
 }
@@ -209,7 +209,7 @@ static int l_channel(lua_State *L)
         return push_taken(L, LUA_OK, 4);
     op->of = it;
     it->op = op;
-    mp_timer_start(mp_op_loop(&op->super), &op->timer, ms, on_take_late);
+    mp_timer_start(op->super.loop, &op->timer, ms, on_take_late);
     return mp_op_park_then(L, &op->super, push_taken, 4);
 }
 

@@ -21,7 +21,7 @@ static void on_listen(void *ctx)
     mp_listen_stream_opening *opening = op->opening;
     if (opening == NULL)
         return;
-    mp_timer_stop(mp_op_loop(&op->super), &op->timer);
+    mp_timer_stop(op->super.loop, &op->timer);
     op->status = mp_listen_stream_status(opening);
     mp_listen_stream_free(opening);
     op->opening = NULL;
@@ -39,7 +39,7 @@ static void on_late(mp_timer *timer)
 static void on_stand_cancel(mp_op *super)
 {
     stand_op *op = mp_container(super, stand_op, super);
-    mp_timer_stop(mp_op_loop(super), &op->timer);
+    mp_timer_stop(super->loop, &op->timer);
     mp_listen_stream_free(op->opening);
     op->opening = NULL;
 }
@@ -87,7 +87,7 @@ int mp_upstream_listen(lua_State *L)
     options.done = on_listen;
     options.ctx = op;
     op->opening = mp_channel_listen(mp_upstreams_of(L), channel, &options);
-    mp_timer_start(mp_op_loop(&op->super), &op->timer, HEAD_MS, on_late);
+    mp_timer_start(op->super.loop, &op->timer, HEAD_MS, on_late);
     return mp_op_park_then(L, &op->super, push_opening, (lua_KContext)op);
 }
 

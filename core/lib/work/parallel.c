@@ -36,7 +36,7 @@ static void on_cancel(mp_op *op)
     mp_group *group = mp_container(op, mp_group, super);
     mp_task *parent = group->parent;
     if (parent->closing_until == 0)
-        parent->closing_until = mp_loop_now(mp_op_loop(op)) + MP_CLEANUP_MS;
+        parent->closing_until = mp_loop_now(op->loop) + MP_CLEANUP_MS;
     cancel_members(group, parent->closing_until);
 }
 

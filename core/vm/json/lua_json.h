@@ -10,7 +10,6 @@
 
 #include "json/json.h"
 #include <lua.h>
-#include <stdbool.h>
 
 #define MP_MAX_ENCODED_BYTES ((size_t)32 << 20) /* limit of the bytes that one value may encode to */
 
