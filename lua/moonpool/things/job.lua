@@ -20,7 +20,8 @@ local written = { name = "moonpool.job", what = "a job" }
 local options = { every = "number", zone = "string", jitter = "number", timeout = "number", enabled = "boolean" }
 local form = "as in job { \"What it does.\", every = 5 * minutes, function(call) … end }"
 
-local jobs, loaded_at = {}, 0
+local jobs = {}
+local loaded = { clock = 0, monotonic = 0 }      -- when the jobs were loaded
 
 function job.new(spec) return frozen.new(written, {}, { spec = spec }) end
 
@@ -85,21 +86,22 @@ end
 
 --- Replaces all jobs when the scripts have loaded: { name = job }.
 function job.set(made)
-  jobs, loaded_at = made, os.time()
+  jobs, loaded = made, { clock = os.time(), monotonic = host.time.now() }
   for name, one in pairs(made) do
     if not one.off then
-      host.job.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout, words_of(one), one.times and cron.next(one.times, loaded_at))
+      host.job.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout, words_of(one), one.times and cron.next(one.times, loaded.clock))
     end
   end
 end
 
 function job.all() return jobs end
 
--- True if a job with a time of day is due in this minute or the last one, and no other worker has begun the run.
+-- True if a job with a time of day is due in this minute or the last one, and no other worker has begun the run. The
+-- minute before the one in which the jobs were loaded does not count, whatever the clock says since.
 local function is_due(one)
   for back = 60, 0, -60 do
-    local at = host.time.clock() - back
-    local run = at >= loaded_at // 60 * 60 and cron.due(one.times, at)
+    local is_since_load = host.time.now() - loaded.monotonic + loaded.clock % 60 >= back
+    local run = is_since_load and cron.due(one.times, host.time.clock() - back)
     if run and host.store.add("job:at:" .. one.name .. ":" .. run, "", RUN_MARK_S) == true then return true end
   end
   return false
