@@ -17,7 +17,7 @@ local beneath = require "bench.beneath"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 
-local FEW <const>, MANY <const> = 500, 2500
+local FEW <const>, MANY <const> = 500, 10500
 local WARM <const> = 50 -- requests, before as many others show which thread is the worker
 local TRIES <const> = 5
 local PATIENCE_NS <const> = 2e9
