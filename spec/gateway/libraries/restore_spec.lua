@@ -34,6 +34,14 @@ local function fill(g, letter, count)
   g:wait_status(function(status) return status.gauges.store_unsaved == 0 end)
 end
 
+-- Fills, and leaves entries in the -wal, which a checkpoint empties that comes just then.
+local function fill_wal(g, letter)
+  wait.for_fact("entries in the -wal", 20, function()
+    fill(g, letter)
+    return lfs.attributes(g.dir .. "/data/store.db-wal", "size") > 50000
+  end)
+end
+
 -- The number of keys of each letter; an error if one has a value of another letter.
 local function held(g)
   return run(g, [[
@@ -71,7 +79,7 @@ local function with_backup()
   g:stop()
   shell(g, "mv store.db a.db")
   g = start(g.dir)
-  fill(g, "b")
+  fill_wal(g, "b")
   return g
 end
 
@@ -116,7 +124,7 @@ describe("a database that is put at the path of store.file", function()
       g:stop()
       shell(g, "cp -p store.db a.db")
       g = start(g.dir)
-      fill(g, "b")
+      fill_wal(g, "b")
       g:kill()
       shell(g, command)
       assert.same({ a = KEYS }, (after(g)))
@@ -128,7 +136,7 @@ describe("a database that is put at the path of store.file", function()
       g:stop()
       g = start(g.dir)
       shell(g, "cp -p store.db a.db") -- no checkpoint has run since the start
-      fill(g, "b")
+      fill_wal(g, "b")
       g:kill()
       shell(g, command)
       assert.same({ a = 20 }, (after(g)))
@@ -138,7 +146,7 @@ describe("a database that is put at the path of store.file", function()
   it("is served with its own -wal where both are put there", function()
     for _, command in ipairs { "mv b.db-wal store.db-wal && mv b.db store.db", "cp b.db store.db && cp b.db-wal store.db-wal" } do
       local g = start()
-      fill(g, "b")
+      fill_wal(g, "b")
       g:kill()
       shell(g, "cp store.db b.db && cp store.db-wal b.db-wal && rm store.db store.db-wal")
       g = start(g.dir)
@@ -152,7 +160,7 @@ describe("a database that is put at the path of store.file", function()
 
   it("is created, where only the -wal of another database is there", function()
     local g = start()
-    fill(g, "b")
+    fill_wal(g, "b")
     g:kill()
     shell(g, "rm store.db")
     assert.same({}, (after(g)))
