@@ -258,12 +258,10 @@ static void resume_heavy(mp_vm *vm, mp_link *link)
 /* Ends cancelled tasks, for the time of one turn: the `<close>` handlers of each may take a time slice. */
 static void unwind_some(mp_vm *vm)
 {
-    if (mp_link_is_alone(&vm->schedule.unwinding))
-        return;
-    uint64_t until = mp_monotonic_us() + TURN_US;
-    do
-        mp_task_unwind(&mp_container(mp_link_take(&vm->schedule.unwinding), mp_task_own, link)->task);
-    while (!mp_link_is_alone(&vm->schedule.unwinding) && mp_monotonic_us() < until);
+    mp_link *link = mp_link_take(&vm->schedule.unwinding);
+    uint64_t until = link == NULL ? 0 : mp_monotonic_us() + TURN_US;
+    for (; link != NULL; link = mp_monotonic_us() < until ? mp_link_take(&vm->schedule.unwinding) : NULL)
+        mp_task_unwind(&mp_container(link, mp_task_own, link)->task);
 }
 
 bool mp_vm_has_work(const mp_vm *vm)
