@@ -214,11 +214,12 @@ end
 
 local known, over = recorded(), 0
 local lines = {}
-print(("instructions of one request: (%d requests - %d requests) / %d"):format(MANY, FEW, MANY - FEW))
+local first = options["--check"] and CHECKED or MANY
+print(("instructions of one request: (%d requests - %d requests) / %d"):format(first, FEW, first - FEW))
 for _, shape in ipairs(shapes) do
   local count, was, allowed = known[shape.name], known[shape.name], shape.allowed or ALLOWED
   if next(wanted) == nil and not (shape.upstream or shape.is_named) or wanted[shape.name] then
-    count = measure(shape, options["--check"] and CHECKED or MANY)
+    count = measure(shape, first)
     for _ = 2, options["--check"] and TRIES or 1 do
       if was and count > was * allowed then count = math.min(count, measure(shape, MANY)) end
     end

@@ -54,9 +54,10 @@ typedef struct {
     struct mp_cron *MP_NULLABLE schedule; /* scheduled jobs of this VM */
     bool runs_schedule;                   /* the timers of the scheduled jobs are started */
 
-    /* how the quick ways of calls are taken (shortcut/); in builds for specs, MOONPOOL_PLANS=off|on|both says it */
-    bool is_general;  /* off: no call takes one */
-    bool is_proven;   /* both: each quick answer is compared with that of the general way, or the process ends */
+    /* the quick ways of calls (shortcut/); MOONPOOL_PLANS is read in builds for specs alone */
+    bool is_general;  /* MOONPOOL_PLANS=off: no call takes a quick way */
+    bool is_proven;   /* MOONPOOL_PLANS=both: each quick answer is compared with that of the general way, or the process
+                         ends */
     bool has_private; /* the scopes or `visible` of a served thing decide who sees it */
     mp_frozen_answers *frozen;    /* the VM's stored answers (shortcut/frozen_answer.h) */
     struct mp_plans *plans;       /* the VM's plans (shortcut/plan.h) */

@@ -47,7 +47,7 @@ typedef struct {
     bool is_dying;       /* counted in vm->garbage.dying */
 
     /* How a cancelled task ends (closing.c). */
-    int closing;    /* MP_OPEN, MP_CLOSING or MP_FORCED */
+    int closing;    /* how far its `<close>` handlers are: MP_OPEN, MP_CLOSING or MP_FORCED (closing.h) */
     bool raise;     /* raise the error of a cancelled task when the task is resumed */
     bool is_late;   /* the task's `<close>` handlers may not wait any more */
     bool is_cut;    /* MP_CLEANUP_MS ended the wait of a handler; the error is raised when the handler runs again */

@@ -614,7 +614,7 @@ function host.call.params(call, is_text) end
 ---@param seconds number
 function host.call.set_deadline(call, seconds) end
 
---- The call may run Lua for so much longer than `limits.call.cpu`.
+--- The call may run Lua for so much longer than `limits.call.cpu`, and for as long again at most.
 ---@param call moonpool.Call
 ---@param seconds number
 function host.call.allow_cpu(call, seconds) end

@@ -8,7 +8,7 @@
 #include "lib/bindings.h"
 
 #define MP_PLAIN_BYTES (64 << 10) /* of the params of a tools/call, and of the JSON of the result of a plan */
-#define MP_PLAIN_ERAS 16          /* revisions of clients: calls of later ones are not plain */
+#define MP_PLAIN_ERAS 16          /* the quick ways know so many revisions; calls of later ones are not plain */
 
 /* Why a call takes the general way: all that is not plain. docs/dev/call-plans.md says what each reason stands for. */
 typedef enum {

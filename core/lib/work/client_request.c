@@ -43,13 +43,14 @@ static int l_deadline(lua_State *L)
     return 0;
 }
 
-/* call.allow_cpu(call, seconds): the call may run Lua for so much longer than limits.call.cpu.  [-0, +0, throws] */
+/* call.allow_cpu(call, seconds): the call may run Lua for so much longer than limits.call.cpu, the upvalue in seconds;
+ * for as long again at most.  [-0, +0, throws] */
 static int l_allow_cpu(lua_State *L)
 {
     mp_lib_task *task = mp_check_call(L);
     double seconds = luaL_checknumber(L, 2);
-    luaL_argcheck(L, seconds >= 0 && seconds < 1e9, 2, "seconds must be 0 or above");
-    task->super.more_us = (uint64_t)(seconds * 1e6);
+    luaL_argcheck(L, seconds >= 0, 2, "seconds must be 0 or above");
+    task->super.more_us = (uint64_t)(fmin(seconds, lua_tonumber(L, lua_upvalueindex(1))) * 1e6);
     return 0;
 }
 
@@ -316,7 +317,6 @@ MP_LIBRARY(client_request)
 {
     static const luaL_Reg functions[] = {{"call.header", l_header},
                                          {"call.set_deadline", l_deadline},
-                                         {"call.allow_cpu", l_allow_cpu},
                                          {"call.ask", l_ask},
                                          {"call.withdraw", l_withdraw},
                                          {"call.detach", l_detach},
@@ -324,6 +324,9 @@ MP_LIBRARY(client_request)
                                          {"call.count_question", l_count_question},
                                          {NULL, NULL}};
     mp_set_members(L, functions, 0);
+    lua_pushnumber(L, (double)config->vm.call_cpu_ms / 1000);
+    lua_pushcclosure(L, l_allow_cpu, 1);
+    mp_set_member(L, -2, "call.allow_cpu");
     luaL_newmetatable(L, ASK);
     mp_field_function(L, "__gc", ask_gc);
     lua_pop(L, 1);

@@ -838,7 +838,7 @@ function federated.hashes(kind, key, call)
   if not thing then return nil end
   thing = thing.resolve and thing.resolve(call) or thing
   local approved = pins.hash(thing.upstream, kind, thing.original)
-  return thing.facts.hash, approved and served and thing.facts.hash or approved      -- the approved one may be of the form before
+  return thing.facts.hash, approved and served and thing.facts.hash or approved      -- what is served is approved, by a hash of either form
 end
 
 function wrapping.is_served(uri) return registry.serves(uri) end

@@ -83,7 +83,8 @@ registry.MAX_OFF = 1000
 --   last_off      the keys of what operators have switched off
 --   last_switch   thing -> the text at its switch_key, or false
 --   unread        how many times they held
---   late          the things that were in the lists (thing -> true) when they held first; nil if the lists have followed since
+--   late          the things that were in the lists (thing -> true) when the store first did not answer; nil once the
+--                 lists have followed
 local last_off = {}
 local last_switch = setmetatable({}, { __mode = "k" })
 local unread = 0

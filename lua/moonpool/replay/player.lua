@@ -46,10 +46,10 @@ local function principal_of(given)
   return principal.new(facts, auth.declared())
 end
 
-local STANDING <const> = 1000      -- readings of a clock that stands: a loop that waits for it has more
+local STANDING <const> = 1000      -- how often a call may read a clock before real time counts for it
 
--- How far a clock is behind its last recorded value: as far as the call has slept since, so that two replays give the
--- same. A loop that reads it again and again sees it run.
+-- The seconds by which a clock has gone on from its last recorded value: those that the call has slept since, so that
+-- two replays give the same. A loop that reads the clock more than STANDING times gets real time, too, and ends.
 local function ahead(state, kind)
   local since = state.clocks[kind] or { readings = 0, slept = state.seconds_slept }
   state.clocks[kind], since.readings = since, since.readings + 1
@@ -135,13 +135,18 @@ local function asker(through)
   end
 end
 
--- Counts the time that the call would have slept: in each of its tasks for itself, since they run side by side.
-local function sleeper(state)
-  local slept = {}
+local MOST_LATE_SLEEPS <const> = 1000      -- a call that is late and sleeps on and on may never end: then it is ended
+
+-- Counts the time that the call would have slept: in each of its tasks for itself, since they run side by side. `most`:
+-- the seconds after which it is late.
+local function sleeper(state, call, most)
+  local slept, late_sleeps = {}, 0
   return function(seconds)
     local task = packed.task(state)
     slept[task] = (slept[task] or 0) + math.max(seconds, 0)
     state.seconds_slept = math.max(state.seconds_slept, slept[task])
+    late_sleeps = late_sleeps + (slept[task] > most and 1 or 0)
+    if late_sleeps == MOST_LATE_SLEEPS then outside.set_deadline(call, 0.001) end
   end
 end
 
@@ -183,12 +188,12 @@ function player.answer(call, record, row)
     seconds_slept = 0, clocks = {},
   }
   last = state
-  state.through, state.value, state.slept = through_of(state), value_from(state), sleeper(state)
+  local limit = math.min(tool and tool.timeout or math.huge, host.limits.call_seconds)
+  state.through, state.value, state.slept = through_of(state), value_from(state), sleeper(state, call, seconds_before(record, limit) + limit)
   function state.lacks() state.refused = state.refused + 1 end
   client_request.forget(call)
   if record.outcome ~= "asked" then client_request.through(call, asker(state.through)) end
   host.call.set_principal(call, who)
-  local limit = math.min(tool and tool.timeout or math.huge, host.limits.call_seconds)
   host.call.allow_cpu(call, seconds_before(record, limit))
   outside.playing = state
   local cpu = os.clock()

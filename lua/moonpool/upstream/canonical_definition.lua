@@ -1,7 +1,7 @@
 -- The canonical form of a definition: its JSON with sorted members and the shortest numbers, without the members of
--- `_meta` that belong to one hop, which may differ each time. Definitions that differ only in the order of their members
--- or in spaces have one canonical form, and so one hash. The hash names its form: "v2:sha256:" and 64 digits. Hashes
--- that begin with "sha256:" are of the form before, which had nothing of `_meta` but `_meta.ui`.
+-- `_meta` that belong to one hop, which may differ each time. Definitions that differ only in the order of their
+-- members or in spaces have one canonical form, and so one hash. The hash names its form: "v2:sha256:" and 64 digits. Hashes
+-- that begin with "sha256:" are of the older form, which had nothing of `_meta` but `_meta.ui`.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -80,10 +80,10 @@ end
 --- The hash of a canonical form, as the file of approved definitions has it.
 function canonical_definition.hash(text) return "v2:" .. host.upstream.hash(text) end
 
---- True if a hash is of the form before.
+--- True if a hash is of the older form.
 function canonical_definition.is_old(hash) return hash:find "^sha256:" ~= nil end
 
---- The hash in the form before, of the definition in a text of JSON.
+--- The hash of the older form. `text`: the definition as JSON.
 function canonical_definition.old_hash(text)
   local definition = json.decode(text)
   local meta = type(definition) == "table" and definition._meta

@@ -12,8 +12,8 @@ local pins = {}
 pins.kinds = { tools = "tool", prompts = "prompt", resources = "resource", templates = "template" }
 
 local approved = {}           -- upstream -> kind .. "\t" .. key -> hash
-local old_count = 0           -- lines whose hashes are of the form before
-local old_hashes = setmetatable({}, { __mode = "k" })      -- facts of an entry -> its hash in that form
+local old_count = 0           -- lines with a hash of the older form (canonical_definition)
+local old_hashes = setmetatable({}, { __mode = "k" })      -- facts of an entry -> its hash of the older form
 
 for name, kind, key, hash in (host.config.upstream_lock or ""):gmatch "([^\t\n]*)\t([^\t\n]*)\t([^\t\n]*)\t([^\t\n]*)\n" do
   local plain = key:sub(1, 1) == '"' and json.decode(key) or key
@@ -31,10 +31,12 @@ function pins.hash(name, list, key)
   return of and of[pins.kinds[list] .. "\t" .. key]
 end
 
---- How many lines of the file have hashes of the form before, which hold until `moonpool lock` renews them.
+--- How many lines of the file have a hash of the older form, which left out `_meta`. They hold until `moonpool lock`
+--- writes them anew.
 function pins.old_count() return old_count end
 
--- True if the hash of the file is that of the entry, in the form of either.
+-- True if `hash`, of a line of the file, is that of the entry. The form of the line decides which hash of the entry it
+-- is compared with.
 local function is_of(hash, entry)
   if hash == entry.facts.hash then return true end
   if not hash or not canonical_definition.is_old(hash) then return false end

@@ -70,8 +70,8 @@ function link.child(arguments, ...)
 end
 
 --- A function that sends the requests of a command to a child: ask(method, params) returns the result; or nil, why,
---- true if the child has ended, and the code of the error. `able`: the capabilities of the command (optional); `log_level`: the least level of the
---- messages that it gets (optional).
+--- true if the child has ended, and the code of the error. `able`: the capabilities of the command (optional);
+--- `log_level`: the least level of the messages that it gets (optional).
 function link.asker(child, command, able, log_level)
   local id = 0
   return function(method, params)

@@ -39,8 +39,8 @@ local function lines_of(text)
 end
 
 -- The differences between the approved entries of an upstream and its definitions now: a list of { is =
--- "new"|"changed"|"gone", entry, before }; all entries; notes; and how many lines are renewed as they are. `is_check`: lines
--- of the form before hold.
+-- "new"|"changed"|"gone", entry, before }; all entries; notes; and how many lines get a hash of the new form
+-- and stay the same otherwise. `is_check`: a line with a hash of the older form is no change if that hash is right.
 local function changes_of(name, approved, definitions, today, is_check)
   local changes, entries, seen, notes, older = {}, {}, {}, {}, 0
   for _, one in ipairs(definitions) do
@@ -53,7 +53,7 @@ local function changes_of(name, approved, definitions, today, is_check)
     else
       for _, doubt in ipairs(one.doubts or {}) do notes[#notes + 1] = ("%s %s: %s"):format(one.kind, characters.shown(one.key), doubt) end
       local is_same = before and before.hash == one.hash
-      -- approved before `_meta` counted: this line holds, and the new one has more
+      -- approved when `_meta` did not count: the hash is right, but what is in `_meta` was not shown
       local is_older = before and not is_same and before.hash == one.old_hash
       if is_older and (before.text == one.text or one.kind == "server") then
         is_same, older = true, older + 1
