@@ -64,6 +64,9 @@ function running:start()
   return self:wait_ready()
 end
 
+-- The manager reads nothing any more, and no message of the gateway has room, until m:command "hear".
+function running:deafen() self:command("deaf"):wait "^deaf$" end
+
 function running:signal(number) return self:command("signal", number) end
 
 -- Sends the signals, each when `count` more connections of the clients `k` (knocking.lua) were answered, and waits for

@@ -13,7 +13,8 @@
  *   restart on | off     starts the program again whenever it ends
  *   signal NUMBER        to the program, or to the process that MAINPID= of its last message has named
  *   group on             when the main process ends, kills all processes that it has begun, as systemd does
- *   deaf | hear          stops reading messages, and goes on
+ *   deaf                stops reading messages, and fills its socket: no message has room; prints "deaf"
+ *   hear                reads on
  *   spoil NAME           replaces what is stored under the name by datagram sockets
  *   store                prints "store NAME=COUNT …", in the order of arrival
  *   end                  kills the program and ends */
@@ -263,6 +264,8 @@ static void read_message(void)
         }
     for (char *c = text; sender != pid && *c != '\0'; c++)
         *c = *c == '\n' ? ' ' : *c;
+    if (sender == getpid()) /* of fill_socket */
+        return;
     if (sender != pid) { /* NotifyAccess=main */
         for (int i = 0; i < count; i++)
             close(fds[i]);
@@ -284,6 +287,20 @@ static void read_message(void)
     for (char *c = text; *c != '\0'; c++)
         *c = *c == '\n' ? ' ' : *c;
     printf("notify %s[%d]\n", text, count);
+}
+
+/* How many messages have room is a setting of the system. */
+static void fill_socket(void)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof at.sun_path, "%.100s", notify_path);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    while (sendto(fd, "", 0, 0, (struct sockaddr *)&at, sizeof at) == 0)
+        ;
+    if (errno != EAGAIN)
+        fail("fill the notify socket");
+    close(fd);
+    printf("deaf\n");
 }
 
 /* -- commands ------------------------------------------------------------------------------------------------------ */
@@ -318,8 +335,10 @@ static void obey(char *line)
         kills_group = true;
     else if (strcmp(words[0], "signal") == 0 && pid > 0)
         kill(pid, atoi(name));
-    else if (strcmp(words[0], "deaf") == 0 || strcmp(words[0], "hear") == 0)
-        is_deaf = words[0][0] == 'd';
+    else if (strcmp(words[0], "deaf") == 0)
+        is_deaf = true, fill_socket();
+    else if (strcmp(words[0], "hear") == 0)
+        is_deaf = false;
     else if (strcmp(words[0], "spoil") == 0) {
         for (int i = 0; i < stored_count; i++)
             if (strcmp(stored[i].name, name) == 0)

@@ -34,10 +34,10 @@ local function wait_gone(pids)
   end)
 end
 
--- The manager reads nothing any more, and no message has room.
-local function deafen(m, g, times)
-  m:command "deaf"
-  for _ = 1, times or 30 do -- two messages each, unless two of them arrive at once: more than the system queues
+-- The manager reads nothing any more, and messages about `count` reloads wait, if no two of them arrive at once.
+local function deafen(m, g, count)
+  m:deafen()
+  for _ = 1, count do
     m:signal(1)
     g:status()
   end
@@ -78,7 +78,7 @@ describe("an upgrade of a service", function()
   it("whose manager does not read its messages is done a little later, and the manager follows once it reads", function()
     local m <close>, g = start { env = { SPEC_TIME_10000 = "500" } }
     local session <close> = g:client "2025-06-18" -- keeps the first process, whose end would be that of the service
-    deafen(m, g)
+    m:deafen()
     g:must_upgrade()
     assert.equal(g.pid, g:status().pid)
     session:result("tools/list", {})
@@ -113,7 +113,7 @@ describe("an upgrade of a service", function()
       return me:result("tools/call", { name = "count", arguments = {} }).content[1].text
     end
     assert.equal("1", count())
-    deafen(m, g)
+    m:deafen()
     g:signal "sigusr2"
     local new = tonumber(g:wait_log "upgrade on trial".fields.pid)
     wait.for_fact("the new process to have the store's file", 20, function()
@@ -147,7 +147,7 @@ describe("an upgrade of a service", function()
 
   it("ends with its old process that is told to end when the store has gone over", function()
     local m <close>, g = start { spares = true, env = { SPEC_TIME_2000 = "100", SPEC_TIME_10000 = "4000" }, config = { limits = { drain = "1s" } } }
-    deafen(m, g)
+    m:deafen()
     g:signal "sigusr2"
     local new = tonumber(g:wait_log "upgrade on trial".fields.pid)
     wait.quietly(1) -- the store goes over, and nothing says so before the commit
@@ -161,7 +161,7 @@ describe("an upgrade of a service", function()
       constants = { stuck_ms = 1000 }, config = { limits = { drain = "1s" }, scripts = { trust = "full" } },
       scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 4" return "done" end, timeout = 20 }' },
     }
-    deafen(m, g)
+    m:deafen()
     g:signal "sigusr2"
     g:wait_log "upgrade on trial"
     wait.quietly(1) -- the store goes over, and nothing says so before the commit
