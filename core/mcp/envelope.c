@@ -2,12 +2,13 @@
 #include "mcp.h"
 
 MP_COUNTER(refused_values, "refused", "reason", "values", "bodies with more than 100,000 values")
+MP_COUNTER(refused_ids, "refused", "reason", "ids", "messages whose id or progressToken is longer than 4 KiB")
 
 /* Members that the scan has found. The message may still turn out to be broken or invalid. */
 typedef struct {
     mp_envelope *envelope;
     bool in_params, in_meta;
-    bool has_jsonrpc, has_method, has_params, has_answer, bad_id;
+    bool has_jsonrpc, has_method, has_params, has_answer, bad_id, long_id, long_token;
     mp_json_type params_type;
     mp_str names[3]; /* spans of params.name, params.uri, params.taskId */
     mp_str method, version;
@@ -30,7 +31,8 @@ static void see_message(scan_state *seen, mp_str key, mp_json_type type, mp_str 
         seen->has_jsonrpc = type == MP_JSON_STRING && mp_json_string_is(value, MP_STR("2.0"));
     } else if (mp_str_is(key, "id")) {
         seen->bad_id = !mp_json_is_id(type, value);
-        if (!seen->bad_id)
+        seen->long_id = !seen->bad_id && value.len > MP_ENVELOPE_ID;
+        if (!seen->bad_id && !seen->long_id)
             envelope->id = value;
     } else if (mp_str_is(key, "method")) {
         seen->has_method = true;
@@ -69,7 +71,8 @@ static void see_meta(scan_state *seen, mp_str key, mp_json_type type, mp_str val
 {
     mp_envelope *envelope = seen->envelope;
     if (mp_str_is(key, "progressToken")) {
-        if (mp_json_is_id(type, value))
+        seen->long_token = value.len > MP_ENVELOPE_ID;
+        if (mp_json_is_id(type, value) && !seen->long_token)
             envelope->progress_token = value;
     } else if (mp_str_is(key, "io.modelcontextprotocol/protocolVersion")) {
         envelope->has_version = true;
@@ -110,6 +113,22 @@ static void set_invalid(mp_envelope *envelope, const char *problem)
 {
     envelope->kind = MP_KIND_INVALID;
     envelope->problem = problem;
+    envelope->code = MP_CODE_INVALID_REQUEST;
+}
+
+/* True if the id or the token of progress is longer than what may outlive its message. */
+static bool is_too_long(const scan_state *seen)
+{
+    if (!seen->long_id && !seen->long_token)
+        return false;
+    mp_stat_add(&mp_stat_refused_ids, 1);
+    if (seen->long_id) {
+        set_invalid(seen->envelope, "\"id\" must have at most 4096 bytes");
+    } else {
+        set_invalid(seen->envelope, "\"_meta.progressToken\" must have at most 4096 bytes");
+        seen->envelope->code = MP_CODE_INVALID_PARAMS;
+    }
+    return true;
 }
 
 /* Bytes that Lua needs for a table with its metatable and first slots, and for a member with the header of its name.
@@ -129,6 +148,26 @@ static void set_too_many(mp_envelope *envelope, size_t max_values)
                   max_values);
     mp_buf_putc(&envelope->scratch, '\0');
     set_invalid(envelope, envelope->scratch.ptr);
+}
+
+/* The problem of an object as a JSON-RPC message; NULL: it has none, and is a response if it has no method. */
+static const char *MP_NULLABLE problem_of(const scan_state *seen)
+{
+    if (!seen->has_jsonrpc)
+        return "\"jsonrpc\" must be \"2.0\"";
+    if (seen->bad_id)
+        return "\"id\" must be a string or an integer";
+    if (!seen->has_method && seen->has_answer && seen->envelope->id.len > 0)
+        return NULL;
+    if (!seen->has_method)
+        return "a message must have a \"method\", or an \"id\" with a \"result\" or an \"error\"";
+    if (seen->method.len <= 2)
+        return "\"method\" must be a string that is not empty";
+    if (seen->has_answer)
+        return "a message with a \"method\" must have neither \"result\" nor \"error\"";
+    if (seen->has_params && seen->params_type != MP_JSON_OBJECT)
+        return "\"params\" must be an object";
+    return NULL;
 }
 
 void mp_envelope_clear(mp_envelope *envelope, size_t size)
@@ -168,6 +207,7 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
     default:
         envelope->id = MP_STR_NONE;
         envelope->kind = MP_KIND_BROKEN;
+        envelope->code = MP_CODE_PARSE_ERROR;
         envelope->problem = fault.what;
         envelope->offset = fault.offset;
         return;
@@ -175,27 +215,20 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
     envelope->weight = mp_envelope_weight(body.len, tally.values, tally.tables);
     if (type == MP_JSON_ARRAY) {
         envelope->kind = MP_KIND_ARRAY;
+        envelope->code = MP_CODE_INVALID_REQUEST;
         return;
     }
     if (type != MP_JSON_OBJECT)
         return set_invalid(envelope, "a message must be an object");
-    if (!seen.has_jsonrpc)
-        return set_invalid(envelope, "\"jsonrpc\" must be \"2.0\"");
-    if (seen.bad_id)
-        return set_invalid(envelope, "\"id\" must be a string or an integer");
+    const char *problem = problem_of(&seen);
+    if (is_too_long(&seen))
+        return;
+    if (problem != NULL)
+        return set_invalid(envelope, problem);
     if (!seen.has_method) {
-        if (seen.has_answer && envelope->id.len > 0)
-            envelope->kind = MP_KIND_RESPONSE;
-        else
-            set_invalid(envelope, "a message must have a \"method\", or an \"id\" with a \"result\" or an \"error\"");
+        envelope->kind = MP_KIND_RESPONSE;
         return;
     }
-    if (seen.method.len <= 2)
-        return set_invalid(envelope, "\"method\" must be a string that is not empty");
-    if (seen.has_answer)
-        return set_invalid(envelope, "a message with a \"method\" must have neither \"result\" nor \"error\"");
-    if (seen.has_params && seen.params_type != MP_JSON_OBJECT)
-        return set_invalid(envelope, "\"params\" must be an object");
 
     mp_buf_room(&envelope->scratch, body.len);
     envelope->kind = envelope->id.len > 0 ? MP_KIND_REQUEST : MP_KIND_NOTE;
@@ -222,13 +255,12 @@ void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char 
     mp_scoped_buf text = {0};
     if (envelope->has_many)
         mp_stat_add(&mp_stat_refused_values, 1);
-    bool is_broken = envelope->kind == MP_KIND_BROKEN;
-    if (is_broken)
+    if (envelope->kind == MP_KIND_BROKEN)
         mp_buf_printf(&text, "the %s is not JSON: %s at byte %zu", unit, envelope->problem, envelope->offset);
     else if (envelope->kind == MP_KIND_ARRAY)
         mp_buf_printf(&text, "a %s must be one message, not an array", unit);
     else
         mp_buf_put(&text, mp_str_of(envelope->problem));
     mp_str id = envelope->kind == MP_KIND_INVALID ? envelope->id : MP_STR_NONE;
-    mp_put_error(out, id, is_broken ? MP_CODE_PARSE_ERROR : MP_CODE_INVALID_REQUEST, mp_buf_str(&text), MP_STR_NONE);
+    mp_put_error(out, id, envelope->code, mp_buf_str(&text), MP_STR_NONE);
 }

@@ -88,10 +88,14 @@ typedef struct {
 #define MP_FLAT_ESCAPED 64
 #define MP_FLAT_MAX 16
 
+/* Limit of the bytes of an id or token of progress, which calls and MCP tasks keep for longer than the message. */
+#define MP_ENVELOPE_ID 4096
+
 /* All strings borrow from the text that was read, or from `scratch` if the sender used escapes. */
 typedef struct {
     mp_kind kind;
     const char *MP_NULLABLE problem; /* BROKEN, INVALID: the text of the error; a literal, or in `scratch` */
+    int code;                        /* BROKEN, INVALID, ARRAY: code of the error */
     size_t offset;                   /* BROKEN: position of the error in bytes */
     bool has_many;                   /* INVALID because of too many values */
     size_t weight; /* estimate of the bytes that the message takes as Lua values; may be too high, never much too low */

@@ -238,7 +238,7 @@ static const char *MP_NULLABLE read_id(reader *r, const char *at, mp_str *id)
     mp_str text;
     r->values++;
     at = *at == '"' ? read_text(at, r->end, &text) : read_number(at, r->end, &is_float);
-    if (at == NULL || is_float)
+    if (at == NULL || is_float || at - from > MP_ENVELOPE_ID)
         return NULL;
     *id = (mp_str){from, (size_t)(at - from)};
     return at;

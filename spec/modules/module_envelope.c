@@ -28,6 +28,7 @@ static void push_fields(lua_State *L, const mp_envelope *envelope)
     lua_pushstring(L, envelope->problem);
     lua_setfield(L, -2, "problem");
     set_size(L, "offset", envelope->offset);
+    set_size(L, "code", (size_t)-envelope->code);
     set_bool(L, "has_many", envelope->has_many);
     set_size(L, "weight", envelope->weight);
     set_str(L, "id", envelope->id);

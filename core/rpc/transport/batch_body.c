@@ -17,7 +17,8 @@ static void add_batch_error(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session
 
 static void refuse_member(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session *session, const char *message)
 {
-    add_batch_error(rpc, batch, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST, message);
+    int code = rpc->envelope.code == 0 ? MP_CODE_INVALID_REQUEST : rpc->envelope.code;
+    add_batch_error(rpc, batch, session, MP_CAUSE_MESSAGE, code, message);
 }
 
 /* Starts a call of the batch if limits.calls_in_flight has a place for it: each call of a batch takes its own. */
