@@ -55,11 +55,8 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
 {
     static const char *const states[] = {"unused", "up", "down", "barred"};
     bool is_program = report->kind == MP_UPSTREAM_COMMAND;
-    /* the upstream was never connected, and the last attempt failed */
-    bool has_failed = report->state == MP_UPSTREAM_UNUSED && report->error[0] != '\0';
     mp_json_put_string(out, mp_str_of(report->name));
-    mp_buf_printf(out, ":{\"kind\":\"%s\",\"state\":\"%s\"", is_program ? "command" : "url",
-                  states[has_failed ? MP_UPSTREAM_DOWN : report->state]);
+    mp_buf_printf(out, ":{\"kind\":\"%s\",\"state\":\"%s\"", is_program ? "command" : "url", states[report->state]);
     if (report->revision[0] != '\0') {
         mp_buf_put(out, MP_STR(",\"revision\":"));
         mp_json_put_string(out, mp_str_of(report->revision));
@@ -90,7 +87,7 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
     if (report->circuit_since != 0)
         put_time(out, "circuit_since", report->circuit_since);
     put_number(out, "failures_in_row", report->failures);
-    if (report->state == MP_UPSTREAM_DOWN)
+    if (report->state == MP_UPSTREAM_DOWN || report->state == MP_UPSTREAM_BARRED)
         put_number(out, "retry_ms", (int64_t)report->retry_ms);
     if (report->error[0] != '\0')
         put_error(out, report);
@@ -122,8 +119,7 @@ typedef struct {
 
 static int64_t is_up(const mp_upstream_report *report)
 {
-    bool has_failed = report->state == MP_UPSTREAM_UNUSED && report->error[0] != '\0';
-    return report->state != MP_UPSTREAM_DOWN && report->state != MP_UPSTREAM_BARRED && !has_failed;
+    return report->state != MP_UPSTREAM_DOWN && report->state != MP_UPSTREAM_BARRED;
 }
 
 static int64_t channels(const mp_upstream_report *report)

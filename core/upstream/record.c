@@ -1,6 +1,9 @@
 /* record.c: the record of one upstream: found by name, counted, freed with its last reference. */
 #include "upstream/state.h"
 
+MP_COUNTER(upstream_outages, "upstream_outages", "", "",
+           "times that an upstream was found down, or refused the credential")
+
 mp_upstream *mp_upstream_ref(mp_upstream *upstream)
 {
     atomic_fetch_add_explicit(&upstream->refs, 1, memory_order_relaxed);
@@ -79,6 +82,45 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
     upstream->error_at = (int64_t)time(NULL);
     if (!failure->is_echo && mp_upstream_failure_is_outage(failure))
         mp_circuit_failure(&upstream->circuit, mp_monotonic_ms(), &upstream->part->it);
+}
+
+bool mp_channel_key_is_of_caller(const mp_channel_key *key)
+{
+    return memchr(key->node.key.ptr, MP_CALLER_CLASS, key->node.key.len) != NULL;
+}
+
+mp_upstream_state mp_upstream_state_of(const mp_upstream *upstream)
+{
+    if (upstream->circuit.is_open)
+        return MP_UPSTREAM_DOWN;
+    if (upstream->is_unauthorized)
+        return MP_UPSTREAM_BARRED;
+    if (upstream->cannot_open || (upstream->total_opened == 0 && upstream->error[0] != '\0'))
+        return MP_UPSTREAM_DOWN;
+    return upstream->total_opened == 0 ? MP_UPSTREAM_UNUSED : MP_UPSTREAM_UP;
+}
+
+void mp_upstream_note_state(mp_upstream *upstream)
+{
+    mp_upstream_state before = upstream->noted_state, now = mp_upstream_state_of(upstream);
+    bool was_bad = before == MP_UPSTREAM_DOWN || before == MP_UPSTREAM_BARRED;
+    upstream->noted_state = now;
+    if (now == before || upstream->is_retired)
+        return;
+    if (now == MP_UPSTREAM_DOWN || now == MP_UPSTREAM_BARRED) {
+        mp_stat_add(&mp_stat_upstream_outages, 1);
+        mp_log(MP_WARN, now == MP_UPSTREAM_DOWN ? "upstream down" : "upstream refuses the credential",
+               mp_log_str("upstream", mp_str_of(upstream->name)), mp_log_str("why", mp_str_of(upstream->error)));
+    } else if (was_bad)
+        mp_log(MP_INFO, "upstream up", mp_log_str("upstream", mp_str_of(upstream->name)));
+}
+
+void mp_upstream_note_answer(mp_upstream *upstream, const mp_channel_key *MP_NULLABLE key)
+{
+    if (key == NULL || mp_channel_key_is_of_caller(key))
+        return;
+    upstream->is_unauthorized = upstream->cannot_open = false;
+    mp_upstream_note_state(upstream);
 }
 
 void mp_upstream_note(mp_upstream *upstream, const char *why)

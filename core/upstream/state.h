@@ -113,7 +113,10 @@ struct mp_upstream {
     mp_link waiting;        /* exchanges that wait for a slot, by their member in_upstream */
     int64_t calls, waiters; /* slots taken; exchanges that wait */
     mp_circuit circuit;
-    mp_map classes; /* of mp_catalogue_class */
+    bool is_unauthorized;          /* the last answer to the gateway's own credential was a refusal */
+    bool cannot_open;              /* opening a shared channel failed, and nothing was answered since */
+    mp_upstream_state noted_state; /* of the last log line */
+    mp_map classes;                /* of mp_catalogue_class */
     uint64_t class_uses;
     mp_upstream_series series;
     uint64_t ends[MP_UPSTREAM_ENDS]; /* times at which the last programs have ended by themselves, in ms */
@@ -370,6 +373,11 @@ void mp_circuit_begin_probe(mp_circuit *circuit, uint64_t now);
 void mp_circuit_give_up_probe(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
 void mp_circuit_success(mp_circuit *circuit, uint64_t now);
 void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
+/* True while requests for a channel of the key are refused, because opening one failed. Under the upstream's lock, like
+ * the next. */
+bool mp_channel_key_rests(const mp_channel_key *key, uint64_t now);
+/* ms until the next request for a channel of the key is tried: the key and the circuit both allow it. */
+uint64_t mp_channel_key_wait_ms(const mp_upstream *upstream, const mp_channel_key *key);
 /* The time of rest after `count` failures (1 or more): doubles from `least` to `most`, give or take a fifth. */
 uint64_t mp_backoff_ms(unsigned count, uint64_t least, uint64_t most);
 
@@ -402,6 +410,15 @@ mp_upstream *mp_upstream_ref(mp_upstream *upstream);
 void mp_upstream_unref(mp_upstream *upstream);
 /* Records a failure of the upstream for people and the circuit. Under the upstream's lock. */
 void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *failure);
+/* True for a channel that one caller has by auth.exchange: the upstream's answers to that caller's token say nothing
+ * about other callers. */
+bool mp_channel_key_is_of_caller(const mp_channel_key *key);
+/* What people, gauges and scripts see. Under the upstream's lock, like the next. */
+mp_upstream_state mp_upstream_state_of(const mp_upstream *upstream);
+/* Writes the log line of a change of mp_upstream_state_of(). Call it wherever that may have changed. */
+void mp_upstream_note_state(mp_upstream *upstream);
+/* An upstream has answered on a channel, or opened it. Under the upstream's lock. */
+void mp_upstream_note_answer(mp_upstream *upstream, const mp_channel_key *MP_NULLABLE key);
 
 /* -- catalogue.c --------------------------------------------------------------------------------------------------- */
 
@@ -447,9 +464,6 @@ bool mp_channel_use_place(mp_channel *channel);
 void mp_channel_release_place(mp_channel *channel);
 /* Closes the channels of a list (`in_ended`). The caller holds no lock of an upstream. */
 void mp_channels_close(mp_link *ended, bool is_lost);
-/* True for a channel that one caller has by auth.exchange: the upstream's answers to that caller's token say nothing
- * about other callers. */
-bool mp_channel_key_is_of_caller(const mp_channel_key *key);
 /* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it.
  * True if it had not ended before: then the caller has a counted reference. */
 bool mp_channel_detach(mp_channel *channel, bool is_lost);

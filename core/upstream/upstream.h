@@ -123,7 +123,7 @@ typedef struct {
     int64_t channels, opening, running, waiting, pending;
     uint64_t calls, errors, lost, dropped, refused, opened; /* since the start of the process */
     uint64_t p50_us, p99_us; /* of exchanges with an answer, rounded up to a power of 2^(1/4) */
-    uint64_t retry_ms;       /* DOWN: until the next attempt */
+    uint64_t retry_ms;       /* DOWN, BARRED: until the next attempt; 0: the next request */
     const char *circuit;     /* "closed"; "open": calls are refused; "probing": one request tries whether it is back */
     int64_t circuit_since;   /* start of this state, in seconds since 1970; 0: since the start of the process */
     int64_t failures;        /* failures in a row since the last success */

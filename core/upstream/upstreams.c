@@ -229,11 +229,30 @@ static uint64_t quantile(const mp_upstream *upstream, double part)
     return all == 0 ? 0 : (uint64_t)us;
 }
 
-static void look_for_barred(mp_node *node, void *ctx)
+typedef struct {
+    const mp_upstream *upstream;
+    uint64_t least_ms;
+} next_try;
+
+static void look_for_next_try(mp_node *node, void *ctx)
 {
+    next_try *found = ctx;
     const mp_channel_key *key = mp_container(node, mp_channel_key, node);
-    if (key->state == MP_KEY_BARRED && !mp_channel_key_is_of_caller(key))
-        *(bool *)ctx = true;
+    uint64_t wait_ms = mp_channel_key_wait_ms(found->upstream, key);
+    if (!mp_channel_key_is_of_caller(key) && wait_ms < found->least_ms)
+        found->least_ms = wait_ms;
+}
+
+/* ms until a request to an upstream that is down is tried. Under its lock. */
+static uint64_t next_try_ms(const mp_upstream *upstream)
+{
+    next_try found = {upstream, UINT64_MAX};
+    uint64_t circuit_ms;
+    mp_map_each(&((mp_upstream *)(uintptr_t)upstream)->keys, look_for_next_try, &found);
+    if (found.least_ms != UINT64_MAX)
+        return found.least_ms;
+    (void)mp_circuit_ask(&upstream->circuit, mp_monotonic_ms(), upstream->part->it.open_ms, &circuit_ms);
+    return circuit_ms;
 }
 
 static void count_class(mp_node *node, void *ctx)
@@ -252,10 +271,8 @@ static int64_t restarts_of(const mp_upstream *upstream)
 
 static void describe_upstream(mp_upstream *upstream, mp_upstream_report *to)
 {
-    bool is_barred = false;
     uint64_t now = mp_monotonic_ms();
     pthread_mutex_lock(&upstream->lock);
-    mp_map_each(&upstream->keys, look_for_barred, &is_barred);
     const mp_circuit *circuit = &upstream->circuit;
     *to = (mp_upstream_report){.kind = upstream->part->it.kind,
                                .transport = upstream->transport->name,
@@ -276,11 +293,9 @@ static void describe_upstream(mp_upstream *upstream, mp_upstream_report *to)
                                .processes = upstream->processes,
                                .memory = upstream->memory,
                                .restarts = restarts_of(upstream)};
-    to->state = circuit->is_open              ? MP_UPSTREAM_DOWN
-                : is_barred                   ? MP_UPSTREAM_BARRED
-                : upstream->total_opened == 0 ? MP_UPSTREAM_UNUSED
-                                              : MP_UPSTREAM_UP;
-    to->retry_ms = circuit->is_open && circuit->retry_at > now ? circuit->retry_at - now : 0;
+    to->state = mp_upstream_state_of(upstream);
+    if (to->state == MP_UPSTREAM_DOWN || to->state == MP_UPSTREAM_BARRED)
+        to->retry_ms = next_try_ms(upstream);
     to->circuit = !circuit->is_open ? "closed" : circuit->is_probed ? "probing" : "open";
     if (circuit->changed_at != 0)
         to->circuit_since = (int64_t)time(NULL) - (int64_t)((now - circuit->changed_at) / 1000);

@@ -200,10 +200,10 @@ static void decide_request(mp_channel_request *request, mp_link *ended)
         wait_in(request, &key->requests);
         return;
     }
-    if ((key->state == MP_KEY_RESTING || key->state == MP_KEY_BARRED) && now < key->retry_at) {
+    if (mp_channel_key_rests(key, now)) {
         leave_room(request);
         mp_channel_request_refuse(request, key->state == MP_KEY_BARRED ? MP_FAILURE_BARRED : MP_FAILURE_DOWN, key->why,
-                                  key->retry_at - now);
+                                  mp_channel_key_wait_ms(upstream, key));
         return;
     }
     mp_circuit_answer may = mp_circuit_ask(&upstream->circuit, now, config->open_ms, &wait_ms);

@@ -10,11 +10,6 @@ MP_COUNTER(upstream_opened, "upstream_opened", "", "", "channels to upstreams th
 #define BARRED_MS 60000
 #define MOST_ENDED 64 /* channels that one sweep of an upstream ends */
 
-bool mp_channel_key_is_of_caller(const mp_channel_key *key)
-{
-    return memchr(key->node.key.ptr, MP_CALLER_CLASS, key->node.key.len) != NULL;
-}
-
 /* -- channels ------------------------------------------------------------------------------------------------------ */
 
 mp_channel *mp_channel_ref(mp_channel *channel)
@@ -230,6 +225,7 @@ bool mp_channel_opened(mp_channel *channel, mp_str server_info, mp_str revision,
         key->failures = 0;
         upstream->opening--;
         upstream->total_opened++;
+        mp_upstream_note_answer(upstream, key);
         snprintf(upstream->revision, sizeof upstream->revision, "%s", channel->revision);
         mp_stat_add(&mp_stat_upstream_opened, 1);
         MP_EACH_TAKEN(mp_channel_request, request, &key->requests, link) {
@@ -255,8 +251,9 @@ void mp_channel_authorize(mp_channel *channel, mp_str token)
 
 /* Opening a channel of the key has failed: refuses the waiting requests for it, and further ones until retry_at. Under
  * the upstream's lock. */
-static void rest_key(mp_channel_key *key, const mp_upstream_config *config, const mp_upstream_failure *failure)
+static void rest_key(mp_upstream *upstream, mp_channel_key *key, const mp_upstream_failure *failure)
 {
+    const mp_upstream_config *config = &upstream->part->it;
     bool is_barred = failure->reason == MP_FAILURE_BARRED;
     uint64_t ms = is_barred ? BARRED_MS
                             : mp_backoff_ms(++key->failures, config->circuit_open_min_ms, config->circuit_open_max_ms);
@@ -265,6 +262,7 @@ static void rest_key(mp_channel_key *key, const mp_upstream_config *config, cons
     key->state = is_barred ? MP_KEY_BARRED : MP_KEY_RESTING;
     key->retry_at = mp_monotonic_ms() + ms;
     snprintf(key->why, sizeof key->why, "%s", failure->why);
+    ms = mp_channel_key_wait_ms(upstream, key);
     MP_EACH_TAKEN(mp_channel_request, request, &key->requests, link) {
         mp_channel_request_refuse(request, is_barred ? MP_FAILURE_BARRED : MP_FAILURE_DOWN, key->why, ms);
         mp_channel_request_wake(request);
@@ -280,6 +278,28 @@ static void give_up_probe(mp_channel *channel)
     channel->is_probe = false;
 }
 
+static void look_for_open(mp_node *node, void *ctx)
+{
+    const mp_channel_key *key = mp_container(node, mp_channel_key, node);
+    if (key->state == MP_KEY_OPEN && !mp_channel_key_is_of_caller(key))
+        *(bool *)ctx = true;
+}
+
+/* A shared channel could not be opened: the upstream is down, unless another one is open. Under the lock. */
+static void note_unopened(mp_upstream *upstream, const mp_channel_key *key, const mp_upstream_failure *failure)
+{
+    bool has_open = false, is_barred = key->state == MP_KEY_BARRED;
+    mp_map_each(&upstream->keys, look_for_open, &has_open);
+    if (is_barred || upstream->error[0] == '\0') {
+        snprintf(upstream->error, sizeof upstream->error, "%s", failure->why);
+        upstream->error_at = (int64_t)time(NULL);
+    }
+    upstream->is_unauthorized |= is_barred;
+    upstream->cannot_open =
+        !has_open && failure->reason != MP_FAILURE_STOPPED && failure->reason != MP_FAILURE_CANCELLED;
+    mp_upstream_note_state(upstream);
+}
+
 void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
 {
     mp_upstream *upstream = channel->upstream;
@@ -289,11 +309,9 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
     give_up_probe(channel);
     bool was_claimed = key != NULL && channel->is_claimed && mp_channel_detach(channel, false);
     if (was_claimed) {
-        rest_key(key, &upstream->part->it, failure);
-        if (key->state == MP_KEY_BARRED && !mp_channel_key_is_of_caller(key)) {
-            snprintf(upstream->error, sizeof upstream->error, "%s", failure->why);
-            upstream->error_at = (int64_t)time(NULL);
-        }
+        rest_key(upstream, key, failure);
+        if (!mp_channel_key_is_of_caller(key))
+            note_unopened(upstream, key, failure);
         mp_channel_requests_pump(&upstream->room, &ended);
     }
     pthread_mutex_unlock(&upstream->lock);

@@ -1,5 +1,5 @@
-/* circuit.c: the circuit of an upstream: when one that fails is called again. Pure functions on a struct; the caller
- * has the upstream's lock. */
+/* circuit.c: the circuit of an upstream: when one that fails is called again, and when a key is. Pure functions on
+ * structs; the caller has the upstream's lock. */
 #include "upstream/state.h"
 #include <sys/random.h>
 
@@ -93,4 +93,17 @@ void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_con
     circuit->openings++;
     circuit->retry_at =
         now + mp_backoff_ms(circuit->openings, config->circuit_open_min_ms, config->circuit_open_max_ms);
+}
+
+bool mp_channel_key_rests(const mp_channel_key *key, uint64_t now)
+{
+    return (key->state == MP_KEY_RESTING || key->state == MP_KEY_BARRED) && now < key->retry_at;
+}
+
+uint64_t mp_channel_key_wait_ms(const mp_upstream *upstream, const mp_channel_key *key)
+{
+    uint64_t now = mp_monotonic_ms(), circuit_ms = 0;
+    uint64_t key_ms = mp_channel_key_rests(key, now) ? key->retry_at - now : 0;
+    (void)mp_circuit_ask(&upstream->circuit, now, upstream->part->it.open_ms, &circuit_ms);
+    return key_ms > circuit_ms ? key_ms : circuit_ms;
 }

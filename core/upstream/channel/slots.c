@@ -89,12 +89,15 @@ static bool is_refused_trial(const mp_own_exchange *exchange)
 static void count_result(mp_upstream *upstream, const mp_own_exchange *exchange)
 {
     const mp_upstream_failure *failure = &exchange->super.failure;
+    const mp_channel *channel = exchange->super.channel;
+    const mp_channel_key *key = channel->key;
     uint64_t now = mp_monotonic_ms();
     if (exchange->has_answer) {
         uint64_t us = mp_monotonic_us() - exchange->began_us;
         upstream->times[time_step(us)]++;
         mp_series_observe(upstream->series.seconds, &mp_bounds_call, (double)us);
         mp_circuit_success(&upstream->circuit, now);
+        mp_upstream_note_answer(upstream, key);
     } else if (failure->reason != MP_FAILURE_NONE && !is_refused_trial(exchange)) {
         if (exchange->has_id) {
             mp_stat_add(&mp_stat_upstream_errors, 1);
@@ -102,8 +105,12 @@ static void count_result(mp_upstream *upstream, const mp_own_exchange *exchange)
         }
         mp_upstream_note_failure(upstream, failure);
     }
-    if (failure->status > 0 && failure->status < 500)
+    if (failure->status > 0 && !mp_upstream_failure_is_outage(failure))
         mp_circuit_success(&upstream->circuit, now); /* the upstream is reachable and answers */
+    /* a token of an authorization server is renewed first: if it is refused then, mp_channel_failed is called */
+    if (failure->status == 401 && channel->token == NULL && key != NULL && !mp_channel_key_is_of_caller(key))
+        upstream->is_unauthorized = true;
+    mp_upstream_note_state(upstream);
 }
 
 mp_own_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_own_exchange *exchange)

@@ -204,7 +204,7 @@ function methods.is_up(self)
   if script_handle.stand_ins[record.name] then return true end
   return watch(record, "is_up", nil, nil, function()
     for _, one in ipairs(host.upstream.status()) do
-      if one.name == record.name then return one.state ~= "down" and one.state ~= "barred" end
+      if one.name == record.name then return one.state ~= "down" and one.state ~= "barred" or one.retry_after == 0 end
     end
     return false
   end)
