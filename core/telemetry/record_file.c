@@ -59,9 +59,7 @@ static void read_lines(const char *path, size_t bytes, mp_record_reader *read_li
     mp_str rest = {text, have};
     for (bool is_cut = from > 0; rest.len > 0; is_cut = false) {
         const char *end = memchr(rest.ptr, '\n', rest.len);
-        if (end == NULL)
-            break;
-        size_t len = (size_t)(end - rest.ptr) + 1;
+        size_t len = end == NULL ? rest.len : (size_t)(end - rest.ptr) + 1;
         if (!is_cut)
             read_line((mp_str){rest.ptr, len});
         rest = mp_str_from(rest, len);

@@ -177,9 +177,10 @@ static void take_line(mp_str line)
 {
     static const char begins[] = "{\"moonpool\":\"record 1\",";
     mp_json_type type = MP_JSON_NULL;
-    if (line.len <= sizeof begins || memcmp(line.ptr, begins, sizeof begins - 1) != 0 ||
-        mp_json_scan((mp_str){line.ptr, line.len - 1}, &(mp_json_visitor){0}, &type, NULL) != MP_JSON_OK) {
-        mp_stat_add(&mp_stat_records_torn, line.len > 1);
+    mp_str text = {line.ptr, line.len - (line.ptr[line.len - 1] == '\n')};
+    if (text.len < sizeof begins || memcmp(text.ptr, begins, sizeof begins - 1) != 0 ||
+        mp_json_scan(text, &(mp_json_visitor){0}, &type, NULL) != MP_JSON_OK) {
+        mp_stat_add(&mp_stat_records_torn, text.len > 0);
         return;
     }
     MP_LOCKED(&lock);

@@ -136,8 +136,9 @@ describe("record.file", function()
     wait.for_fact("the call after", 20, function() return read(path):find('"text":"after"', 1, true) end)
     g:stop()
     local code, out, err = gateway.exec({ "replay", "data/calls.jsonl" }, { cwd = g.dir, seconds = 60 })
-    assert.matches("calls.jsonl:2: the line is no record of a call", out .. err, 1, true)
-    assert.not_equal(0, code)
+    assert.matches("calls.jsonl:2: only the beginning of a record is there", err, 1, true)
+    assert.matches("2 calls, 1 torn and left out", out, 1, true)
+    assert.equal(0, code)
     local h <close> = gateway.start { dir = g.dir }
     assert.same({ "whole", "after" }, recorded(h))
     assert.equal(1, h:status().counters.records.torn)
@@ -160,6 +161,24 @@ describe("record.file", function()
     assert.same({ "whole", "next" }, recorded(i))
     assert.equal(3, i:status().counters.records.torn)
   end)
+
+  for _, part in ipairs { 0.001, 0.05, 0.5, 0.99 } do
+    it(("counts a last record of which %g are there, and replays the others"):format(part), function()
+      local g = start()
+      local path = g.dir .. "/data/calls.jsonl"
+      echo(g, "whole")
+      wait_lines(path, 1)
+      g:stop()
+      local line = read(path)
+      write(path, line .. line:sub(1, math.max(1, #line * part // 1 | 0)))
+      local code, out, err = gateway.exec({ "replay", "data/calls.jsonl" }, { cwd = g.dir, seconds = 60 })
+      assert.equal(0, code, err)
+      assert.matches("1 call, 1 torn and left out", out, 1, true)
+      local h <close> = gateway.start { dir = g.dir }
+      assert.same({ "whole" }, recorded(h))
+      assert.equal(1, h:status().counters.records.torn)
+    end)
+  end
 
   it("refuses the start where it cannot be opened", function()
     local g = start()

@@ -49,22 +49,28 @@ function records.page(args, after, last)
   return lines, facts
 end
 
--- The records of the lines of a file. A line that is no record is reported on stderr, and counted as `trouble`.
+local HEAD <const> = '{"moonpool":"record 1"'
+
+-- True for the beginning of a record: what a killed process or a full disk leaves of a line.
+local function is_torn(line) return line:sub(1, #HEAD) == HEAD:sub(1, #line) end
+
+-- The records of the lines of a file. A line that is no record is reported on stderr: a torn one is counted as `torn`,
+-- any other is `trouble`.
 local function parse(list, text, name)
   local n = 0
   for line in text:gmatch "[^\n]+" do
     n = n + 1
     local value, why = nil, "it is too long"
     if #line <= MAX_LINE_BYTES then value, why = json.decode(line) end
-    if type(value) ~= "table" or value.moonpool ~= "record 1" then
+    if value == nil and #line <= MAX_LINE_BYTES and is_torn(line) then
+      stderr.note(("%s:%d: only the beginning of a record is there: a process was ended, or a disk was full, while it was written"):format(name, n))
+      list.torn = (list.torn or 0) + 1
+    elseif type(value) ~= "table" or value.moonpool ~= "record 1" then
       stderr.note(("%s:%d: the line is no record of a call%s"):format(name, n, type(why) == "string" and ": " .. why or ""))
       list.trouble = true
     else
       list[#list + 1] = value
     end
-  end
-  if text ~= "" and text:sub(-1) ~= "\n" and not list.trouble then
-    stderr.note(name .. ": the file does not end with a line end: its last line may be cut")
   end
 end
 
@@ -88,7 +94,7 @@ local function from_gateway(args, last)
   return list
 end
 
---- The records that the command line names: { record, …, trouble }; or nil, why, hint, exit code.
+--- The records that the command line names: { record, …, torn, trouble }; or nil, why, hint, exit code.
 function records.read(args)
   if args[1] and args.last then return nil, "replay takes a file, or --last", "as in moonpool replay calls.jsonl", 2 end
   if args[1] then return from_file(args[1]) end

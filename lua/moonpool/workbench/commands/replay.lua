@@ -219,6 +219,7 @@ return function(args)
     for _, pair in ipairs { { "differs", "differ" }, { "fails", "fail now" }, { "skipped", "skipped" }, { "wrong", "not replayed" } } do
       if count[pair[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(count[pair[1]], pair[2]) end
     end
+    if list.torn then parts[#parts + 1] = ("%d torn and left out"):format(list.torn) end
     local said = #parts == 0 and "all answered as recorded" or table.concat(parts, ", ")
     if args.gate ~= nil and count.fails + count.differs + count.wrong > 0 then print "hint: moonpool replay --last 100 shows the calls and what differs" end
     print(("%s%d %s, %s"):format(args.gate ~= nil and "replayed " or "", total, total == 1 and "call" or "calls", said))
