@@ -154,12 +154,14 @@ void mp_http2_count_swallowed(mp_http2 *h2, h2o_http2_conn_t *h2o, uint32_t id, 
     }
 }
 
-static void remember_early(mp_http2 *h2, uint32_t id)
+/* Further frames of the body are swallowed. After STOP_BYTES of them the client gets RST_STREAM, unless it has got it
+ * already: then `swallowed` begins there. */
+static void remember_early(mp_http2 *h2, uint32_t id, size_t swallowed)
 {
     mp_http2_early *early = h2->early;
     if (early == NULL)
         h2->early = early = mp_new(MP_HTTP2_EARLY * sizeof *early);
-    early[h2->early_count++ % MP_HTTP2_EARLY] = (mp_http2_early){.id = id};
+    early[h2->early_count++ % MP_HTTP2_EARLY] = (mp_http2_early){.id = id, .swallowed = swallowed};
 }
 
 static void reset_stream(h2o_http2_stream_t *stream, int error)
@@ -175,14 +177,14 @@ void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream)
     mp_stat_add(&mp_stat_refused_bodies, 1);
     mp_refused(MP_CAUSE_BODIES, MP_STR("the bodies of all requests are over limits.bodies"),
                mp_log_str("address", mp_conn_peer(h2->conn)));
-    remember_early(h2, stream->stream_id);
+    remember_early(h2, stream->stream_id, STOP_BYTES);
     reset_stream(stream, REFUSED_STREAM);
 }
 
 void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal)
 {
     h2o_http2_conn_t *h2o = mp_http2_conn_of(&stream->req);
-    remember_early(h2, stream->stream_id);
+    remember_early(h2, stream->stream_id, 0);
     h2o_buffer_consume(&stream->_req_body, stream->_req_body->size);
     h2->refusal = refusal;
     h2o_http2_stream_set_state(h2o, stream, H2O_HTTP2_STREAM_STATE_REQ_PENDING);

@@ -20,7 +20,7 @@
 
 typedef struct {
     uint32_t id;
-    size_t swallowed; /* bytes of the body that came after the answer */
+    size_t swallowed; /* bytes of the body that came after the answer; after a reset, more */
 } mp_http2_early;
 
 struct mp_http2 {

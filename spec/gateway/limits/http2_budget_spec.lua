@@ -99,6 +99,28 @@ describe("limits.bodies over HTTP/2", function()
     assert.is_true(peer:is_alive())
   end)
 
+  it("ends a request for which there is no room with one RST_STREAM, however much of its body still comes", function()
+    local g <close> = start { bodies = "2MiB" }
+    local peers = flood(g, 8, heads(98, 0, 90))
+    local peer, id
+    for _, one in ipairs(peers) do
+      for _, frame in ipairs(one.frames) do
+        if frame.kind == http2.RST_STREAM and frame.payload == "\0\0\0\7" then peer, id = one, frame.id end
+      end
+    end
+    local frames, piece = {}, http2.frame(http2.DATA, 0, assert(id, "no request was refused"), ("x"):rep(16384))
+    for i = 1, 12 * MIB // 16384 do frames[i] = piece end
+    peer:send(table.concat(frames), http2.ping "received")
+    peer:wait("all to be read", function()
+      local last = peer.frames[#peer.frames]
+      return last.kind == http2.PING and last.payload == "received"
+    end, 20)
+    local resets = 0
+    for _, frame in ipairs(peer.frames) do resets = resets + (frame.kind == http2.RST_STREAM and frame.id == id and 1 or 0) end
+    assert.equal(1, resets)
+    for _, one in ipairs(peers) do one:close() end
+  end)
+
   it("holds for requests without a byte of a body, and for many headers", function()
     local g <close> = start {}
     local peers, most = flood(g, 100, heads(98, 0, 90))
