@@ -13,6 +13,9 @@ MP_COUNTER(dropped_audit, "dropped", "reason", "audit",
 MP_COUNTER(audit_unsampled, "audit_unsampled", "", "",
            "calls without an audit line: their outcome is ok, see log.audit_sample")
 
+MP_GAUGE(lines_audit, "lines_waiting", "file", "audit",
+         "audit lines that wait for their file, or for the reader of a pipe")
+
 #define QUEUE_CAP ((size_t)4 << 20)
 #define COMPLAIN_MS 10000 /* minimum interval between two "audit not written" log lines */
 
@@ -38,7 +41,7 @@ static void not_replaced(const char *step, int error)
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, on_failure, not_replaced);
+static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, &mp_stat_lines_audit, on_failure, not_replaced);
 
 int mp_audit_open(const char *path, mp_err *err)
 {

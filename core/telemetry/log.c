@@ -14,6 +14,8 @@ MP_COUNTER(dropped_log, "dropped", "reason", "log", "log lines that did not fit 
 
 MP_COUNTER(suppressed_repeat, "dropped", "reason", "repeated", "log lines above 1,000 a second of one event")
 
+MP_GAUGE(lines_log, "lines_waiting", "file", "log", "log lines that wait for their file, or for the reader of a pipe")
+
 #define QUEUE_CAP (1u << 20)
 #define VALUE_CAP 512
 
@@ -42,7 +44,7 @@ static void not_replaced(const char *step, int error)
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, on_failure, not_replaced);
+static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, &mp_stat_lines_log, on_failure, not_replaced);
 
 static _Atomic mp_log_level least_level = MP_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};

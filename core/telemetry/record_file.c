@@ -10,6 +10,9 @@
 MP_COUNTER(dropped_records, "dropped", "reason", "records",
            "recorded calls that did not fit the queue of record.file, or could not be written")
 
+MP_GAUGE(lines_records, "lines_waiting", "file", "records",
+         "recorded calls that wait for their file, or for the reader of a pipe")
+
 #define QUEUE_CAP ((size_t)16 << 20)
 #define COMPLAIN_MS 60000 /* minimum interval between two "records not written" log lines */
 
@@ -37,9 +40,9 @@ static void not_replaced(const char *step, int error)
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, on_failure, not_replaced);
+static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, &mp_stat_lines_records, on_failure, not_replaced);
 
-/* Gives the whole lines of the last `bytes` of the file to `read`. */
+/* Gives the lines of the last `bytes` of the file to `read`, also a last one without its end. */
 static void read_lines(const char *path, size_t bytes, mp_record_reader *read_line)
 {
     struct stat facts;

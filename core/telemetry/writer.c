@@ -277,6 +277,7 @@ static void *MP_NULLABLE write_queue(void *ctx)
     for (;;) {
         pthread_mutex_lock(&writer->lock);
         release_descriptor(writer);
+        mp_stat_add(writer->waiting, -writer->writing);
         writer->writing = 0;
         while (writer->queue.len == 0 && !writer->is_ending)
             pthread_cond_wait(&writer->wake, &writer->lock);
@@ -367,6 +368,7 @@ mp_writer_result mp_writer_put(mp_writer *writer, mp_str line)
         result = MP_WRITER_FULL;
     } else if (writer->is_running) {
         mp_buf_put(&writer->queue, line);
+        mp_stat_add(writer->waiting, mp_count_lines(line));
         pthread_cond_signal(&writer->wake);
         result = MP_WRITER_QUEUED;
     }

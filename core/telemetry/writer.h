@@ -6,7 +6,7 @@
 #ifndef MP_TELEMETRY_WRITER_H
 #define MP_TELEMETRY_WRITER_H
 
-#include "base/base.h"
+#include "stats.h"
 
 typedef struct mp_writer {
     pthread_mutex_t lock;
@@ -20,6 +20,7 @@ typedef struct mp_writer {
     bool is_running, is_ending, is_over; /* is_over: the thread has written everything and ends */
     bool is_left;                        /* the thread was abandoned in a blocked write: no more lines are written */
     int64_t writing;                     /* number of lines that the thread is writing */
+    const mp_stat *waiting;              /* gauge of the lines that are queued or being written */
     char *MP_NULLABLE path;              /* owned; NULL: no file. Set before threads start */
     _Atomic int64_t full_bytes; /* a file of this size is renamed to PATH.1, in place of the one before; 0: never */
     /* the thread's: when it last looked at the file, and from when on it may complain again */
@@ -34,10 +35,11 @@ typedef struct mp_writer {
 
 #define MP_WRITER_COMPLAIN_MS 10000
 
-#define MP_WRITER(descriptor, bytes, on_failed, on_not_replaced)                                                       \
+#define MP_WRITER(descriptor, bytes, gauge, on_failed, on_not_replaced)                                                \
     {.lock = PTHREAD_MUTEX_INITIALIZER,                                                                                \
      .wake = PTHREAD_COND_INITIALIZER,                                                                                 \
      .most = (bytes),                                                                                                  \
+     .waiting = (gauge),                                                                                               \
      .fd = (descriptor),                                                                                               \
      .busy = -1,                                                                                                       \
      .failed = (on_failed),                                                                                            \

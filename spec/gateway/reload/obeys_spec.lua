@@ -103,6 +103,22 @@ describe("log.audit as a pipe", function()
     assert.equal("done", g:admin("/reload", "POST").status == 200 and "done")
   end)
 
+  it("that is full shows in a gauge how many lines wait, until they are read", function()
+    local dir = gateway.prepare { scripts = scripts, config = config() }
+    local reader <const> = assert(uv.fs_open(fifo(dir, "audit"), "r+", 0))
+    local g <close> = gateway.start { dir = dir }
+    local me <close> = g:client "2026-07-28"
+    local function waiting() return g:status().gauges.lines_waiting.audit end
+    assert.equal(0, waiting())
+    for _ = 1, 800 do me:result("tools/call", { name = "ping" }) end
+    assert.is_true(waiting() > 100)
+    wait.for_fact("no line to wait", 20, function()
+      if waiting() == 0 then return true end
+      uv.fs_read(reader, 65536)
+    end)
+    uv.fs_close(reader)
+  end)
+
   it("that is full does not keep the process from ending; the log says how many lines are lost", function()
     local dir = gateway.prepare { scripts = scripts, config = config() }
     local reader = assert(uv.fs_open(fifo(dir, "audit"), "r+", 0))
