@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 MP_GAUGE(workers_stuck, "workers_stuck", "", "", "workers whose loop has not run for 5 s")
+MP_GAUGE(main_stuck, "main_stuck", "", "", "1 while the main thread, which reloads, has made no progress for 5 s")
 MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuck for 5 s")
 
 #define MAX_TICK_MS 1000
@@ -176,6 +177,12 @@ static void look_at_worker(mp_watchdog *watchdog, int i, uint64_t elapsed)
         mp_worker_wake(worker); /* a worker that only waits then turns at once */
 }
 
+static void end_stuck_main(watched *one)
+{
+    end_stuck(one, "main");
+    mp_stat_add(&mp_stat_main_stuck, -1);
+}
+
 static void look_at_main(mp_watchdog *watchdog, uint64_t elapsed)
 {
     watched *one = &watchdog->main;
@@ -184,17 +191,18 @@ static void look_at_main(mp_watchdog *watchdog, uint64_t elapsed)
     if (waits) {
         one->turns = before = turns;
         if (one->is_stuck)
-            end_stuck(one, "main");
+            end_stuck_main(one);
         forget_worker(one);
         return;
     }
     bool is_stuck = look_at(one, turns, elapsed, &watchdog->main_where);
-    if (is_stuck && !one->is_stuck)
+    if (is_stuck && !one->is_stuck) {
         begin_stuck(one, "main",
                     "the thread loads scripts or configuration; serving continues, but no reload begins until the "
                     "thread is done");
-    else if (one->is_stuck && one->turns != before)
-        end_stuck(one, "main");
+        mp_stat_add(&mp_stat_main_stuck, 1);
+    } else if (one->is_stuck && one->turns != before)
+        end_stuck_main(one);
     if (one->turns != before)
         forget_worker(one);
 }

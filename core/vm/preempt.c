@@ -36,6 +36,7 @@ typedef struct {
     volatile bool has_sampler, is_fast, is_armed;  /* is_fast: the sampler's clock is not that of processor time */
     volatile uint64_t period_ns, seen_ns, owed_ns; /* for a sampler that does not measure processor time: the processor
                                                       time at the last tick, and the part of it without a sample */
+    void (*volatile MP_NULLABLE on_long_call)(void);
     void (*volatile tick)(lua_State *MP_NULLABLE running);
 } alarm_clock;
 
@@ -43,6 +44,11 @@ static __thread alarm_clock here;
 static pthread_key_t at_thread_end;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char sampling; /* the value of signals of the profiler's timers: only its address is used */
+
+void mp_preempt_on_long_call(void (*MP_NULLABLE run)(void))
+{
+    here.on_long_call = run;
+}
 
 static void set_alarm(uint64_t at)
 {
@@ -79,6 +85,8 @@ static void on_alarm(void)
         } else if (is_lost(running)) {
             lua_sethook(running, hook, LUA_MASKCOUNT, 1);
         }
+        if (here.unheard > LOST_ALARMS && here.on_long_call != NULL)
+            here.on_long_call();
         if (here.had_turn)
             here.calm_from = at + CALM_AFTER_US;
         here.had_turn = true;

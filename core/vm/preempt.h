@@ -29,6 +29,8 @@ void mp_preempt_arm(lua_State *L, int instructions);
 void mp_preempt_arm_running(void);
 /* The coroutine in which Lua runs on this thread; NULL: none. */
 lua_State *MP_NULLABLE mp_preempt_running(void);
+/* From now on `run` is called on this thread, in a signal handler, while a function of C runs for more than some ms. */
+void mp_preempt_on_long_call(void (*MP_NULLABLE run)(void));
 /* Has a second timer of the thread call `tick` `hz` times in each second of its processor time, in a signal handler,
  * with the coroutine in which Lua runs, or NULL. 0: no more. False if there is no timer. */
 bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *MP_NULLABLE running));

@@ -11,9 +11,27 @@ enum { QUIET, ASKED, ANSWERED };
 static __thread mp_where *MP_NULLABLE watched; /* the mp_where of this thread; NULL: it is not watched */
 static atomic_bool is_stopped;
 
+/* Answers with the call that is in a function of C, which may be changing Lua's frames. In the signal handler. */
+static void answer_call(void)
+{
+    mp_where *where = watched;
+    const mp_task *running = mp_task_running_here();
+    if (where == NULL || running == NULL || atomic_load_explicit(&where->state, memory_order_acquire) != ASKED)
+        return;
+    const mp_task *payer = running->payer;
+    mp_str method = mp_task_label(payer), name = MP_STR_NONE;
+    /* the URI of a resource may have arguments */
+    if (payer->work->subject != NULL && (mp_str_is(method, "tools/call") || mp_str_is(method, "prompts/get")))
+        name = payer->work->subject(payer);
+    snprintf(where->text, sizeof where->text, "a function of C, in %.*s%s%.*s", MP_STR_ARG(method),
+             name.len > 0 ? " " : "", MP_STR_ARG(name));
+    atomic_store_explicit(&where->state, ANSWERED, memory_order_release);
+}
+
 void mp_where_watch(mp_where *MP_NULLABLE where)
 {
     watched = where;
+    mp_preempt_on_long_call(where == NULL ? NULL : answer_call);
 }
 
 bool mp_vm_where(mp_where *where, char *room, size_t size)

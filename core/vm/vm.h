@@ -83,8 +83,8 @@ void mp_vm_unwind(mp_vm *vm, uint64_t until);
  *     each of its rounds. The first call posts a question and returns false. The count hook of the stuck thread answers
  *     within some 2 ms of Lua, in every kind of script code; a later call then returns true, once per answer, with
  *     "path:line" in `text`.
- *   - While the thread is in a C function that runs no Lua, mp_vm_where returns false. The watchdog then reports that
- *     no line is known.
+ *   - While the thread is in a C function that runs no Lua, the text names the call. Where none runs, mp_vm_where
+ * returns false, and the watchdog reports that no line is known.
  *   - When the loop turns again, the watchdog calls mp_where_forget: an answer that was not read is out of date by
  *     then. A pending question is answered by the next long stretch of Lua; mp_where_forget drops that answer, too.
  *

@@ -51,6 +51,7 @@ describe("a worker whose loop does not turn", function()
     assert.equal("error", line.level)
     assert.truthy(line.fields.thread:find "^worker %d$")
     assert.is_true(tonumber(line.fields.ms) >= 500)
+    assert.equal("a function of C, in tools/call block", line.fields.at)
     for _, connection in ipairs(early) do
       assert.equal(404, connection:request({ path = "/nothing" }).status)
       connection:close()
@@ -203,6 +204,7 @@ describe("the main thread", function()
     g:signal "sighup"
     g:wait_log("thread stuck", { thread = "main" }, 10)
     assert.equal("main", g:status().stuck[1].thread)
+    assert.equal(1, g:status().gauges.main_stuck)
     assert.equal("pong", ping(g))
     assert.equal(200, g:admin("/healthz").status) -- all calls are served
     g:signal "sigterm"
