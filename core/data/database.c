@@ -27,6 +27,9 @@ MP_COUNTER(refused_statements, "refused", "reason", "statements",
 /* longest pattern of LIKE and GLOB, in bytes: a call, which cannot be interrupted, takes up to 1.5 ns for each byte of
  * the pattern and each byte of the text */
 #define MAX_PATTERN_BYTES 128
+/* columns of a table or result, and terms of ORDER BY and its like, which preparing compares each with each: 0.4 s for
+ * the worst statement of MP_MAX_STATEMENT_BYTES */
+#define MAX_COLUMNS 500
 #define MAX_TRIGGER_DEPTH 100 /* depth of triggers that fire triggers */
 #define PAGE 4096
 #define LOOK 1000 /* instructions of SQLite between two checks whether the statement was cancelled */
@@ -147,7 +150,8 @@ static int prepare_connection(mp_database *database)
     sqlite3_busy_handler(db, on_busy, database);
     sqlite3_progress_handler(db, LOOK, on_progress, database);
     sqlite3_limit(db, SQLITE_LIMIT_LENGTH, (int)MP_SQL_BYTES);
-    sqlite3_limit(db, SQLITE_LIMIT_SQL_LENGTH, MP_MAX_SQL_BYTES);
+    sqlite3_limit(db, SQLITE_LIMIT_SQL_LENGTH, MP_MAX_STATEMENT_BYTES);
+    sqlite3_limit(db, SQLITE_LIMIT_COLUMN, MAX_COLUMNS);
     sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_BYTES);
     sqlite3_limit(db, SQLITE_LIMIT_VARIABLE_NUMBER, MP_MAX_SQL_PARAMS);
     sqlite3_limit(db, SQLITE_LIMIT_TRIGGER_DEPTH, MAX_TRIGGER_DEPTH);
@@ -166,7 +170,7 @@ static int prepare_connection(mp_database *database)
         rc = run_own(database, "PRAGMA foreign_keys = ON");
     sqlite3_set_authorizer(db, authorize_action, database);
     if (rc == SQLITE_OK && database->setup != NULL)
-        rc = sqlite3_exec(db, database->setup, NULL, NULL, NULL);
+        rc = mp_sql_exec(db, database->setup, &database->account);
     return rc;
 }
 
@@ -366,7 +370,7 @@ mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLAB
     database->limits = *limits;
     pthread_mutex_init(&database->lock, NULL);
     pthread_cond_init(&database->more, NULL);
-    database->account = (mp_sql_account){.most = (int64_t)limits->memory, .most_heap = MAX_HEAP};
+    database->account = (mp_sql_account){.most = (int64_t)limits->memory, .most_heap = MAX_HEAP, .prepares_from = -1};
     return database;
 }
 

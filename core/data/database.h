@@ -13,7 +13,9 @@ typedef struct mp_database mp_database;
  * is harmless. */
 void mp_sql_memory_start(void);
 
-#define MP_MAX_SQL_BYTES (1 << 20) /* bytes of SQL */
+#define MP_MAX_SQL_BYTES (1 << 20) /* bytes of SQL, in one text of several statements */
+/* bytes of one statement: preparing it compares lists of terms with each other, and nothing interrupts that */
+#define MP_MAX_STATEMENT_BYTES (64 << 10)
 #define MP_MAX_SQL_PARAMS 1000
 
 #define MP_SQL_ROWS MP_LIMIT(sql_rows, 10000) /* of one result */

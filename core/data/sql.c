@@ -161,12 +161,16 @@ static int bind_all(sqlite3_stmt *prepared, mp_statement *statement)
 
 const char *mp_sql_words(sqlite3 *db, mp_sql_account *account)
 {
+    static const char *const refusals[] = {
+        [MP_SQL_OVER_MEMORY] = "the memory limit of this database is reached (limits.sqlite.memory)",
+        [MP_SQL_OVER_HEAP] = "the memory limit of all databases is reached (512 MiB)",
+        [MP_SQL_OVER_PREPARE] = "preparing the statement takes more than 16 MiB: nest fewer views and subqueries",
+        [MP_SQL_OVER_LENGTH] = "a statement is at most 64 KiB of SQL: pass values as parameters, or split it"};
     int code = sqlite3_errcode(db) & 0xff;
-    const char *over = account->refused_by;
-    account->refused_by = NULL;
-    if (code == SQLITE_NOMEM && over != NULL)
-        return strcmp(over, "heap") == 0 ? "the memory limit of all databases is reached (512 MiB)"
-                                         : "the memory limit of this database is reached (limits.sqlite.memory)";
+    mp_sql_refused over = account->refused_by;
+    account->refused_by = MP_SQL_NOT_REFUSED;
+    if (over != MP_SQL_NOT_REFUSED && (code == SQLITE_NOMEM || code == SQLITE_TOOBIG))
+        return refusals[over];
     const char *file = sqlite3_db_filename(db, "main");
     if (code == SQLITE_FULL)
         return file == NULL || *file == '\0'
@@ -267,13 +271,39 @@ static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement
     return 0;
 }
 
+/* Prepares the first statement of `sql`, within the bounds of the account. Returns SQLite's code. */
+static int prepare_first(sqlite3 *db, const char *sql, unsigned flags, sqlite3_stmt **prepared, const char **rest,
+                         mp_sql_account *account)
+{
+    account->prepares_from = account->used;
+    int rc = sqlite3_prepare_v3(db, sql, -1, flags, prepared, rest);
+    account->prepares_from = -1;
+    if ((rc & 0xff) == SQLITE_TOOBIG)
+        account->refused_by = MP_SQL_OVER_LENGTH;
+    return rc;
+}
+
+int mp_sql_exec(sqlite3 *db, const char *sql, mp_sql_account *account)
+{
+    int rc = SQLITE_OK;
+    while (rc == SQLITE_OK && !is_blank(sql)) {
+        sqlite3_stmt *prepared = NULL;
+        rc = prepare_first(db, sql, 0, &prepared, &sql, account);
+        while (rc == SQLITE_OK && prepared != NULL && sqlite3_step(prepared) == SQLITE_ROW)
+            ;
+        int ended = sqlite3_finalize(prepared);
+        rc = rc == SQLITE_OK ? ended : rc;
+    }
+    return rc;
+}
+
 /* Runs the first statement of `sql`. `*rest` is the text after it. */
 static int run_one(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, const char *sql, const char **rest,
                    mp_sql_account *account)
 {
     sqlite3_stmt *prepared = take_cached(cache, sql);
     *rest = "";
-    if (prepared == NULL && sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &prepared, rest) != SQLITE_OK)
+    if (prepared == NULL && prepare_first(db, sql, SQLITE_PREPARE_PERSISTENT, &prepared, rest, account) != SQLITE_OK)
         return mp_sql_fail(statement, "%s", mp_sql_words(db, account));
     if (prepared == NULL)
         return 0; /* the text was only a comment */

@@ -15,6 +15,8 @@ typedef struct {
 } mp_sql_cache;
 
 void mp_sql_cache_clear(mp_sql_cache *cache);
+/* Runs statements without parameters or results. Returns SQLite's code. */
+int mp_sql_exec(sqlite3 *db, const char *sql, mp_sql_account *account);
 /* Runs the statement, and sets its result. -1 if it failed. */
 int mp_sql_run(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, mp_sql_account *account);
 /* The last error of the connection as a text. If memory ran out, it names the limit. */

@@ -9,20 +9,27 @@ MP_ACCOUNT(sqlite_heap_bytes, "sqlite_heap_bytes", "", "",
 
 static _Thread_local mp_sql_account *MP_NULLABLE mine;
 
+MP_COUNTER(refused_sqlite_prepare, "refused", "reason", "sqlite_prepare",
+           "SQL statements that take more than 16 MiB of memory to prepare")
+
 /* Counts `size` bytes more for this thread. False if one of the limits has no room for them. */
 static bool take_bytes(int64_t size)
 {
     mp_sql_account *own = mine;
     if (own == NULL)
         return true;
-    const char *over = own->used + size > own->most                                            ? "limits.sqlite.memory"
-                       : !mp_account_take(&mp_account_sqlite_heap_bytes, size, own->most_heap) ? "heap"
-                                                                                               : NULL;
-    if (over != NULL)
+    bool is_over = own->prepares_from >= 0 && own->used + size - own->prepares_from > MP_SQL_PREPARE_BYTES;
+    mp_sql_refused over = is_over                        ? MP_SQL_OVER_PREPARE
+                          : own->used + size > own->most ? MP_SQL_OVER_MEMORY
+                                                         : MP_SQL_NOT_REFUSED;
+    mp_stat_add(&mp_stat_refused_sqlite_prepare, is_over && own->refused_by == MP_SQL_NOT_REFUSED);
+    if (over == MP_SQL_NOT_REFUSED && !mp_account_take(&mp_account_sqlite_heap_bytes, size, own->most_heap))
+        over = MP_SQL_OVER_HEAP;
+    if (over != MP_SQL_NOT_REFUSED)
         own->refused_by = over;
     else
         own->used += size;
-    return over == NULL;
+    return over == MP_SQL_NOT_REFUSED;
 }
 
 /* Counts memory that SQLite allocates or frees without a check of the limit. */

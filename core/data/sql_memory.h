@@ -6,14 +6,27 @@
 
 #include "base/base.h"
 
+/* What has ended a statement, beside SQLite itself. */
+typedef enum {
+    MP_SQL_NOT_REFUSED,
+    MP_SQL_OVER_MEMORY,  /* most */
+    MP_SQL_OVER_HEAP,    /* most_heap */
+    MP_SQL_OVER_PREPARE, /* MP_SQL_PREPARE_BYTES */
+    MP_SQL_OVER_LENGTH   /* MP_MAX_STATEMENT_BYTES */
+} mp_sql_refused;
+
 typedef struct {
-    int64_t used;      /* bytes */
-    int64_t most;      /* limit of this account: limits.sqlite.memory */
-    int64_t most_heap; /* limit of all accounts of the process */
-    /* The name of the limit that refused the last failed allocation. NULL if no allocation failed since the owner
-     * set this to NULL. */
-    const char *MP_NULLABLE refused_by;
+    int64_t used;              /* bytes */
+    int64_t most;              /* limit of this account: limits.sqlite.memory */
+    int64_t most_heap;         /* limit of all accounts of the process */
+    mp_sql_refused refused_by; /* what has refused an allocation, or a statement, since the owner reset this */
+    /* While a statement is prepared, which nothing interrupts: what was used before; -1: none is prepared. */
+    int64_t prepares_from;
 } mp_sql_account;
+
+/* bytes that preparing one statement may take: views and subqueries that refer to each other make a short text grow
+ * without a bound. A schema of 10,000 tables takes as many. */
+#define MP_SQL_PREPARE_BYTES (16 << 20)
 
 /* From now on, allocations of SQLite on this thread count for `account`. NULL: they are not counted and not limited. */
 void mp_sql_account_use(mp_sql_account *MP_NULLABLE account);
