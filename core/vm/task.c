@@ -229,6 +229,20 @@ void mp_task_resume(mp_task *task)
     }
 }
 
+/* A task that parks again and again, each time after a moment that is too short for the hook to look at it, is over its
+ * processor time all the same. */
+static void end_if_over(mp_task *task)
+{
+    const mp_task_own *own = mp_own(task);
+    if (own->state != MP_TASK_PARKED || own->closing != MP_OPEN || task->cancelled || own->co == NULL)
+        return;
+    const char *why = mp_task_over_limit(task, 0, 0);
+    if (why == NULL)
+        return;
+    mp_task_cancel_over_limit(task, own->co, NULL, why);
+    mp_task_cancel(task);
+}
+
 /* Resumes a task from a list, and charges the time of the stretch to its payer. */
 static void resume_next(mp_vm *vm, mp_link *link)
 {
@@ -240,6 +254,7 @@ static void resume_next(mp_vm *vm, mp_link *link)
     vm->state.began_us = mp_clock_us(CLOCK_MONOTONIC);
     if (!was_heavy && payer->serial == serial)
         mp_own(payer)->spent_us += mp_vm_light_us(vm, vm->state.began_us - began);
+    end_if_over(task);
 }
 
 /* A heavy task has its time slice. If it has garbage debt, it collects garbage in that slice, before it runs again. */
