@@ -82,6 +82,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
     rpc->answers = config->http.answers;
     rpc->request_ms = config->http.request_ms;
     rpc->stream_queue = config->http.stream_queue;
+    rpc->bodies = config->http.bodies;
     rpc->prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix;
     rpc->hosts = (const char *const *)config->hosts;
     rpc->origins = (const char *const *)config->origins;
@@ -104,6 +105,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
     lib->mcp = config->endpoint_mcp;
     lib->sse = config->endpoint_sse;
     lib->call_ms = config->rpc.call_ms;
+    lib->stream_queue = config->http.stream_queue;
     lib->vm.cleanups = config->rpc.max_calls;
     lib->config_name = config->name;
     lib->allow = &config->allow;

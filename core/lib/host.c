@@ -234,6 +234,8 @@ static void add_config(lua_State *L, const mp_lib_config *config)
     mp_set_struct(L, facts, config);
     lua_pushinteger(L, MP_LIMIT(listed, 10000)); /* resources that the list function of one template may return */
     mp_set_member(L, -2, "limits.listed");
+    lua_pushinteger(L, (lua_Integer)config->stream_queue);
+    mp_set_member(L, -2, "limits.stream_queue");
     push_grants(L, config);
     mp_set_member(L, -2, "config.grants");
     push_folder(L, config->folder);

@@ -21,6 +21,7 @@ typedef struct {
     mp_vm_limits vm;
     uint64_t task_ms;                    /* longest time limit of a background task */
     uint64_t call_ms;                    /* time limit of a call */
+    size_t stream_queue;                 /* limit of the bytes queued for one event stream */
     uint64_t http_time_ms;               /* default time limit of an outgoing HTTP request */
     size_t http_body;                    /* bytes of the body of an answer to an outgoing HTTP request */
     const char *MP_NULLABLE config_name; /* name of the configuration file, for messages; NULL: moonpool.yaml */

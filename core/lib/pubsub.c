@@ -22,17 +22,21 @@ static int l_id(lua_State *L)
     return 1;
 }
 
-/* session.subscribe(call, topic): subscribes the call's session to the topic. True; or nil and "no session" or "too
- * many".  [-0, +1|2, throws] */
+/* session.subscribe(call, topic[, is_asked]): subscribes the call's session to the topic. `is_asked`: its client has
+ * chosen the topic, and its bytes are counted. True; or nil and "no session", "too many" or "no room".
+ * [-0, +1|2, throws] */
 static int l_subscribe(lua_State *L)
 {
     mp_session *session = session_of(L);
     mp_str topic = mp_check_str(L, 2);
-    switch (session == NULL ? MP_SUBSCRIBE_CLOSED : mp_session_subscribe(session, topic)) {
+    bool is_asked = lua_toboolean(L, 3);
+    switch (session == NULL ? MP_SUBSCRIBE_CLOSED : mp_session_subscribe(session, topic, is_asked)) {
     case MP_SUBSCRIBE_CLOSED:
         return mp_push_failure(L, "no session");
     case MP_SUBSCRIBE_TOO_MANY:
         return mp_push_failure(L, "too many");
+    case MP_SUBSCRIBE_FULL:
+        return mp_push_failure(L, "no room");
     default:
         lua_pushboolean(L, 1);
         return 1;
@@ -117,7 +121,7 @@ static mp_str *push_topics(lua_State *L, size_t count)
 
 /* call.listen(call, topics, closing): makes the call a subscriber of the topics and separates it from its task.
  * Messages on the topics are sent on the call's stream until the client disconnects, or the gateway ends the call with
- * `closing`, a result as JSON. True; or nil and "too many".  [-0, +1|2, throws] */
+ * `closing`, a result as JSON. True; or nil and "too many" or "no room".  [-0, +1|2, throws] */
 static int l_listen(lua_State *L)
 {
     mp_lib_task *task = mp_check_call(L);
@@ -131,6 +135,8 @@ static int l_listen(lua_State *L)
     switch (mp_call_listen(task->call, topics, count, closing)) {
     case MP_LISTEN_TOO_MANY:
         return mp_push_failure(L, "too many");
+    case MP_LISTEN_NO_ROOM:
+        return mp_push_failure(L, "no room");
     case MP_LISTEN_STARTED:
         mp_task_settle(task);
         break;

@@ -164,8 +164,9 @@ void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
 
 /* Listens to topics, without a time limit: publications are sent on the call's stream until its client disconnects,
  * or the gateway stops and answers with the result `closing`. Returns STARTED: the hooks must not use the call any
- * more. OVER: the gateway is stopping. */
-typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY } mp_listen_result;
+ * more. OVER: the gateway is stopping. NO_ROOM: the topics of all calls and sessions, or those of this client, take too
+ * much memory. */
+typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY, MP_LISTEN_NO_ROOM } mp_listen_result;
 mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing);
 
 /* Makes a detached call with the id, method, session and principal of `like`. No message is sent for it, it survives

@@ -24,9 +24,9 @@ mp_session_mark mp_session_mark_of(mp_str id);
 
 /* Subscribes the session to a topic until the session ends. The part of the topic's name behind a NUL is the
  * audience. A session has one audience for each topic: a later subscription replaces the audience, and
- * mp_session_unsubscribe ignores it. */
-typedef enum { MP_SUBSCRIBE_DONE, MP_SUBSCRIBE_CLOSED, MP_SUBSCRIBE_TOO_MANY } mp_subscribe_result;
-mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str topic);
+ * mp_session_unsubscribe ignores it. FULL: there is no memory for the topic. */
+typedef enum { MP_SUBSCRIBE_DONE, MP_SUBSCRIBE_CLOSED, MP_SUBSCRIBE_TOO_MANY, MP_SUBSCRIBE_FULL } mp_subscribe_result;
+mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str topic, bool is_asked);
 void mp_session_unsubscribe(mp_session *session, mp_str topic);
 /* Changes the audience of all subscriptions of the session that have one (its principal's scopes may have changed). */
 void mp_session_subscribe_as(mp_session *session, mp_str audience);

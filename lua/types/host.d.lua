@@ -105,6 +105,7 @@ host.config = {}
 ---@field listed integer      number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
+---@field stream_queue integer  limits.stream_queue
 ---@field http { time: number, body: integer }     Seconds, and bytes of an answer's body
 ---@field exec { time: number, output: integer }   Seconds, and bytes of output
 ---@field sqlite_databases integer      databases that one worker has open
@@ -656,12 +657,13 @@ function host.call.withdraw(call) end
 ---@return string  The request's id as JSON
 function host.call.id(call) end
 
---- Subscribes the call's session to a topic: true; or nil and "no session" or "too many".
+--- Subscribes the call's session to a topic: true; or nil and "no session", "too many" or "no room".
 ---@param call moonpool.Call
 ---@param topic string
+---@param is_asked? boolean  The client has chosen the topic: its bytes are counted
 ---@return boolean? ok
 ---@return string? why
-function host.session.subscribe(call, topic) end
+function host.session.subscribe(call, topic, is_asked) end
 
 --- Sets the audience of all subscriptions of the call's session.
 ---@param call moonpool.Call
@@ -689,7 +691,7 @@ function host.topic.audiences(topic) end
 ---@param topics string[]
 ---@param closing string
 ---@return boolean? ok
----@return string? why  "too many"
+---@return string? why  "too many" or "no room"
 function host.call.listen(call, topics, closing) end
 
 -- -- answers that are kept as bytes (core/lib/shortcut/frozen_answer.c) ------------------------------------------------

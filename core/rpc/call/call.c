@@ -84,11 +84,20 @@ static void leave_session(mp_call *call)
 #define MAX_SPARE_CALLS 256
 #endif
 
+/* Larger params of a call that listens are freed when it does: the bytes of its request are counted no more then. Its
+ * line of the log does not name the client, which is in them. */
+#define MAX_LASTING_PARAMS 4096
+
+static bool may_last(const mp_envelope *envelope)
+{
+    return mp_str_is(envelope->method, "subscriptions/listen");
+}
+
 /* Memory for a call with `size` bytes behind it: from the free list if they fit its room. The head alone is cleared. */
 static mp_call *take_memory(mp_rpc *rpc, size_t size)
 {
     /* a call that may last for hours takes no more than it needs */
-    bool is_pooled = size <= MP_CALL_ROOM && !mp_str_is(rpc->envelope.method, "subscriptions/listen");
+    bool is_pooled = size <= MP_CALL_ROOM && !may_last(&rpc->envelope);
     mp_call *call = is_pooled ? rpc->spare_calls : NULL;
     if (call != NULL) {
         rpc->spare_calls = call->user;
@@ -101,9 +110,20 @@ static mp_call *take_memory(mp_rpc *rpc, size_t size)
     return call;
 }
 
+void mp_call_forget_params(mp_call *call)
+{
+    char *params = call->own_params;
+    if (params == NULL)
+        return;
+    free(params);
+    call->own_params = NULL;
+    call->params = MP_STR_NONE;
+}
+
 static void free_memory(mp_call *call)
 {
     mp_rpc *rpc = call->rpc;
+    mp_call_forget_params(call);
     if (!call->is_pooled || rpc->spare_call_count == MAX_SPARE_CALLS) {
         free(call);
         return;
@@ -160,8 +180,10 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     const mp_envelope *envelope = &rpc->envelope;
     size_t flat_bytes = envelope->flat_count * sizeof *envelope->flat;
     size_t name_bytes = !envelope->has_name || is_name_in_params(envelope) ? 0 : envelope->name.len;
-    mp_call *call = take_memory(rpc, flat_bytes + envelope->id.len + envelope->method.len + envelope->params.len +
-                                         envelope->progress_token.len + name_bytes);
+    bool is_apart = envelope->params.len > MAX_LASTING_PARAMS && may_last(envelope);
+    mp_call *call =
+        take_memory(rpc, flat_bytes + envelope->id.len + envelope->method.len + (is_apart ? 0 : envelope->params.len) +
+                             envelope->progress_token.len + name_bytes);
     call->rpc = rpc;
     call->transport = transport;
     call->era = era;
@@ -177,7 +199,11 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     call->method = envelope->method;
     call->params = envelope->params;
     call->progress_token = envelope->progress_token;
-    char *at = copy_behind(call->bytes + flat_bytes, &call->params);
+    char *at = call->bytes + flat_bytes;
+    if (is_apart)
+        call->params.ptr = call->own_params = mp_dup(envelope->params);
+    else
+        at = copy_behind(at, &call->params);
     at = copy_behind(copy_behind(copy_behind(at, &call->id), &call->method), &call->progress_token);
     if (envelope->has_name)
         copy_name(call, envelope, at);
@@ -189,7 +215,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
 /* Frees a call that was never started. */
 static void discard_call(mp_call *call)
 {
-    mp_session_table_give_call(call->rpc->table);
+    mp_session_table_give_call(call->rpc->table, call->bytes_in);
     mp_principal_unref(call->principal);
     free_memory(call);
 }
@@ -276,7 +302,7 @@ static void finish_call(mp_call *call)
     }
     rpc->count--;
     if (call->has_place)
-        mp_session_table_give_call(rpc->table);
+        mp_session_table_give_call(rpc->table, call->bytes_in);
 }
 
 void mp_calls_sweep(mp_rpc *rpc)

@@ -17,7 +17,9 @@ typedef struct {
 struct mp_subscriber {
     mp_call *call;
     mp_timer expiry;
-    char *closing; /* owned: the call's result when the gateway ends the call */
+    char *closing;           /* owned: the call's result when the gateway ends the call */
+    mp_topic_holder *holder; /* what the topics take is counted for it */
+    size_t held_bytes;
     size_t count;
     listener listeners[];
 };
@@ -89,6 +91,16 @@ static bool is_last_listener(const listened_topic *topic, const mp_call *call)
     return !mp_link_is_alone(&topic->listeners) && mp_container(topic->listeners.prev, listener, link)->call == call;
 }
 
+/* Counts what the call's topics take for its principal, or for its client's address. NULL: there is no room. */
+static mp_topic_holder *MP_NULLABLE hold_topics(const mp_call *call, size_t bytes)
+{
+    char room[MP_COUNTED_TEXT];
+    const mp_principal *principal = call->principal;
+    mp_str name =
+        principal == mp_nobody ? mp_address_counted(mp_call_address(call), room) : mp_principal_key(principal);
+    return mp_topics_take(mp_session_table_topics(call->rpc->table), name, bytes);
+}
+
 mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing)
 {
     mp_rpc *rpc = call->rpc;
@@ -97,7 +109,17 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     if (call->is_detached || call->subscriber != NULL || count > (size_t)MP_MAX_SUBSCRIPTIONS ||
         !mp_quota_take(rpc->table, MP_QUOTA_SUBSCRIBER))
         return MP_LISTEN_TOO_MANY;
+    size_t held = mp_topic_weight(MP_STR_NONE); /* the subscriber */
+    for (size_t i = 0; i < count; i++)
+        held += mp_topic_weight(topics[i]);
+    mp_topic_holder *holder = hold_topics(call, held);
+    if (holder == NULL) {
+        mp_quota_give(rpc->table, MP_QUOTA_SUBSCRIBER);
+        return MP_LISTEN_NO_ROOM;
+    }
     mp_subscriber *subscriber = mp_new(sizeof *subscriber + count * sizeof *subscriber->listeners);
+    subscriber->holder = holder;
+    subscriber->held_bytes = held;
     subscriber->call = call;
     subscriber->closing = mp_dup(closing);
     mp_expiry_start(rpc, &subscriber->expiry, call->principal->expires, on_expired);
@@ -113,8 +135,9 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     mp_timer_stop(rpc->loop, &call->limit);
     mp_stream_detect_close(call->stream);
     mp_stream_forget_request(call->stream);
+    mp_call_forget_params(call);
     call->has_place = false;
-    mp_session_table_give_call(rpc->table);
+    mp_session_table_give_call(rpc->table, call->bytes_in);
     return MP_LISTEN_STARTED;
 }
 
@@ -127,6 +150,7 @@ void mp_call_unlisten(mp_call *call)
         remove_listener(call->rpc, &subscriber->listeners[i]);
     call->subscriber = NULL;
     mp_timer_stop(call->rpc->loop, &subscriber->expiry);
+    mp_topics_give(mp_session_table_topics(call->rpc->table), subscriber->holder, subscriber->held_bytes);
     free(subscriber->closing);
     free(subscriber);
     mp_quota_give(call->rpc->table, MP_QUOTA_SUBSCRIBER);

@@ -45,6 +45,7 @@ struct mp_call {
     char *MP_NULLABLE
     authorization; /* owned; Authorization of its request, which has ended; NULL: not kept (config->keeps_tokens) */
     mp_str id, method, params, progress_token;
+    char *MP_NULLABLE own_params;    /* owned, the bytes of `params`; NULL: they are in `bytes`, or there are none */
     const mp_flat *MP_NULLABLE flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
     mp_str name;                    /* of the tool, resource, prompt or task that is called; unescaped, may be empty */
@@ -70,6 +71,8 @@ bool mp_call_join(mp_call *call, mp_session *session);
 /* Stores the Authorization header of `stream`, or the one that another process has sealed, while the call runs, if
  * config->keeps_tokens. */
 void mp_call_keep_token(mp_call *call, const mp_stream *stream);
+/* Frees params that are not among the call's `bytes`. */
+void mp_call_forget_params(mp_call *call);
 /* Frees the header that mp_call_keep_token stored. */
 void mp_call_forget_token(mp_call *call);
 /* Serves notifications/cancelled: cancels the call of the session with this id, on any worker. */

@@ -108,6 +108,11 @@ mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t mo
     return owner;
 }
 
+mp_str mp_owner_name(const mp_owner *owner)
+{
+    return owner->node.key;
+}
+
 void mp_owners_uncount(mp_owners *owners, mp_owner *owner)
 {
     MP_LOCKED(&owners->lock);

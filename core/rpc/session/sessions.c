@@ -7,6 +7,7 @@ MP_GAUGE(sessions_sse, "sessions", "transport", "sse", "open HTTP+SSE sessions")
 MP_GAUGE(sessions_http, "sessions", "transport", "http", "open Streamable HTTP sessions")
 MP_COUNTER(calls, "calls", "", "", "JSON-RPC requests received")
 MP_ACCOUNT(requests_in_flight, "requests_in_flight", "", "", "JSON-RPC requests in flight")
+MP_ACCOUNT(call_bytes, "call_bytes", "", "", "bytes of requests of more than 1 KiB that calls in flight keep")
 MP_ACCOUNT(listeners, "listeners", "", "", "open subscriptions/listen calls")
 MP_ACCOUNT(jobs, "jobs", "", "", "running background tasks")
 MP_ACCOUNT(auth_pending, "auth_pending", "", "", "requests whose authentication is pending")
@@ -15,7 +16,8 @@ MP_COUNTER(closed_idle, "sessions_closed", "reason", "idle", "not used for sessi
 MP_COUNTER(closed_uninitialized, "sessions_closed", "reason", "uninitialized",
            "no initialize, or nothing from a client that may have left without its answer, in 30 s")
 MP_COUNTER(closed_shutdown, "sessions_closed", "reason", "shutdown", "the gateway stopped")
-MP_COUNTER(refused_calls, "refused", "reason", "calls", "calls over limits.calls_in_flight")
+MP_COUNTER(refused_calls, "refused", "reason", "calls",
+           "calls over limits.calls_in_flight, or whose requests together are over limits.bodies")
 MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over sessions.max or sessions.per_principal")
 MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.connections")
 MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over 1,024")
@@ -29,6 +31,7 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_
 /* time for a client to initialize, or to name its new session: as long as for a request */
 #define INITIALIZE_WITHIN_MS ((uint64_t)MP_LIMIT(initialize_within_ms, 30000))
 #define MAX_AUTHN MP_LIMIT(auth_waiting, 1024) /* requests whose authentication is pending */
+#define UNCOUNTED_BYTES 1024
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
 
@@ -191,17 +194,30 @@ void mp_quota_give(mp_session_table *table, mp_quota quota)
         mp_pace_count(&table->rooms[MP_CAPACITY_AUTHN], 1);
 }
 
-bool mp_session_table_take_call(mp_session_table *table)
+/* Bytes of a message that are counted: calls for smaller ones are kept in memory that is used again. */
+static int64_t counted_bytes(size_t size)
+{
+    return size <= UNCOUNTED_BYTES ? 0 : (int64_t)size;
+}
+
+bool mp_session_table_take_call(mp_session_table *table, size_t size)
 {
     mp_places *places = mp_processes_places(table->processes);
-    bool is_taken = mp_places_take(places, MP_PLACE_CALLS, atomic_load(&table->config)->max_calls);
+    const mp_rpc_config *config = atomic_load(&table->config);
+    int64_t bytes = counted_bytes(size);
+    bool is_taken = bytes == 0 || mp_account_take(&mp_account_call_bytes, bytes, (int64_t)config->bodies);
+    if (is_taken && !mp_places_take(places, MP_PLACE_CALLS, config->max_calls)) {
+        mp_account_give(&mp_account_call_bytes, bytes);
+        is_taken = false;
+    }
     mp_account_add(&mp_account_requests_in_flight, is_taken);
     mp_stat_add(&mp_stat_refused_calls, !is_taken);
     return is_taken;
 }
 
-void mp_session_table_give_call(mp_session_table *table)
+void mp_session_table_give_call(mp_session_table *table, size_t size)
 {
+    mp_account_give(&mp_account_call_bytes, counted_bytes(size));
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);
 }

@@ -153,9 +153,11 @@ mp_rpc *mp_session_table_rpc(mp_session_table *table, unsigned index);
 /* Closes sessions that are idle, or not initialized in time, in the rpc's share of the shards. */
 void mp_session_table_sweep(mp_rpc *rpc);
 
-/* Counts one more call in flight. False, which is counted, if limits.calls_in_flight has no place. */
-bool mp_session_table_take_call(mp_session_table *table);
-void mp_session_table_give_call(mp_session_table *table);
+/* Counts one more call in flight, for a message of `size` bytes, which it keeps while those of its request may be gone:
+ * over HTTP+SSE and stdio they always are. False, which is counted, if limits.calls_in_flight has no place, or
+ * limits.bodies no room. */
+bool mp_session_table_take_call(mp_session_table *table, size_t size);
+void mp_session_table_give_call(mp_session_table *table, size_t size);
 bool mp_session_table_has_calls(void);
 /* The limit that refused a request. The seconds of its Retry-After follow from the rate at which places of the limit
  * become free. A place of MEMORY becomes free with each call that ends. */
@@ -183,6 +185,7 @@ void mp_owners_free(mp_owners *owners);
 /* Counts one more session of the owner `name`. NULL: it has `most` in all processes. */
 mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t most);
 void mp_owners_uncount(mp_owners *owners, mp_owner *owner);
+mp_str mp_owner_name(const mp_owner *owner); /* valid until it has no sessions */
 /* As mp_session_table_say_owners and so on. */
 void mp_owners_say(mp_owners *owners, mp_owners_said which);
 void mp_owners_put(mp_owners *owners, mp_buf *out, size_t room);

@@ -7,11 +7,26 @@ MP_GAUGE(subscriptions, "subscriptions", "", "", "subscriptions of all sessions"
 MP_GAUGE(publications, "publications", "", "", "publications that wait to be sent")
 MP_GAUGE(publication_bytes, "publication_bytes", "", "",
          "bytes of publications that wait to be sent, or are being sent")
+MP_ACCOUNT(topic_bytes, "topic_bytes", "", "", "bytes that clients' subscriptions to topics may take, with their names")
+MP_COUNTER(refused_topics, "refused", "reason", "topics",
+           "subscriptions over the memory of all topics, 256 MiB, or over a client's half of it")
 MP_COUNTER(dropped_publications, "dropped", "reason", "publications", "publications over the queue of a worker")
 
 /* publications in a queue; above this number, only the last publication of each topic is kept */
 #define MERGE_ABOVE 256
 #define MAX_QUEUE_BYTES ((size_t)16 << 20) /* of the publications in one queue, whose worker may be stuck */
+
+/* Bytes of the topics that clients subscribe to: a template makes a resource of any URI, which may be as long as a
+ * request. As much as limits.bodies has by default, and room for half a million subscriptions with short names. */
+#define MAX_TOPIC_BYTES MP_LIMIT(topic_bytes, 256 << 20)
+/* bytes of a subscription without the name of its topic, which an index of topics, one of bases and one of a worker
+ * have: nodes, links and the allocator's heads */
+#define SUBSCRIPTION_BYTES 384
+
+struct mp_topic_holder {
+    mp_node node;
+    size_t bytes;
+};
 
 /* The topics that have one name and different audiences. */
 typedef struct {
@@ -32,11 +47,13 @@ typedef struct {
     mp_link in_topic, in_session;
     topic *topic;
     mp_session *session;
+    mp_topic_holder *MP_NULLABLE holder; /* NULL: no client has asked for it, and it is not counted */
+    size_t held_bytes;
 } subscription;
 
 struct mp_topics {
     pthread_mutex_t lock; /* guards the index, and the subscriptions of sessions */
-    mp_map by_name, bases;
+    mp_map by_name, bases, holders;
 };
 
 mp_topics *mp_topics_new(void)
@@ -45,6 +62,7 @@ mp_topics *mp_topics_new(void)
     pthread_mutex_init(&topics->lock, NULL);
     mp_map_init(&topics->by_name);
     mp_map_init(&topics->bases);
+    mp_map_init(&topics->holders);
     return topics;
 }
 
@@ -52,8 +70,53 @@ void mp_topics_free(mp_topics *topics)
 {
     mp_map_clear(&topics->by_name);
     mp_map_clear(&topics->bases);
+    mp_map_clear(&topics->holders);
     pthread_mutex_destroy(&topics->lock);
     free(topics);
+}
+
+/* -- what topics take, guarded by the lock of the index -------------------------------------------------------- */
+
+size_t mp_topic_weight(mp_str name)
+{
+    return SUBSCRIPTION_BYTES + 3 * name.len;
+}
+
+static mp_topic_holder *MP_NULLABLE hold_bytes(mp_topics *topics, mp_str name, size_t bytes)
+{
+    bool is_new;
+    const mp_node *node = mp_map_find(&topics->holders, name);
+    size_t before = node == NULL ? 0 : mp_container(node, const mp_topic_holder, node)->bytes;
+    if (before + bytes > (size_t)MAX_TOPIC_BYTES / 2 ||
+        !mp_account_take(&mp_account_topic_bytes, (int64_t)bytes, MAX_TOPIC_BYTES)) {
+        mp_stat_add(&mp_stat_refused_topics, 1);
+        return NULL;
+    }
+    mp_topic_holder *holder = mp_map_need(&topics->holders, name, sizeof *holder, &is_new);
+    holder->bytes += bytes;
+    return holder;
+}
+
+static void give_bytes(mp_topics *topics, mp_topic_holder *holder, size_t bytes)
+{
+    mp_account_give(&mp_account_topic_bytes, (int64_t)bytes);
+    holder->bytes -= bytes;
+    if (holder->bytes > 0)
+        return;
+    mp_map_drop(&topics->holders, &holder->node);
+    free(holder);
+}
+
+mp_topic_holder *MP_NULLABLE mp_topics_take(mp_topics *topics, mp_str name, size_t bytes)
+{
+    MP_LOCKED(&topics->lock);
+    return hold_bytes(topics, name, bytes);
+}
+
+void mp_topics_give(mp_topics *topics, mp_topic_holder *holder, size_t bytes)
+{
+    MP_LOCKED(&topics->lock);
+    give_bytes(topics, holder, bytes);
 }
 
 /* -- the index, guarded by its lock ---------------------------------------------------------------------------- */
@@ -113,9 +176,12 @@ static void drop_if_unused(mp_topics *topics, topic *t)
 static void drop_subscription(mp_topics *topics, subscription *s)
 {
     topic *t = s->topic;
+    mp_topic_holder *holder = s->holder;
     mp_link_drop(&s->in_topic);
     mp_link_drop(&s->in_session);
     s->session->subscription_count--;
+    if (holder != NULL)
+        give_bytes(topics, holder, s->held_bytes);
     mp_slab_free(s, sizeof *s);
     t->count--;
     drop_if_unused(topics, t);
@@ -138,7 +204,21 @@ static bool is_closed(mp_session *session)
     return session->closed;
 }
 
-mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str name)
+static void add_subscription(mp_topics *topics, mp_session *session, mp_str name, mp_topic_holder *MP_NULLABLE holder)
+{
+    subscription *s = mp_slab_new(sizeof *s);
+    s->session = session;
+    s->holder = holder;
+    s->held_bytes = mp_topic_weight(name);
+    s->topic = need_topic(topics, name);
+    s->topic->count++;
+    session->subscription_count++;
+    mp_link_put(&s->topic->subscribers, &s->in_topic);
+    mp_link_put(&session->subscriptions, &s->in_session);
+    mp_stat_add(&mp_stat_subscriptions, 1);
+}
+
+mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str name, bool is_asked)
 {
     mp_topics *topics = mp_session_table_topics(session->table);
     mp_subscribe_result result = MP_SUBSCRIBE_DONE;
@@ -150,16 +230,13 @@ mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str name)
     } else if (before == NULL && session->subscription_count >= (size_t)MP_MAX_SUBSCRIPTIONS) {
         result = MP_SUBSCRIBE_TOO_MANY;
     } else if (before == NULL || !mp_str_eq(before->topic->node.key, name)) {
+        mp_topic_holder *holder =
+            is_asked ? hold_bytes(topics, mp_owner_name(session->owner), mp_topic_weight(name)) : NULL;
+        if (is_asked && holder == NULL)
+            return MP_SUBSCRIBE_FULL;
         if (before != NULL)
             drop_subscription(topics, before);
-        subscription *s = mp_slab_new(sizeof *s);
-        s->session = session;
-        s->topic = need_topic(topics, name);
-        s->topic->count++;
-        session->subscription_count++;
-        mp_link_put(&s->topic->subscribers, &s->in_topic);
-        mp_link_put(&session->subscriptions, &s->in_session);
-        mp_stat_add(&mp_stat_subscriptions, 1);
+        add_subscription(topics, session, name, holder);
     }
     return result;
 }

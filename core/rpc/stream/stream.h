@@ -156,6 +156,13 @@ struct mp_publisher {
 
 mp_topics *mp_topics_new(void);
 void mp_topics_free(mp_topics *topics);
+/* A principal, or the address of anonymous clients, for which bytes of topics are counted. */
+typedef struct mp_topic_holder mp_topic_holder;
+/* The most bytes that a subscription to the topic takes. */
+size_t mp_topic_weight(mp_str topic);
+/* Counts `bytes` for `name`. NULL, which is counted, if there is no room for all, or for this one. */
+mp_topic_holder *MP_NULLABLE mp_topics_take(mp_topics *topics, mp_str name, size_t bytes);
+void mp_topics_give(mp_topics *topics, mp_topic_holder *holder, size_t bytes);
 mp_publisher *mp_publisher_new(void);
 void mp_publisher_free(mp_publisher *publisher);
 /* Records for other rpcs whether calls of this one listen to the topic. */

@@ -19,6 +19,8 @@ local methods = {}
 
 local MAX_NAMES = 1024       -- limit of the URIs, and of the ids of tasks, in one request of subscriptions/listen
 
+local NO_ROOM = "the URIs of all subscriptions, or those of yours, take too much memory: unsubscribe from some, or try again later"
+
 -- -- subscribing to a resource ----------------------------------------------------------------------------------------
 
 -- The normalized URI of a resource that the caller may read, nil, and the resource; or nil and an error.
@@ -35,7 +37,7 @@ end
 methods["resources/subscribe"] = function(call, params, era)
   local uri, err, resource = uri_of(call, params, era)
   if not uri then return nil, err end
-  local subscribed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
+  local subscribed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal), true)
   if subscribed then
     if not resource.upstream then return {} end
     local told, refusal = notifications.subscribe(call, { [params.uri] = resource })
@@ -43,7 +45,8 @@ methods["resources/subscribe"] = function(call, params, era)
     host.session.unsubscribe(call, "resource:" .. uri)
     return nil, refusal
   end
-  return nil, errors.new("internal", why == "too many" and "the session has too many subscriptions: unsubscribe from one first" or why)
+  return nil, errors.new("internal", why == "too many" and "the session has too many subscriptions: unsubscribe from one first"
+    or why == "no room" and NO_ROOM or why)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
@@ -125,14 +128,16 @@ methods["subscriptions/listen"] = function(call, params)
   accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
 
   local tag = { [subscriptions.key] = json.raw(host.call.id(call)) }
-  call:send {
+  local acknowledged = {
     jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(accepted), _meta = tag },
   }
+  call:send(acknowledged)
   local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- (B-6)
   local listened, why = host.call.listen(call, topics, json.encode(closing))
   if listened then return closing end     -- sent when the gateway ends the subscription
   return nil, errors.new("internal",
-    why == "too many" and "too many subscriptions/listen requests, or too many subscriptions in this one: try again later, or with fewer" or why)
+    why == "too many" and "too many subscriptions/listen requests, or too many subscriptions in this one: try again later, or with fewer"
+    or why == "no room" and NO_ROOM or why)
 end
 
 return methods

@@ -1,0 +1,117 @@
+-- What outlives the bytes of a request is counted: the largest request of every method, held by many clients at once,
+-- takes no more memory than the gauges say.
+local gateway = require "spec.helpers.gateway"
+local memory = require "spec.helpers.memory"
+local wire = require "spec.helpers.wire"
+
+local BODY <const> = 128 << 10 -- limits.body
+local COUNT <const> = 300      -- clients that hold a request
+local SMALL <const> = 3500     -- bytes of an id, and of a token: nearly what they may have
+
+-- What a held request takes beside what is counted: the id and the token with their copies in Lua and in the answer's
+-- tag, up to 4 KiB of params, the connection and the call.
+local EACH <const> = 20 << 10
+-- Buffers that a worker keeps for the next request, and pages that its allocator has not returned.
+local SLACK <const> = 8 << 20
+
+local scripts = {
+  ["tools/hold.lua"] = 'return tool { "Holds.", input = { a = t.string }, function() sleep(60) end }',
+  ["tools/job.lua"] = 'return tool { "A job.", task = "required", input = { a = t.string }, function() sleep(60) end }',
+  ["resources/any.lua"] = 'return resource { "Any.", uri = "any://{name}{?q}", function(v) if v.name == "hold" then sleep(60) end return "text" end }',
+  ["prompts/hold.lua"] = 'return prompt { "Holds.", args = { a = t.string }, function() sleep(60) end }',
+}
+
+local function text(size) return ("x"):rep(size) end
+
+local URI <const> = 16000      -- bytes of the longest URI that a template takes
+
+local function uris(size, client)
+  local list = {}
+  for i = 1, size // URI do list[i] = ("any://one?q=%06d%06d%s"):format(client, i, text(URI - 24)) end
+  return list
+end
+
+-- Of each method that holds its request: the revision of its client, and its largest params, of `size` bytes unless
+-- something else limits them.
+local NEW <const>, OLD <const> = "2026-07-28", "2025-11-25"
+local METHODS <const> = {
+  ["tools/call"] = { NEW, function(size) return { name = "hold", arguments = { a = text(size) } } end },
+  ["resources/read"] = { NEW, function() return { uri = "any://hold?q=" .. text(URI) } end },
+  ["prompts/get"] = { NEW, function(size) return { name = "hold", arguments = { a = text(size) } } end },
+  ["subscriptions/listen"] = { NEW, function(size, client) return { notifications = { resourceSubscriptions = uris(size, client) } } end },
+  ["resources/subscribe"] = { OLD, function(_, client) return { uri = ("any://one?q=%06d%s"):format(client, text(URI)) } end },
+  ["completion/complete"] = { false },
+  ["initialize"] = { false }, ["ping"] = { false }, ["server/discover"] = { false }, ["logging/setLevel"] = { false },
+  ["tools/list"] = { false }, ["prompts/list"] = { false }, ["resources/list"] = { false }, ["resources/templates/list"] = { false },
+  ["resources/unsubscribe"] = { false },
+  ["tasks/get"] = { false }, ["tasks/update"] = { false }, ["tasks/cancel"] = { false }, ["tasks/list"] = { false }, ["tasks/result"] = { false },
+}
+
+-- The methods that the revisions have, from their tables.
+local function methods_of_the_code()
+  local names = {}
+  for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" } do
+    local file <close> = assert(io.open("lua/moonpool/protocol/era/" .. revision .. ".lua"))
+    for list in file:read "a":gmatch "\n  methods = (%b{})" do
+      for name in list:gmatch '([%w/"%[%]]+) = true' do names[#names + 1] = name:gsub('[%["%]]', "") end
+    end
+  end
+  return names
+end
+
+-- The sum of all gauges of bytes.
+local function counted(g)
+  local sum = 0
+  for name, value in pairs(g:status().gauges) do
+    if name:find "bytes$" and type(value) == "number" then sum = sum + value end
+  end
+  return sum
+end
+
+local function start()
+  return gateway.start {
+    scripts = scripts, workers = 1, env = memory.environment(),
+    config = { limits = { body = BODY // 1024 .. "KiB", calls_in_flight = 2000, call = { time = "60s" } }, sessions = { per_principal = 2000 } },
+  }
+end
+
+-- Sends the largest request of `method` from COUNT clients, each of which holds its connection.
+local function hold(g, method, clients)
+  local revision, params_of = table.unpack(METHODS[method])
+  for i = 1, COUNT do
+    local c = g:client(revision)
+    clients[i] = c
+    local params = params_of(BODY - 3 * SMALL, i)
+    if revision == OLD then
+      assert.same({}, c:result(method, params))
+    else
+      params._meta = wire.meta(NEW, { progressToken = text(SMALL) })
+      c:open(method, params)
+    end
+  end
+end
+
+describe("the largest request", function()
+  it("of every method has a row here", function()
+    local names = methods_of_the_code()
+    assert.is_true(#names >= 20)
+    for _, name in ipairs(names) do assert.truthy(METHODS[name], name) end
+  end)
+
+  for method, row in pairs(METHODS) do
+    if row[1] then
+      it(("of %s, held by %d clients, takes what the gauges say"):format(method, COUNT), function()
+        local g <close> = start()
+        local clients = {}
+        local rss, gauges = g:rss(), counted(g)
+        hold(g, method, clients)
+        g:wait_status(function(status)
+          return status.gauges.ops + status.gauges.listeners + status.gauges.subscriptions >= COUNT and status.counters.calls >= COUNT
+        end, 60)
+        local grown, said = g:rss() - rss, counted(g) - gauges
+        assert.is_true(grown <= said * 1.1 + COUNT * EACH + SLACK, ("%s: %d bytes grown, %d said"):format(method, grown, said))
+        for _, c in ipairs(clients) do c:close() end
+      end)
+    end
+  end
+end)
