@@ -17,6 +17,7 @@ local uris = require "moonpool.runtime.uris"
 
 local methods = {}
 
+local EVENT_FRAME = 80       -- limit of the bytes that an event adds to its message
 local MAX_NAMES = 1024       -- limit of the URIs, and of the ids of tasks, in one request of subscriptions/listen
 
 local NO_ROOM = "the URIs of all subscriptions, or those of yours, take too much memory: unsubscribe from some, or try again later"
@@ -131,6 +132,11 @@ methods["subscriptions/listen"] = function(call, params)
   local acknowledged = {
     jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(accepted), _meta = tag },
   }
+  local size = #json.encode(acknowledged)
+  if size > host.limits.stream_queue - EVENT_FRAME then        -- the stream would end with it
+    return nil, errors.new("invalid_params", ("the list of your subscriptions is %d bytes of JSON, more than a stream takes: "
+      .. "subscribe to fewer in one request"):format(size))
+  end
   call:send(acknowledged)
   local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- (B-6)
   local listened, why = host.call.listen(call, topics, json.encode(closing))

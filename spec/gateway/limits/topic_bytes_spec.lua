@@ -57,4 +57,19 @@ describe("the topics that clients subscribe to", function()
     bob:close()
     g:wait_status(function(status) return status.gauges.listeners == 0 and status.gauges.topic_bytes < ROOM / 2 end)
   end)
+
+  it("are refused before the stream opens, if a stream does not take the list of them", function()
+    local g <close> = gateway.start { scripts = scripts, config = { limits = { stream_queue = "64KiB" } } }
+    local c <close> = g:client("2026-07-28", { token = "ann-1" })
+    local list = {}
+    for i = 1, 40 do list[i] = uri(i) end
+    local params = { notifications = { resourceSubscriptions = list } }
+    local answer, response = c:call("subscriptions/listen", params)
+    assert.equal(-32602, answer.error.code)
+    assert.truthy(answer.error.message:find "^the list of your subscriptions is %d+ bytes of JSON, more than a stream takes")
+    assert.equal("application/json", response.headers["content-type"])
+    assert.equal(0, g:status().counters.dropped.slow)
+    for _ = 1, 12 do list[#list] = nil end
+    c:open("subscriptions/listen", params):wait "notifications/subscriptions/acknowledged"
+  end)
 end)
