@@ -12,12 +12,15 @@ static bool take_part(const mp_curl_api *curl, CURLU *handle, CURLUPart part, ch
     return true;
 }
 
+/* True for labels with dots between them, and none at the end. */
 static bool is_name(const char *host)
 {
-    for (const char *c = host; *c != '\0'; c++)
-        if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-' || *c == '.' || *c == '_'))
+    char before = '.';
+    for (const char *c = host; *c != '\0'; before = *c++)
+        if (*c == '.' ? before == '.'
+                      : !((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-' || *c == '_'))
             return false;
-    return *host != '\0' && *host != '.';
+    return before != '.';
 }
 
 /* Normalizes a host: lower case, no final dot, IPv6 without brackets. */
