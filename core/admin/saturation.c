@@ -67,7 +67,7 @@ void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *
     uses[MP_USE_POOL] = share(mp_stat_sum("pool_jobs"), MP_POOL_THREADS + MP_POOL_QUEUE);
     uses[MP_USE_REPLAY] = share(mp_stat_sum("replay_bytes"), MP_REPLAY_TOTAL);
     uses[MP_USE_SESSIONS] = share(mp_places_used(readiness->places, MP_PLACE_SESSIONS), settings->rpc.max_sessions);
-    uses[MP_USE_STORE] = share(mp_stat_sum("store_entries"), config->store_entries);
+    uses[MP_USE_STORE] = mp_store_fullest(settings->lib.store);
     uses[MP_USE_STREAM_BYTES] = share(mp_stat_sum("queue_bytes"), (int64_t)settings->http.answers);
     uses[MP_USE_TASKS] = share(mp_places_used(readiness->places, MP_PLACE_TASKS), MP_MAX_TASKS);
 }

@@ -237,9 +237,10 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Maximum lifetime of a task and its stored result."},
     {"store", MP_KEY_SECTION, .doc = "The key-value store that all workers share: values of scripts, and tasks."},
     {"store.entries", COUNT(1, 100 * MILLION), SLOT(store_entries), .preset = "100000",
-     .doc = "Limit of the entries. Writing one more fails."},
+     .doc = "Limit of the entries. Scripts have 80 %: writing one more fails. The rest is for tasks, limits and the "
+            "gateway."},
     {"store.bytes", SIZE(KIB, 64 * GIB), SLOT(store_bytes), .preset = "64MiB",
-     .doc = "Limit of the bytes of all keys and values."},
+     .doc = "Limit of the bytes of all keys and values. Scripts have 76 %."},
     {"store.file", MP_KEY_PATH, SLOT(store_file), .restarts = true, .least = 1, .most = 4000,
      .doc = "An SQLite file that preserves what scripts store across restarts. It belongs to this gateway alone and is "
             "created if it does not exist. A relative path starts at the folder of this file. Without this key the "

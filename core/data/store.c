@@ -15,6 +15,7 @@ void mp_store_limit(mp_store *store, int64_t entries, size_t bytes)
     MP_LOCKED(&store->lock);
     store->most_entries = entries;
     store->most_bytes = bytes;
+    mp_rooms_limit(store->rooms, entries, bytes);
 }
 
 static void entry_free(entry *e)
@@ -25,13 +26,13 @@ static void entry_free(entry *e)
 
 void mp_store_detach(mp_store *store, mp_store_rest *rest)
 {
-    *rest = (mp_store_rest){
-        .first = store->heads[0], .heap = store->heap, .entries = store->entries, .bytes = store->bytes};
+    *rest = (mp_store_rest){.first = store->heads[0], .entries = store->entries, .bytes = store->bytes};
+    for (int i = 0; i < MP_ROOMS; i++)
+        rest->heaps[i] = store->rooms[i].heap;
     mp_link_move(&store->changed, &rest->changed);
     mp_link_move(&store->gone, &rest->gone);
     memset(store->heads, 0, sizeof store->heads);
-    store->heap = NULL;
-    store->heap_count = store->heap_cap = 0;
+    mp_rooms_clear(store->rooms);
     store->entries = 0;
     store->bytes = 0;
     atomic_store_explicit(&store->first, UINT64_MAX, memory_order_relaxed);
@@ -46,12 +47,19 @@ void mp_store_discard(mp_store_rest *rest)
         next = e->next[0];
         entry_free(e);
     }
-    free(rest->heap);
+    for (int i = 0; i < MP_ROOMS; i++)
+        free(rest->heaps[i]);
 }
 
 bool mp_store_is_own(mp_store *store)
 {
     return atomic_load(&store->is_own);
+}
+
+double mp_store_fullest(mp_store *store)
+{
+    MP_LOCKED(&store->lock);
+    return mp_rooms_fullest(store->rooms);
 }
 
 /* -- order ----------------------------------------------------------------------------------------------------- */
@@ -88,34 +96,35 @@ static int random_height(mp_store *store)
 
 /* -- time ------------------------------------------------------------------------------------------------------ */
 
-static void place_entry(mp_store *store, entry *e, size_t index)
+static void place_entry(mp_room *room, entry *e, size_t index)
 {
-    store->heap[index] = e;
+    room->heap[index] = e;
     e->slot = index + 1;
 }
 
-static void settle_entry(mp_store *store, entry *e, size_t index)
+static void settle_entry(mp_room *room, entry *e, size_t index)
 {
-    for (size_t parent; index > 0 && store->heap[parent = (index - 1) / 2]->until > e->until; index = parent)
-        place_entry(store, store->heap[parent], index);
-    for (size_t child; (child = index * 2 + 1) < store->heap_count; index = child) {
-        if (child + 1 < store->heap_count && store->heap[child + 1]->until < store->heap[child]->until)
+    for (size_t parent; index > 0 && room->heap[parent = (index - 1) / 2]->rank > e->rank; index = parent)
+        place_entry(room, room->heap[parent], index);
+    for (size_t child; (child = index * 2 + 1) < room->heap_count; index = child) {
+        if (child + 1 < room->heap_count && room->heap[child + 1]->rank < room->heap[child]->rank)
             child++;
-        if (e->until <= store->heap[child]->until)
+        if (e->rank <= room->heap[child]->rank)
             break;
-        place_entry(store, store->heap[child], index);
+        place_entry(room, room->heap[child], index);
     }
-    place_entry(store, e, index);
+    place_entry(room, e, index);
 }
 
 static void stop_clock(mp_store *store, entry *e)
 {
+    mp_room *room = &store->rooms[e->room];
     if (e->slot == 0)
         return;
     size_t index = e->slot - 1;
-    entry *last = store->heap[--store->heap_count];
+    entry *last = room->heap[--room->heap_count];
     if (last != e)
-        settle_entry(store, last, index);
+        settle_entry(room, last, index);
     e->slot = 0;
 }
 
@@ -125,15 +134,29 @@ static void start_clock(mp_store *store, entry *e, uint64_t until)
     e->until = until;
     if (until == UINT64_MAX)
         return;
-    if (store->heap_count == store->heap_cap) {
-        store->heap_cap = store->heap_cap == 0 ? 64 : store->heap_cap * 2;
-        store->heap = mp_resize(store->heap, store->heap_cap * sizeof *store->heap);
+    mp_room *room = &store->rooms[e->room];
+    e->rank = mp_room_rank((mp_room_id)e->room, until, e->text);
+    if (room->heap_count == room->heap_cap) {
+        room->heap_cap = room->heap_cap == 0 ? 64 : room->heap_cap * 2;
+        room->heap = mp_resize(room->heap, room->heap_cap * sizeof *room->heap);
     }
-    settle_entry(store, e, store->heap_count++);
+    settle_entry(room, e, room->heap_count++);
 }
 
-static void count_bytes(mp_store *store, int64_t entries, int64_t bytes)
+/* An entry of quotas may have expired up to 70 minutes before it is the first of its heap. */
+uint64_t mp_store_first(const mp_store *store)
 {
+    uint64_t first = UINT64_MAX;
+    for (const mp_room *room = store->rooms; room < store->rooms + MP_ROOMS; room++)
+        if (room->heap_count > 0 && room->heap[0]->until < first)
+            first = room->heap[0]->until;
+    return first;
+}
+
+/* Counts what an entry has more than before. */
+static void count_entry(mp_store *store, const entry *e, int64_t entries, int64_t bytes)
+{
+    mp_room_count(&store->rooms[e->room], (mp_room_id)e->room, e->key, entries, bytes);
     store->entries += entries;
     store->bytes += (size_t)bytes;
     mp_stat_add(&mp_stat_store_entries, entries);
@@ -148,16 +171,16 @@ void mp_store_forget(mp_store *store, entry *e)
     for (int level = 0; level < e->height; level++)
         *places[level] = e->next[level];
     stop_clock(store, e);
-    count_bytes(store, -1, -(int64_t)(e->key.len + e->len));
+    count_entry(store, e, -1, -(int64_t)(e->key.len + e->len));
     entry_free(e);
 }
 
-/* Frees one expired entry. False if there is none. */
-static bool forget_one(mp_store *store, uint64_t now)
+/* Frees one expired entry of the room. False if there is none. */
+static bool forget_one(mp_store *store, mp_room *room, uint64_t now)
 {
-    if (store->heap_count == 0 || store->heap[0]->until > now)
+    if (room->heap_count == 0 || room->heap[0]->until > now)
         return false;
-    mp_store_forget(store, store->heap[0]);
+    mp_store_forget(store, room->heap[0]);
     return true;
 }
 
@@ -173,8 +196,7 @@ static bool enter_store(mp_store *store)
 
 static void leave_store(mp_store *store)
 {
-    atomic_store_explicit(&store->first, store->heap_count == 0 ? UINT64_MAX : store->heap[0]->until,
-                          memory_order_relaxed);
+    atomic_store_explicit(&store->first, mp_store_first(store), memory_order_relaxed);
     pthread_mutex_unlock(&store->lock);
 }
 
@@ -185,8 +207,10 @@ void mp_store_sweep(mp_store *store)
         return;
     if (!enter_store(store))
         return;
-    for (int i = 0; i < MAX_SWEPT && forget_one(store, now); i++)
-        continue;
+    int swept = 0;
+    for (mp_room *room = store->rooms; room < store->rooms + MP_ROOMS; room++)
+        while (swept < MAX_SWEPT && forget_one(store, room, now))
+            swept++;
     leave_store(store);
 }
 
@@ -205,20 +229,38 @@ static entry *MP_NULLABLE find_entry(mp_store *store, mp_str key, uint64_t now)
     return NULL;
 }
 
-/* True if the new bytes fit the limits. Frees expired entries to make room. */
-static bool has_room(mp_store *store, int64_t entries, size_t old_bytes, size_t bytes, uint64_t now)
+/* Drops the entry of the lowest rank, but not `old`. False if there is none. */
+static bool evict_one(mp_store *store, mp_room_id id, const entry *MP_NULLABLE old)
 {
-    do {
-        size_t others = store->bytes - old_bytes;
-        if (store->entries + entries <= store->most_entries && bytes <= store->most_bytes &&
-            others <= store->most_bytes - bytes)
-            return true;
-    } while (forget_one(store, now));
-    return false;
+    mp_room *room = &store->rooms[id];
+    size_t at = room->heap_count > 0 && room->heap[0] == old ? 1 : 0;
+    if (!mp_room_evicts(id) || at >= room->heap_count)
+        return false;
+    mp_store_forget(store, room->heap[at]);
+    mp_room_note_evicted(id);
+    return true;
+}
+
+/* True if the room takes `bytes` for the key, in the place of `old`. Frees expired entries to make room, and drops
+ * others where the room's rule says so. */
+static bool has_room(mp_store *store, mp_room_id id, const entry *MP_NULLABLE old, mp_str key, size_t bytes,
+                     uint64_t now)
+{
+    mp_room *room = &store->rooms[id];
+    int64_t entries = old == NULL ? 1 : 0;
+    int64_t more = (int64_t)bytes - (int64_t)(old == NULL ? 0 : old->key.len + old->len);
+    bool fits = bytes <= room->most_bytes || more <= 0;
+    while (fits && !mp_room_takes(room, id, key, entries, more))
+        if (!forget_one(store, room, now) && !evict_one(store, id, old))
+            fits = false;
+    if (!fits)
+        mp_room_refuse(room, id, now);
+    return fits;
 }
 
 static entry *add_entry(mp_store *store, mp_str key)
 {
+    const mp_store_prefix *prefix = mp_room_prefix(key);
     int height = random_height(store);
     size_t links = (size_t)height * sizeof(entry *);
     entry *e = mp_new(sizeof *e + links + key.len);
@@ -228,20 +270,21 @@ static entry *add_entry(mp_store *store, mp_str key)
     e->key = (mp_str){bytes, key.len};
     e->until = UINT64_MAX;
     e->height = (uint8_t)height;
-    e->is_kept = mp_store_keeps(store, key);
+    e->room = (uint8_t)prefix->room;
+    e->is_kept = store->is_tracked && prefix->is_saved;
     entry **places[LEVELS];
     find_place(store, key, places);
     for (int level = 0; level < height; level++) {
         e->next[level] = *places[level];
         *places[level] = e;
     }
-    count_bytes(store, 1, (int64_t)key.len);
+    count_entry(store, e, 1, (int64_t)key.len);
     return e;
 }
 
 static void set_text(mp_store *store, entry *e, mp_str text)
 {
-    count_bytes(store, 0, (int64_t)text.len - (int64_t)e->len);
+    count_entry(store, e, 0, (int64_t)text.len - (int64_t)e->len);
     free(e->text);
     e->text = mp_dup(text);
     e->len = text.len;
@@ -251,7 +294,8 @@ static void set_text(mp_store *store, entry *e, mp_str text)
 static mp_store_result put_entry(mp_store *store, entry *MP_NULLABLE *at, mp_str key, mp_str text, uint64_t now)
 {
     entry *old = *at;
-    if (!has_room(store, old == NULL ? 1 : 0, old == NULL ? 0 : key.len + old->len, key.len + text.len, now))
+    mp_room_id room = old == NULL ? mp_room_prefix(key)->room : (mp_room_id)old->room;
+    if (!has_room(store, room, old, key, key.len + text.len, now))
         return MP_STORE_FULL;
     entry *e = *at = old != NULL ? old : add_entry(store, key);
     set_text(store, e, text);
@@ -281,14 +325,14 @@ mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t
 {
     uint64_t now = mp_store_now();
     pthread_mutex_lock(&store->lock);
-    entry *e = find_entry(store, key, now);
-    mp_store_result result = put_entry(store, &e, key, text, now);
-    if (result == MP_STORE_DONE) {
-        start_clock(store, e, mp_store_until(now, life_ms));
-        e->is_saved = true;
+    bool fits = store->entries < store->most_entries && key.len + text.len <= store->most_bytes &&
+                store->bytes <= store->most_bytes - key.len - text.len;
+    if (fits) {
+        mp_store_put_back(store, key, text, mp_store_until(now, life_ms));
+        mp_store_find_after(store, key, false)->is_saved = true;
     }
     leave_store(store);
-    return result;
+    return fits ? MP_STORE_DONE : MP_STORE_FULL;
 }
 
 /* Reads the value of an entry as an integer. False if it is not an integer. */
@@ -379,6 +423,8 @@ static mp_store_result in_incr(mp_store *store, mp_str key, int64_t n, uint64_t 
     mp_store_result result = put_number(store, &e, key, *sum, now);
     if (result == MP_STORE_DONE && is_new)
         start_clock(store, e, mp_store_until(now, life_ms));
+    else if (result == MP_STORE_DONE && e->slot != 0 && e->rank != mp_room_rank((mp_room_id)e->room, e->until, e->text))
+        start_clock(store, e, e->until);
     if (result == MP_STORE_DONE)
         mp_store_note_change(store, e);
     return result;
@@ -410,7 +456,7 @@ static mp_store_result in_take(mp_store *store, mp_str key, uint64_t interval_us
     return result;
 }
 
-#define PLACES "place:" /* NAME \0 WHO: a number */
+#define PLACES "place:" /* NAME \0 WHO: a number above 0 */
 
 static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most)
 {
@@ -428,6 +474,11 @@ static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_
     mp_store_result result = MP_STORE_THERE;
     if (n <= own || n <= most - sum) {
         entry *e = find_entry(store, mp_buf_str(&key), now);
+        if (n == 0) {
+            if (e != NULL)
+                mp_store_forget(store, e);
+            return MP_STORE_DONE;
+        }
         result = put_number(store, &e, mp_buf_str(&key), n, now);
         if (result == MP_STORE_DONE)
             start_clock(store, e, mp_store_until(now, MP_STORE_PLACE_MS));

@@ -22,7 +22,8 @@
 
 typedef struct mp_store mp_store;
 
-/* `entries` and `bytes` (of keys and values together) are the store's limits. */
+/* `entries` and `bytes` (of keys and values together) are the store's limits. They are divided among its rooms, see
+ * store_rooms.h. */
 mp_store *mp_store_new(int64_t entries, size_t bytes);
 /* Changes the limits. Entries that are over the new limits stay. */
 void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
@@ -76,7 +77,7 @@ typedef enum {
 } mp_store_result;
 
 /* Sets the value of a key. The value expires after `life_ms`, or never (MP_STORE_FOREVER). With `only_new`, an
- * existing value stays, and the result is THERE. FULL: a limit of the store is reached. */
+ * existing value stays, and the result is THERE. FULL: a limit of the key's room is reached. */
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new);
 /* Appends the value of a key to `out`. NONE: the key has no value. */
 mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out);
@@ -91,8 +92,8 @@ mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint
  * only. NO_NUMBER: the value is not an integer. */
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum);
 /* Takes a token from a bucket that holds up to `burst` tokens and gets one more every `interval_us`. DONE: the token
- * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the store is reached. The
- * value of the key is the time when the bucket is full again, in microseconds since 1970. */
+ * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the key's room is reached.
+ * The value of the key is the time when the bucket is full again, in microseconds since 1970. */
 mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us);
 /* Sets how many of `most` places with this name the process `who` holds to `n`, for MP_STORE_PLACE_MS: then the process
  * must say so again, or is believed to have ended. THERE: it has fewer, and the others leave no room for `n`. INT64_MAX
@@ -101,6 +102,10 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
 mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most);
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);
+
+/* The part that is in use of the fullest room that refuses what it has no place for. 0: another process owns the store.
+ */
+double mp_store_fullest(mp_store *store);
 
 /* Gauges and counters that other files read or count, too. */
 extern const mp_stat mp_stat_store_bytes, mp_stat_store_unsaved;

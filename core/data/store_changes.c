@@ -66,14 +66,6 @@ void mp_store_note_end(mp_store *store, entry *e)
         put_leftover(store, e->key);
 }
 
-bool mp_store_keeps(const mp_store *store, mp_str key)
-{
-    for (const char *const *prefix = store->prefixes; prefix != NULL && *prefix != NULL; prefix++)
-        if (mp_str_starts(key, mp_str_of(*prefix)))
-            return true;
-    return false;
-}
-
 void mp_store_drop_changes(mp_link *changed, mp_link *gone)
 {
     int64_t count = 0;
@@ -138,10 +130,10 @@ bool mp_store_change_new(mp_store *store, mp_buf *after)
 
 /* -- for the file -------------------------------------------------------------------------------------------------- */
 
-void mp_store_track(mp_store *store, mp_store_file *file, const char *const *prefixes)
+void mp_store_track(mp_store *store, mp_store_file *file)
 {
     store->file = file;
-    store->prefixes = prefixes;
+    store->is_tracked = true;
 }
 
 /* Waits, under the lock. False if the time is over. */

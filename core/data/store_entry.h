@@ -3,6 +3,7 @@
 #define MP_DATA_STORE_ENTRY_H
 
 #include "data/store.h"
+#include "data/store_rooms.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -20,12 +21,13 @@ typedef struct entry {
     char *text;
     size_t len;
     uint64_t until;
-    size_t slot;    /* 1-based index in the heap; 0: the entry never expires */
-    mp_link change; /* link in store->changed, until the file has the entry's last change */
-    bool is_kept;   /* the entry's key has a prefix that is saved to the file */
-    bool is_saved;  /* the file may contain the entry */
-    uint8_t height;
-    uint32_t moved; /* store->moves: the key is in the journal of this hand-over */
+    uint64_t rank;        /* the order of the heap, see mp_room_rank */
+    size_t slot;          /* 1-based index in the heap of its room; 0: the entry never expires */
+    mp_link change;       /* link in store->changed, until the file has the entry's last change */
+    bool is_kept;         /* the entry's key has a prefix that is saved to the file */
+    bool is_saved;        /* the file may contain the entry */
+    uint8_t height, room; /* `room`: its mp_room_id */
+    uint32_t moved;       /* store->moves: the key is in the journal of this hand-over */
     struct entry *next[];
 } entry;
 
@@ -33,14 +35,13 @@ struct mp_store {
     pthread_mutex_t lock;
     int64_t most_entries, entries;
     size_t most_bytes, bytes;
-    entry **heap;
-    size_t heap_count, heap_cap;
+    mp_room rooms[MP_ROOMS];
     _Atomic uint64_t first; /* when the first entry expires */
     uint64_t chance;
 
     mp_store_file *MP_NULLABLE file; /* NULL: the store is in memory only */
-    const char *const *prefixes;
-    mp_link changed, gone; /* changes that are not in the file: of entries, and of deleted keys */
+    bool is_tracked;                 /* changes are recorded for a file */
+    mp_link changed, gone;           /* changes that are not in the file: of entries, and of deleted keys */
     pthread_cond_t news;
     bool is_closing;
 
@@ -70,22 +71,23 @@ static inline uint64_t mp_store_until(uint64_t now, uint64_t life_ms)
 }
 
 /* Functions of store_changes.c. The caller holds the lock. */
-bool mp_store_keeps(const mp_store *store, mp_str key);
 void mp_store_note_change(mp_store *store, entry *e);
 void mp_store_note_end(mp_store *store, entry *e);
 /* Frees recorded changes; both lists have been removed from the store. */
 void mp_store_drop_changes(mp_link *changed, mp_link *gone);
 
 /* Functions of store.c. The caller holds the lock. */
+uint64_t mp_store_first(const mp_store *store); /* when the first entry expires, or UINT64_MAX */
 entry *MP_NULLABLE mp_store_find_after(mp_store *store, mp_str key, bool is_after);
 void mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until);
 void mp_store_forget(mp_store *store, entry *e);
 
 /* -- functions for store_file.c: changes that are not in the file yet -------------------------------------------- */
 
-/* From now on, records changes of keys that begin with one of `prefixes` (ends with NULL), for the file. */
-void mp_store_track(mp_store *store, mp_store_file *file, const char *const *prefixes);
-/* Like mp_store_set, for an entry that was read from the file. */
+/* From now on, records changes of the keys that the file has (mp_store_prefix), for the file. */
+void mp_store_track(mp_store *store, mp_store_file *file);
+/* Like mp_store_set, for an entry that was read from the file: it may be more than its room takes, but not more than
+ * the store does. */
 mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t life_ms);
 
 typedef enum { MP_STORE_QUIET, MP_STORE_CHANGED, MP_STORE_CLOSING } mp_store_news;

@@ -24,10 +24,6 @@ MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store
 #define ADOPT_QUIET_MS 5000 /* ms that the process before this one may need to close the file */
 #define COMPARED "200"      /* rows at once */
 
-/* Prefixes of the keys that are saved: keys of scripts, of quotas, and of other data of the gateway that survives a
- * restart. */
-static const char *const kept[] = {"s:", "q:", "kept:", NULL};
-
 struct mp_store_file {
     mp_store *store;
     mp_store_database database; /* closed after an error, until it can be opened again */
@@ -382,7 +378,7 @@ static mp_store_file *make_file(mp_store *store, const char *path)
     file->store = store;
     file->database = (mp_store_database){.path = mp_dup(mp_str_of(path)), .fd = -1};
     file->is_synced = true;
-    mp_store_track(store, file, kept);
+    mp_store_track(store, file);
     return file;
 }
 

@@ -6,8 +6,7 @@ mp_store *mp_store_new(int64_t entries, size_t bytes)
 {
     mp_store *store = mp_new(sizeof *store);
     pthread_mutex_init(&store->lock, NULL);
-    store->most_entries = entries;
-    store->most_bytes = bytes;
+    mp_store_limit(store, entries, bytes);
     atomic_init(&store->first, UINT64_MAX);
     if (getrandom(&store->chance, sizeof store->chance, GRND_NONBLOCK) < 0)
         store->chance = mp_store_now();

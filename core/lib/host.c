@@ -32,15 +32,15 @@ static int l_random(lua_State *L)
     return 1;
 }
 
-/* random.id(): a new id of a task: 36 hex digits, which nobody can guess, and from which this gateway knows the process
- * that runs the task.  [-0, +1, throws] */
+/* random.id([owner]): a new id of a task: 36 hex digits, which nobody can guess, and from which this gateway knows the
+ * process that runs the task; and its owner, a text, if given.  [-0, +1, throws] */
 static int l_id(lua_State *L)
 {
     const mp_rpc *rpc = mp_lib_of(L)->rpc;
     char id[MP_ID + 1];
     if (rpc == NULL)
         return luaL_error(L, "ids are not available while scripts load");
-    mp_rpc_make_id(rpc, id);
+    mp_rpc_make_id(rpc, mp_opt_str(L, 1), id);
     lua_pushlstring(L, id, MP_ID);
     return 1;
 }

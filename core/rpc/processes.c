@@ -229,10 +229,16 @@ static uint16_t mask_of(const mp_processes *processes, const char *random)
     return (uint16_t)(hash[0] << 8 | hash[1]);
 }
 
-void mp_id_make(const mp_processes *processes, char id[MP_ID + 1])
+#define OWNER_BYTES 4
+
+void mp_id_make(const mp_processes *processes, mp_str owner, char id[MP_ID + 1])
 {
-    unsigned char bits[MP_ID_RANDOM / 2];
+    unsigned char bits[MP_ID_RANDOM / 2], hash[MP_SHA256_BYTES];
     fill_random(bits, sizeof bits);
+    if (owner.ptr != NULL) {
+        mp_sha256(owner, hash);
+        memcpy(bits + sizeof bits - OWNER_BYTES, hash, OWNER_BYTES);
+    }
     mp_hex_put(id, bits, sizeof bits);
     uint16_t masked = processes->number ^ mask_of(processes, id);
     const unsigned char last[] = {(unsigned char)(masked >> 8), (unsigned char)masked};

@@ -65,8 +65,9 @@ bool mp_processes_is_newest(const mp_processes *processes);
  * cannot have a path that long. */
 bool mp_processes_path(const mp_processes *processes, uint16_t number, const char *kind, char path[MP_PROCESS_PATH]);
 
-/* Writes a new id of a session or task of this process. */
-void mp_id_make(const mp_processes *processes, char id[MP_ID + 1]);
+/* Writes a new id of a session or task of this process. With an owner (ptr is not NULL), 8 of its digits say who that
+ * is: the store counts by them what an owner has (store_rooms.c). 96 bits are random still. */
+void mp_id_make(const mp_processes *processes, mp_str owner, char id[MP_ID + 1]);
 /* True if `id` is 36 hex digits in lower case. */
 bool mp_id_is(mp_str id);
 /* The number of the process that made the id; mp_id_is() must be true for it. For an id that no process made, any

@@ -131,7 +131,7 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
 unsigned mp_rpc_index(const mp_rpc *rpc);
 /* Writes a new id, for a task. */
-void mp_rpc_make_id(const mp_rpc *rpc, char id[MP_ID + 1]);
+void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
 /* True if another living process of the gateway made this id of a task. */
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id);
 /* Sends an order about the task with this id to the process that runs it. False if it cannot be sent; what cannot be

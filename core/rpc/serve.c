@@ -145,9 +145,9 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config)
     mp_pressure_configure(rpc);
 }
 
-void mp_rpc_make_id(const mp_rpc *rpc, char id[MP_ID + 1])
+void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1])
 {
-    mp_id_make(mp_session_table_processes(rpc->table), id);
+    mp_id_make(mp_session_table_processes(rpc->table), owner, id);
 }
 
 unsigned mp_rpc_index(const mp_rpc *rpc)

@@ -405,8 +405,10 @@ function host.random.bytes(n) end
 function host.random.generator() end
 
 --- A new id for a task: 36 hex digits, which nobody can guess, and from which this gateway knows the process that runs the task.
+--- The store counts the tasks with the ids of one owner together.
+---@param owner? string
 ---@return string
-function host.random.id() end
+function host.random.id(owner) end
 
 ---@param name string
 ---@return string?

@@ -124,7 +124,7 @@ static int l_path(lua_State *L)
 static int l_id(lua_State *L)
 {
     char id[MP_ID + 1];
-    mp_id_make(check(L), id);
+    mp_id_make(check(L), MP_STR_NONE, id);
     lua_pushstring(L, id);
     return 1;
 }

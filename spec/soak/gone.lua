@@ -426,7 +426,7 @@ end
 -- Gauges that are not 0 in a gateway at rest.
 local AT_REST <const> = {
   connections = true, vms = true, lua_bytes = true, upstream_catalogue_bytes = true, page_bytes = true, body_bytes = true, store_entries = true,
-  store_bytes = true, upstream_listen_streams = true, upstream_channels = true,
+  store_bytes = true, store_room_entries = true, store_room_bytes = true, upstream_listen_streams = true, upstream_channels = true,
 }
 
 local function busy_gauges(status)

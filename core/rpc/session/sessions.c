@@ -306,7 +306,7 @@ mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transpor
         return NULL;
     }
     mp_session *session = mp_slab_new(sizeof *session);
-    mp_id_make(table->processes, session->id);
+    mp_id_make(table->processes, MP_STR_NONE, session->id);
     session->node.key = (mp_str){session->id, MP_ID};
     session->transport = transport;
     session->is_sse = transport->has_one_stream;

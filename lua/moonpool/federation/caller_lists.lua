@@ -89,7 +89,7 @@ end
 
 -- -- reading ---------------------------------------------------------------------------------------------------------
 
-local function key_of(what, record, class) return ("upstream:%s callers:%s:%s:%s"):format(what, host.upstream.instance, record.name, class) end
+local function key_of(what, record, class) return ("callers:%s callers:%s:%s:%s"):format(what, host.upstream.instance, record.name, class) end
 
 --- Why the lists of a class could not be read a moment ago, in any worker: the reason of the failure; nil if they
 --- could, or were not tried.

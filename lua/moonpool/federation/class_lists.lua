@@ -86,7 +86,7 @@ local MOST_WAYS <const> = 4           -- channels of a class that the store reme
 
 -- Keys of the store, for all workers and processes. Facts about channels of one process are not stored: they are
 -- useless in another.
-local function key_of(what, record, name) return ("upstream:%s:%s:%s:%s"):format(what, host.upstream.instance, record.name, name) end
+local function key_of(what, record, name) return ("callers:%s:%s:%s:%s"):format(what, host.upstream.instance, record.name, name) end
 
 --- The channel by which the lists of the class of a call's client are read: { key, own, once, class, tells_roots }. It
 --- belongs to the client's session where calls of the client use a channel of that session alone. The reading may go on

@@ -10,7 +10,7 @@ local KEPT_S <const> = 86400
 local REFRESH_S <const> = KEPT_S / 24      -- seconds between two looks that lengthen the time of decisions in use
 
 -- A URI can be longer than a key of the store.
-local function key_of(kind, id) return "upstream:route:" .. kind .. ":" .. host.base64.encode(host.digest.sum("sha256", id)) end
+local function key_of(kind, id) return "callers:route:" .. kind .. ":" .. host.base64.encode(host.digest.sum("sha256", id)) end
 
 --- Decides which of two upstreams, `first` and `other` in the order of the configuration, serves `id`, a name or URI of
 --- the list `kind`. `had`: the one that serves it now, or nil. `may_keep`: this Lua state decides for all workers.

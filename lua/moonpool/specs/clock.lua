@@ -112,7 +112,7 @@ function host.store.incr(key, n, seconds)
   local is_new = real.get(key) == nil
   local sum, why = real.incr(key, n)
   if sum and is_new then keep(key, seconds) end
-  if key:sub(1, 2) == "q:" then counted[key] = true end
+  if key:find "^q:" or key:find "^visitor q:" then counted[key] = true end
   return sum, why
 end
 

@@ -33,13 +33,16 @@ local function owner_of(call)
   return "principal " .. principal.key(call.principal)
 end
 
+-- Whom the store's room for tasks counts a task for: a principal; all callers without a name are one.
+local function counted_of(call) return principal.is_named(call.principal) and principal.key(call.principal) or "" end
+
 local function now() return os.date "!%Y-%m-%dT%H:%M:%SZ" end
 
 --- A new record, not stored yet. `tool` is its name; `ttl` and `poll` are in milliseconds.
 function task_record.new(call, tool, ttl, poll)
   local at = now()
   return {
-    id = host.random.id(), owner = owner_of(call), tool = tool, principal = principal.facts(call.principal).id,
+    id = host.random.id(counted_of(call)), owner = owner_of(call), tool = tool, principal = principal.facts(call.principal).id,
     is_listed = principal.is_named(call.principal) or nil, status = "working",
     created = at, updated = at, ttl = ttl, poll = poll, ends = host.time.now() + ttl / 1000, requests = {},
   }

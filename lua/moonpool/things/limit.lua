@@ -54,16 +54,24 @@ local readers = {
   all = function() return "" end,
 }
 
+local MAX_VALUE_BYTES = 128      -- a longer value is represented by its hash
+
+local function shortened(value) return #value <= MAX_VALUE_BYTES and value or "hash " .. host.digest.sum("sha256", value) end
+
+-- The key of a counter. Where a caller can choose among any number of counters, by its address or by what it sends, the
+-- key belongs to the store's rooms for visitors: what is counted there takes no room from counters of principals.
 local function key_of(prefix, row, by, call)
-  local parts = { prefix, row.name }
+  local parts, is_visitor = { prefix, row.name }, false
   for i, item in ipairs(by) do
     local read = readers[item] or item
     local value = read(call)
     if type(value) ~= "string" and type(value) ~= "number" then
       error("'by' of " .. row.name .. " gave a " .. type(value) .. ", not a string", 0)
     end
-    parts[i + 2] = tostring(value)
+    is_visitor = is_visitor or item == "address" or type(item) == "function" or item == "principal" and not principal.is_named(call.principal)
+    parts[i + 2] = shortened(tostring(value))
   end
+  if is_visitor then parts[1] = "visitor " .. prefix end
   return table.concat(parts, "\0")
 end
 
@@ -84,7 +92,7 @@ end
 local AGAIN_S = 1      -- seconds after which a call that could not be counted may be tried again
 
 local whys = {
-  full = "the store is full: raise store.entries or store.bytes",
+  full = "the store has no room for its counter: raise store.entries or store.bytes",
   unavailable = "the process that has the store does not answer",
 }
 
@@ -155,7 +163,7 @@ function limit.quota(spec)
     local used, uncounted = host.store.incr(key, 1, rest + 3600)
     if used and used <= most then return nil end
     if used then host.store.incr(key, -1) else not_counted(row, uncounted) end
-    if uncounted == "unavailable" then return "the quota of '" .. call.name .. "' cannot be counted", AGAIN_S end
+    if uncounted then return "the quota of '" .. call.name .. "' cannot be counted", AGAIN_S end
     return "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per .. " is used up", rest
   end, most .. " calls in one " .. per)
 end

@@ -162,16 +162,20 @@ local function audit(record, call, question, why)
   host.log.audit(json.encode(line):sub(2, -2))
 end
 
--- The subject for which the rate of questions is counted: a principal; without one, a session or an address.
-local function asked_of(call)
-  if principal.is_named(call.principal) then return "p" .. principal.key(call.principal) end
-  return call.has_session and "s" .. host.session.id(call) or "a" .. host.http.counted(call.address or "")
+-- The key of the rate of questions: that of a principal; without one, of a session or an address.
+local function rate_key(call)
+  if principal.is_named(call.principal) then return "l:asked:p" .. principal.key(call.principal) end
+  return "visitor l:asked:" .. (call.has_session and "s" .. host.session.id(call) or "a" .. host.http.counted(call.address or ""))
 end
 
 -- Why the rates refuse one more question; nil if they do not.
 local function too_often(call, open)
   local most = limits.questions_per_principal
-  if open < limits.questions and host.store.take("upstream:asked:" .. asked_of(call), 60 / most, most) ~= false then return nil end
+  if open < limits.questions then
+    local taken, why = host.store.take(rate_key(call), 60 / most, most)
+    if taken then return nil end
+    if taken == nil then host.log.write("warn", "question not counted", { why = why, hint = "it is refused" }) end
+  end
   host.call.count_question()
   return "too many questions"
 end

@@ -12,7 +12,7 @@ local log_level = {}
 local ANSWER_S = 10       -- seconds for the answer to logging/setLevel; without it the call continues
 local KEPT_S = 86400      -- seconds for which the store remembers the level that was set; then it is set again
 
-local function key_of(record, server_info) return ("upstream:level:%s:%s:%d"):format(host.upstream.instance, record.name, server_info.serial) end
+local function key_of(record, server_info) return ("callers:level:%s:%s:%d"):format(host.upstream.instance, record.name, server_info.serial) end
 
 --- Makes the upstream send messages of the level `name`. `is_own`: the channel has only one client.
 function log_level.ensure(record, channel, server_info, name, is_own)

@@ -215,7 +215,7 @@ function open.stream(channel, server_info)
   server_info.has_stream = state ~= "none"
 end
 
-local function stream_key(record, key) return "upstream:stream:" .. host.upstream.instance .. ":" .. record.name .. ":" .. key end
+local function stream_key(record, key) return "callers:stream:" .. host.upstream.instance .. ":" .. record.name .. ":" .. key end
 
 -- A channel that was opened without its stream gets it now, once. The store knows what became of it.
 local function ensure_stream(record, key, channel, server_info)

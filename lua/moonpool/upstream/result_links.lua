@@ -24,11 +24,11 @@ local MAX_OF_RESULT <const> = host.limits.upstreams.links_per_result
 
 local function hashed(text) return host.base64.encode(host.digest.sum("sha256", text)) end
 
-local function key_of(call, uri) return "upstream:link:" .. hashed(principal.key(call.principal) .. "\0" .. uris.normal(uri)) end
+local function key_of(call, uri) return "callers:link:" .. hashed(principal.key(call.principal) .. "\0" .. uris.normal(uri)) end
 
 local function may_add(record, call)
-  return host.store.take("upstream:links:" .. hashed(principal.key(call.principal)), KEPT_S / MAX_OF_PRINCIPAL, MAX_OF_PRINCIPAL)
-    and host.store.take("upstream:links of:" .. record.name, KEPT_S / MAX_OF_UPSTREAM, MAX_OF_UPSTREAM)
+  return host.store.take("l:upstream links:" .. hashed(principal.key(call.principal)), KEPT_S / MAX_OF_PRINCIPAL, MAX_OF_PRINCIPAL)
+    and host.store.take("l:upstream links of:" .. record.name, KEPT_S / MAX_OF_UPSTREAM, MAX_OF_UPSTREAM)
 end
 
 local given = setmetatable({}, { __mode = "k" })       -- call -> number of links of its result

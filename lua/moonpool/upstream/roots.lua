@@ -13,7 +13,7 @@ local GATHER_S <const> = 0.1       -- further notifications within this time are
 local MOST_GATHER_S <const> = 5    -- seconds after which another task sends, if the one that waits was ended
 local KEPT_S <const> = 86400       -- seconds for which the store remembers which upstreams have asked
 
-local function mark_of(record, key) return ("upstream:roots:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
+local function mark_of(record, key) return ("callers:roots:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
 
 --- An upstream has asked the client of a call for its roots. `server_info` is that of the channel.
 function roots.asked(record, server_info, call)
@@ -40,7 +40,7 @@ end
 --- The client of the session with this id says that its roots have changed.
 function roots.changed(session)
   local key = channel_key.of_session(session)
-  local gathers = "upstream:roots change:" .. key             -- a task of any worker waits for further notifications
+  local gathers = "callers:roots change:" .. key             -- a task of any worker waits for further notifications
   if host.store.add(gathers, "", MOST_GATHER_S) == false then return end
   host.time.sleep(GATHER_S)
   host.store.delete(gathers)

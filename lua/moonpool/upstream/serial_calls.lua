@@ -14,7 +14,7 @@ local serial_calls = {}
 local KEPT_S <const> = 86400
 
 local function doubt_key(record) return ("upstream:doubt:%s:%s"):format(host.upstream.instance, record.name) end
-local function count_key(record, key) return ("upstream:asking:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
+local function count_key(record, key) return ("callers:asking:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
 
 local counted = { __close = function(it) host.store.incr(it.key, -1, KEPT_S) end }
 

@@ -36,7 +36,7 @@ local PAUSE_S = 0.02        -- seconds between two looks whether another task ha
 local ID = "io.modelcontextprotocol/subscriptionId"
 
 local function key_of(record) return "upstream:follow:" .. host.upstream.instance .. ":" .. record.name end
-local function ack_key(name, id) return "upstream:ack:" .. host.upstream.instance .. ":" .. name .. ":" .. tostring(id) end
+local function ack_key(name, id) return "callers:ack:" .. host.upstream.instance .. ":" .. name .. ":" .. tostring(id) end
 
 local function load(record)
   local state = json.decode(host.store.get(key_of(record)) or "null")

@@ -113,7 +113,7 @@ describe("the store", function()
   end)
 
   it("has a cap of entries and bytes; entries that have expired are evicted first", function()
-    local g <close> = trusted.start { workers = 1, config = { store = { entries = 10, bytes = "1KiB" } } }
+    local g <close> = trusted.start { workers = 1, config = { store = { entries = 13, bytes = "1348B" } } } -- scripts have 10 and 1,024
     local me = g:client "2026-07-28"
     assert.same({ 10, "full" }, run(me, [[
       local n, done, why = 0

@@ -19,8 +19,12 @@ local DENIED_S <const> = 30              -- seconds until a caller's token is ex
 local MAX_KNOWN <const> = 1024
 local MAX_CALLERS <const> = host.limits.upstreams.caller_tokens
 
-local PREFIX <const> = "upstream:credential:"
-local OF_CALLER <const> = "caller:"      -- prefix of the keys of callers' tokens
+local OF_CALLER <const> = "caller:"      -- prefix of the keys of callers' tokens, and of what is kept for callers
+
+local function is_of_caller(key) return key:sub(1, #OF_CALLER) == OF_CALLER end
+
+-- The prefix of the store's keys for a token: those of callers are in the room that callers fill.
+local function prefix_of(key) return is_of_caller(key) and "callers:credential:" or "upstream:credential:" end
 
 local known = lru.new(MAX_KNOWN)         -- key -> { text, ends, renew_at }, as the store has it
 local changed = host.task.event()
@@ -33,7 +37,7 @@ end
 -- A task of any worker has got a token, or has failed to. Where the store is full, the worker that got it is the only
 -- one that has it.
 bus.on("credential", function(key)
-  if host.store.get(PREFIX .. key) then known:put(key, false) end
+  if host.store.get(prefix_of(key) .. key) then known:put(key, false) end
   wake()
 end)
 
@@ -106,11 +110,11 @@ end
 
 local function purpose(key) return "upstream credential " .. key end
 
-local function refused_key(key) return PREFIX .. "refused:" .. key end
+local function refused_key(key) return prefix_of(key) .. "refused:" .. key end
 
 -- The token that the store has, unless the upstream has refused it.
 local function stored_token(key)
-  local sealed = host.store.get(PREFIX .. key)
+  local sealed = host.store.get(prefix_of(key) .. key)
   local text = sealed and host.seal.open(sealed, purpose(key))
   local token = text and json.decode(text)
   if type(token) ~= "table" or host.store.get(refused_key(key)) == joined(token.text) then return nil end
@@ -125,16 +129,15 @@ local function load_token(key)
   return token
 end
 
-local function is_of_caller(key) return key:sub(1, #OF_CALLER) == OF_CALLER end
-
 -- Drops tokens of callers, any of them, until there is room for one more.
 local function make_room()
-  local keys = host.store.keys(PREFIX .. OF_CALLER, MAX_CALLERS + 1)
+  local prefix = prefix_of(OF_CALLER)
+  local keys = host.store.keys(prefix .. OF_CALLER, MAX_CALLERS + 1)
   for count = #keys, MAX_CALLERS, -1 do
     local key = table.remove(keys, string.unpack("I4", host.random.bytes(4)) % count + 1)
     host.store.delete(key)
     host.upstream.count_token "evicted"
-    bus.everywhere("credential dropped", key:sub(#PREFIX + 1))
+    bus.everywhere("credential dropped", key:sub(#prefix + 1))
   end
 end
 
@@ -142,15 +145,15 @@ local function keep_token(key, got)
   local now = host.time.clock()
   local early = math.min(30, got.seconds / 4)
   local token = { text = got.text, ends = now + got.seconds, renew_at = now + got.seconds - early }
-  if is_of_caller(key) and not host.store.get(PREFIX .. key) then make_room() end
-  host.store.set(PREFIX .. key, host.seal.make(json.encode(token), purpose(key)), math.ceil(got.seconds))
+  if is_of_caller(key) and not host.store.get(prefix_of(key) .. key) then make_room() end
+  host.store.set(prefix_of(key) .. key, host.seal.make(json.encode(token), purpose(key)), math.ceil(got.seconds))
   known:put(key, token)
 end
 
 -- -- getting one -------------------------------------------------------------------------------------------------------------
 
 local function pause_at(key)
-  local text = host.store.get(PREFIX .. "pause:" .. key)
+  local text = host.store.get(prefix_of(key) .. "pause:" .. key)
   local pause = text and json.decode(text)
   return type(pause) == "table" and pause or nil
 end
@@ -159,29 +162,29 @@ end
 local function pause_of(record, key, identity)
   local pause = pause_at(key)
   if pause or not identity then return pause end
-  return pause_at(joined(key, identity.subject)) or pause_at(record.auth.key)
+  return pause_at(OF_CALLER .. joined(key, identity.subject)) or pause_at(record.auth.key)
 end
 
 -- The key under which a failure is kept: the server may refuse one token of a caller, and then take the next one. It
 -- may refuse the gateway.
 local function pause_key(record, key, identity, kind)
   if not identity or kind == "outage" then return key end
-  return kind == "denied" and joined(key, identity.subject) or record.auth.key
+  return kind == "denied" and OF_CALLER .. joined(key, identity.subject) or record.auth.key
 end
 
 local function seconds_of(failure, key)
   if failure.kind == "barred" then return BARRED_S end
   if failure.kind == "denied" then return DENIED_S end
   if failure.retry_after then return math.max(failure.retry_after, 1) end
-  local count = host.store.incr(PREFIX .. "failures:" .. key, 1, 300) or 1
+  local count = host.store.incr(prefix_of(key) .. "failures:" .. key, 1, 300) or 1
   return math.min(MAX_PAUSE_S, 2 ^ (math.min(count, 7) - 1))
 end
 
 -- Notes that no token was got. `at`: the key under which the failure is kept.
 local function note_failure(record, key, at, failure, identity)
   local seconds, is_ours = seconds_of(failure, key), failure.kind == "barred"
-  host.store.set(PREFIX .. "pause:" .. at, json.encode { kind = failure.kind, why = failure.why, ends = host.time.clock() + seconds }, seconds)
-  if failure.kind ~= "outage" then host.store.delete(PREFIX .. key) end
+  host.store.set(prefix_of(at) .. "pause:" .. at, json.encode { kind = failure.kind, why = failure.why, ends = host.time.clock() + seconds }, seconds)
+  if failure.kind ~= "outage" then host.store.delete(prefix_of(key) .. key) end
   host.upstream.count_token(failure.kind == "outage" and "failed" or "refused")
   host.log.write(is_ours and "error" or "warn", "no token for upstream", { upstream = record.name, principal = identity and identity.id, why = failure.why,
     again = ("%.0fs"):format(seconds), hint = is_ours and "see auth of the upstream in the configuration" or nil })
@@ -190,7 +193,7 @@ end
 -- Requests a token in a task of its own, so that the cancellation of one call does not take it from others. True if the
 -- token is cached already.
 local function fetch(record, key, identity)
-  local lock = PREFIX .. "lock:" .. key
+  local lock = prefix_of(key) .. "lock:" .. key
   local mine = hex(host.random.bytes(8))
   if not host.store.add(lock, mine, FETCH_S) then return end
   local token = stored_token(key)
@@ -208,8 +211,8 @@ local function fetch(record, key, identity)
     if got then
       host.upstream.count_token "got"
       keep_token(key, got)
-      host.store.delete(PREFIX .. "failures:" .. key)
-      host.store.delete(PREFIX .. "pause:" .. key)
+      host.store.delete(prefix_of(key) .. "failures:" .. key)
+      host.store.delete(prefix_of(key) .. "pause:" .. key)
     else
       note_failure(record, key, pause_key(record, key, identity, failure.kind), failure, identity)
     end
@@ -261,7 +264,7 @@ function auth.drop(key, text)
   local token = stored_token(key)
   local is_kept = token ~= nil and token.text == text
   local seconds = is_kept and math.max(60, math.ceil(token.ends - host.time.clock())) or 60
-  if not host.store.set(refused_key(key), joined(text), seconds) and is_kept then host.store.delete(PREFIX .. key) end
+  if not host.store.set(refused_key(key), joined(text), seconds) and is_kept then host.store.delete(prefix_of(key) .. key) end
   local cached = known:get(key)
   if cached and cached.text == text then known:put(key, false) end
   bus.everywhere("credential dropped", key)

@@ -1,0 +1,214 @@
+/* store_rooms.c: how a store is divided, and who has which part. What clients or scripts fill never takes the room of
+ * what the gateway itself must remember: an order of the operator cannot fail for what others use up. */
+#include "data/store_rooms.h"
+
+/* -- the table ----------------------------------------------------------------------------------------------------- */
+
+#define PREFIX(text, room, is_saved) {{text, sizeof(text) - 1}, MP_ROOM_##room, is_saved}
+
+static const mp_store_prefix prefixes[] = {
+    PREFIX("s:", SCRIPTS, true), /* the library `store`: a key belongs to all scripts, so that no script has a share */
+    PREFIX("l:", LIMITS, false), /* policies `limit`, and other rates, of principals */
+    PREFIX("q:", QUOTAS, true),  /* policies `quota` of principals */
+    PREFIX("visitor l:", VISITOR_LIMITS, false), /* the same of callers without a name, and of what callers choose */
+    PREFIX("visitor q:", VISITOR_QUOTAS, true),
+    PREFIX("task:", TASKS, false),       /* followed by the id of a task */
+    PREFIX("tasks of ", TASKS, false),   /* followed by the owner of a task, and its id */
+    PREFIX("callers:", CALLERS, false),  /* of upstreams: what each client, session or list adds to */
+    PREFIX("upstream:", GATEWAY, false), /* of upstreams: what the configuration bounds */
+    PREFIX("job:", GATEWAY, false),
+    PREFIX("jwt ", GATEWAY, false),
+    PREFIX("place:", GATEWAY, false),  /* places of semaphores */
+    PREFIX("switch:", GATEWAY, false), /* switches of scripts */
+    PREFIX("kept:", OPERATOR, true),
+};
+
+typedef struct {
+    const char *name;
+    int percent_entries, percent_bytes; /* of store.entries and store.bytes */
+    int64_t least_entries;              /* whatever the configuration says */
+    size_t least_bytes;
+    bool evicts, has_shares, ranks_by_number;
+    const mp_stat *entries, *bytes, *refused;
+} rule;
+
+#define MP_ROOM_STATS(room)                                                                                            \
+    MP_GAUGE(store_room_entries_##room, "store_room_entries", "room", #room, "entries in this room of the store")      \
+    MP_GAUGE(store_room_bytes_##room, "store_room_bytes", "room", #room, "bytes in this room of the store")            \
+    MP_COUNTER(store_room_refused_##room, "store_room_refused", "room", #room,                                         \
+               "entries that this room of the store had no place for")
+
+MP_ROOM_STATS(scripts)
+MP_ROOM_STATS(limits)
+MP_ROOM_STATS(quotas)
+MP_ROOM_STATS(visitor_limits)
+MP_ROOM_STATS(visitor_quotas)
+MP_ROOM_STATS(tasks)
+MP_ROOM_STATS(callers)
+MP_ROOM_STATS(gateway)
+MP_ROOM_STATS(operator)
+
+MP_COUNTER(evicted_counters, "evicted", "kind", "counters",
+           "counters of limits and quotas that a full room of the store has dropped: the least used of those that "
+           "expire first")
+MP_COUNTER(evicted_remembered, "evicted", "kind", "remembered",
+           "facts about callers of upstreams that a full room of the store has dropped: those that expire first")
+
+#define STATS(room)                                                                                                    \
+    &mp_stat_store_room_entries_##room, &mp_stat_store_room_bytes_##room, &mp_stat_store_room_refused_##room
+#define KIB(n) ((size_t)(n) << 10)
+
+/* An operator switches off at most 1,000 things (registry.MAX_OFF), and a name and its note have less than 4 KiB. */
+static const rule rules[MP_ROOMS] = {
+    {"scripts", 80, 76, 0, 0, false, false, false, STATS(scripts)},
+    {"limits", 4, 2, 1000, KIB(256), true, false, false, STATS(limits)},
+    {"quotas", 4, 2, 1000, KIB(256), true, false, true, STATS(quotas)},
+    {"visitor_limits", 3, 1, 1000, KIB(256), true, false, false, STATS(visitor_limits)},
+    {"visitor_quotas", 3, 1, 1000, KIB(256), true, false, true, STATS(visitor_quotas)},
+    {"tasks", 3, 15, 100, KIB(64), false, true, false, STATS(tasks)},
+    {"callers", 2, 2, 1000, KIB(256), true, false, false, STATS(callers)},
+    {"gateway", 1, 1, 10000, KIB(4096), false, false, false, STATS(gateway)},
+    {"operator", 0, 0, 1100, KIB(4096), false, false, false, STATS(operator)},
+};
+
+const mp_store_prefix *mp_room_prefix(mp_str key)
+{
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (mp_str_starts(key, prefixes[i].prefix))
+            return &prefixes[i];
+    static const mp_store_prefix other = {{"", 0}, MP_ROOM_SCRIPTS, false};
+    return &other;
+}
+
+void mp_rooms_limit(mp_room rooms[MP_ROOMS], int64_t entries, size_t bytes)
+{
+    for (int i = 0; i < MP_ROOMS; i++) {
+        int64_t part = entries * rules[i].percent_entries / 100;
+        size_t size = bytes / 100 * (size_t)rules[i].percent_bytes + bytes % 100 * (size_t)rules[i].percent_bytes / 100;
+        rooms[i].most_entries = part > rules[i].least_entries ? part : rules[i].least_entries;
+        rooms[i].most_bytes = size > rules[i].least_bytes ? size : rules[i].least_bytes;
+    }
+}
+
+double mp_rooms_fullest(const mp_room rooms[MP_ROOMS])
+{
+    double most = 0;
+    for (int i = 0; i < MP_ROOMS; i++) {
+        double by_entries = (double)rooms[i].entries / (double)(rooms[i].most_entries + 1);
+        double by_bytes = (double)rooms[i].bytes / (double)(rooms[i].most_bytes + 1);
+        double part = by_entries > by_bytes ? by_entries : by_bytes;
+        if (!rules[i].evicts && part > most)
+            most = part;
+    }
+    return most;
+}
+
+/* -- eviction ------------------------------------------------------------------------------------------------------ */
+
+bool mp_room_evicts(mp_room_id id)
+{
+    return rules[id].evicts;
+}
+
+#define PERIOD_BITS 22 /* quotas that end within 2^22 ms of each other, 70 minutes, are ranked by their numbers */
+
+uint64_t mp_room_rank(mp_room_id id, uint64_t until, const char *text)
+{
+    if (!rules[id].ranks_by_number)
+        return until;
+    uint64_t used = strtoull(text, NULL, 10);
+    return (until >> PERIOD_BITS) << 32 | (used > UINT32_MAX ? UINT32_MAX : used);
+}
+
+void mp_room_note_evicted(mp_room_id id)
+{
+    mp_stat_add(id == MP_ROOM_CALLERS ? &mp_stat_evicted_remembered : &mp_stat_evicted_counters, 1);
+}
+
+/* -- shares -------------------------------------------------------------------------------------------------------- */
+
+#define TAG 8       /* digits of the principal in the id of a task, */
+#define AFTER_TAG 4 /* and the digits behind them: see mp_id_make */
+
+typedef struct {
+    mp_node node;
+    int64_t entries, bytes;
+} share;
+
+static mp_str tag_of(mp_str key)
+{
+    return key.len < TAG + AFTER_TAG ? key : (mp_str){key.ptr + key.len - TAG - AFTER_TAG, TAG};
+}
+
+/* A principal may have at most as much as is free for all others: one alone half of the room, the next a quarter. So
+ * no number of principals takes all of it. What does not grow always fits. */
+bool mp_room_takes(const mp_room *room, mp_room_id id, mp_str key, int64_t entries, int64_t bytes)
+{
+    if (entries <= 0 && bytes <= 0)
+        return true;
+    int64_t most_bytes = (int64_t)room->most_bytes, free_entries = room->most_entries - room->entries - entries;
+    int64_t free_bytes = most_bytes - (int64_t)room->bytes - bytes;
+    if ((entries > 0 && free_entries < 0) || (bytes > 0 && free_bytes < 0))
+        return false;
+    if (!rules[id].has_shares)
+        return true;
+    const mp_node *node = mp_map_is_made(&room->shares) ? mp_map_find(&room->shares, tag_of(key)) : NULL;
+    const share *own = node == NULL ? &(share){0} : mp_container(node, share, node);
+    return (entries <= 0 || own->entries + entries <= free_entries) && (bytes <= 0 || own->bytes + bytes <= free_bytes);
+}
+
+static void free_share(mp_node *node, void *arg)
+{
+    mp_map_drop(arg, node);
+    free(mp_container(node, share, node));
+}
+
+void mp_room_count(mp_room *room, mp_room_id id, mp_str key, int64_t entries, int64_t bytes)
+{
+    bool is_new;
+    room->entries += entries;
+    room->bytes += (size_t)bytes;
+    mp_stat_add(rules[id].entries, entries);
+    mp_stat_add(rules[id].bytes, bytes);
+    if (!rules[id].has_shares)
+        return;
+    if (!mp_map_is_made(&room->shares))
+        mp_map_init(&room->shares);
+    share *own = mp_map_need(&room->shares, tag_of(key), sizeof *own, &is_new);
+    own->entries += entries;
+    own->bytes += bytes;
+    if (own->entries == 0)
+        free_share(&own->node, &room->shares);
+}
+
+void mp_rooms_clear(mp_room rooms[MP_ROOMS])
+{
+    for (int i = 0; i < MP_ROOMS; i++) {
+        mp_stat_add(rules[i].entries, -rooms[i].entries);
+        mp_stat_add(rules[i].bytes, -(int64_t)rooms[i].bytes);
+        rooms[i].entries = 0;
+        rooms[i].bytes = 0;
+        rooms[i].heap = NULL;
+        rooms[i].heap_count = rooms[i].heap_cap = 0;
+        if (!mp_map_is_made(&rooms[i].shares))
+            continue;
+        mp_map_each(&rooms[i].shares, free_share, &rooms[i].shares);
+        mp_map_clear(&rooms[i].shares);
+    }
+}
+
+/* -- refusals ------------------------------------------------------------------------------------------------------ */
+
+#define SAY_AGAIN_MS 60000
+
+void mp_room_refuse(mp_room *room, mp_room_id id, uint64_t now_ms)
+{
+    mp_stat_add(rules[id].refused, 1);
+    if (room->said_ms != 0 && now_ms - room->said_ms < SAY_AGAIN_MS)
+        return;
+    room->said_ms = now_ms;
+    mp_log(MP_WARN, "store full", mp_log_str("room", mp_str_of(rules[id].name)), mp_log_int("entries", room->entries),
+           mp_log_int("bytes", (int64_t)room->bytes), mp_log_int("most_entries", room->most_entries),
+           mp_log_int("most_bytes", (int64_t)room->most_bytes),
+           mp_log_str("hint", MP_STR("store.entries and store.bytes bound it: see docs/reference/limits.md")));
+}

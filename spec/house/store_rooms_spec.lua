@@ -1,0 +1,61 @@
+-- The store's rooms go by the prefixes of keys, and core/data/store_rooms.c has the one list of them. A key of the
+-- gateway with another prefix would be in the room of scripts, which scripts fill.
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+local listed = {}
+for prefix in read "core/data/store_rooms.c":gmatch '\n    PREFIX%("([^"]+)"' do listed[#listed + 1] = prefix end
+
+local writes = { "set", "add", "incr", "take", "replace" }
+
+-- Parts of keys that look like prefixes of their own.
+local parts = { ["lua/moonpool/upstream/auth/init.lua"] = { ["caller:"] = true } }
+
+-- Files whose keys other files make: registry.lua has their prefixes.
+local by_others = { ["lua/moonpool/registry/switches.lua"] = true }
+
+local function is_listed(key)
+  for _, prefix in ipairs(listed) do
+    if key:sub(1, #prefix) == prefix then return true end
+  end
+  return false
+end
+
+local function writes_store(text)
+  for _, word in ipairs(writes) do
+    if text:find("host.store." .. word .. "(", 1, true) or text:find("mp_store_" .. word .. "(", 1, true) then return true end
+  end
+  return text:find("OFF_KEYS", 1, true) ~= nil
+end
+
+-- The literals of a file that a key can begin with: words and a colon, not joined to something before them.
+local function heads(text)
+  local list = {}
+  for before, literal, after in text:gmatch '([^\n"]*)"([a-z][a-z ]*:[^" ]*)(["%s])' do
+    local is_key = after == '"' or literal:find ":.*:" or literal:find ":%%"
+    if is_key and not before:find "%.%.%s*$" and not before:find "%-%-" then list[#list + 1] = literal end
+  end
+  return list
+end
+
+describe("the list of the prefixes of keys in the store", function()
+  it("has those of each file that writes to the store", function()
+    local missing, count = {}, 0
+    for path in io.popen "git ls-files lua/moonpool core/lib core/data core/gateway core/rpc":lines() do
+      local text = path:find "%.lua$" and read(path) or path:find "^core/.*%.c$" and read(path) or ""
+      local is_other = path:find "^core/data/store" or path == "core/lib/store.c" or path:find "^lua/moonpool/specs/"
+      if not is_other and writes_store(text) then
+        local found = heads(text)
+        count = count + 1
+        if not found[1] and not by_others[path] then missing[#missing + 1] = path .. ": no prefix of a key is found" end
+        for _, key in ipairs(found) do
+          if not is_listed(key) and not (parts[path] or {})[key] then missing[#missing + 1] = path .. ": " .. key end
+        end
+      end
+    end
+    assert.same({}, missing)
+    assert.is_true(count >= 15 and #listed >= 10)
+  end)
+end)
