@@ -1,4 +1,5 @@
 /* admin.c: the operator's HTTP endpoints, and who may use them. No answer contains a session id, token or key. */
+#include "conditions.h"
 #include "admin.h"
 #include "api.h"
 #include "pages.h"
@@ -50,6 +51,7 @@ static void put_stats(mp_buf *out, const mp_stat *const *list, size_t count, mp_
 static void put_status(mp_admin *admin, mp_buf *out)
 {
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
+    mp_scoped_buf stuck = {0}, scripts = {0}, certificates = {0};
     mp_buf_put(out, MP_STR("{\"version\":\"" MOONPOOL_VERSION "\",\"pid\":"));
     mp_json_put_int(out, getpid());
     mp_buf_put(out, MP_STR(",\"uptime_ms\":"));
@@ -58,12 +60,18 @@ static void put_status(mp_admin *admin, mp_buf *out)
     mp_json_put_int(out, mp_admin_settings(admin)->config->workers);
     mp_buf_put(out, atomic_load(gateway->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
     /* the member `upgrade` is filled by others.h after an upgrade */
-    mp_buf_put(out, MP_STR(",\"upgrade\":[],\"stuck\":"));
+    mp_buf_put(out, MP_STR(",\"upgrade\":[],\"conditions\":"));
+    gateway->put_stuck(gateway->self, &stuck);
+    gateway->describe_reload(gateway->self, &scripts);
+    gateway->describe_certificates(gateway->self, false, &certificates);
+    mp_conditions_put(mp_admin_conditions(admin), mp_admin_readiness(admin), gateway->upstreams, mp_buf_str(&stuck),
+                      mp_buf_str(&scripts), mp_buf_str(&certificates), out);
+    mp_buf_put(out, MP_STR(",\"stuck\":"));
     gateway->describe_stuck(gateway->self, out);
     mp_buf_put(out, MP_STR(",\"scripts\":"));
-    gateway->describe_reload(gateway->self, out);
+    mp_buf_put(out, mp_buf_str(&scripts));
     mp_buf_put(out, MP_STR(",\"certificates\":"));
-    gateway->describe_certificates(gateway->self, false, out);
+    mp_buf_put(out, mp_buf_str(&certificates));
     mp_buf_put(out, MP_STR(",\"upstreams\":"));
     mp_admin_put_upstreams(out, gateway->upstreams);
     size_t count;

@@ -101,6 +101,7 @@ typedef struct {
 void *mp_admin_part_of(mp_admin *admin, const mp_admin_part *kind);
 struct mp_metrics *mp_admin_metrics(mp_admin *admin);
 const struct mp_readiness *mp_admin_readiness(const mp_admin *admin);
+struct mp_conditions *mp_admin_conditions(mp_admin *admin);
 /* admin.c: answers one request; `ctx` is the mp_admin. */
 void mp_admin_serve(void *ctx, mp_stream *stream);
 /* The functions of the files that answer requests, for others.h, which those files include. */

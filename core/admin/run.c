@@ -3,7 +3,6 @@
 #include "run.h"
 #include "call_body.h"
 #include "console_queue.h"
-#include "json_members.h"
 #include "json/json.h"
 #include <moonpool/version.h>
 

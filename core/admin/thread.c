@@ -1,4 +1,5 @@
 /* thread.c: the thread of the admin listener, with its loop and server. */
+#include "conditions.h"
 #include "admin.h"
 #include "api.h"
 #include "codes.h"
@@ -24,7 +25,8 @@ struct mp_admin {
     mp_server *server;
     mp_metrics *metrics;
     mp_readiness readiness;
-    mp_timer sampling; /* of `readiness` */
+    mp_conditions conditions;
+    mp_timer sampling; /* of `readiness` and `conditions` */
     mp_admin_access *access;
     mp_admin_api *api;
     mp_admin_taps *taps;
@@ -43,6 +45,7 @@ static void take_sample(mp_timer *timer)
 {
     mp_admin *admin = mp_container(timer, mp_admin, sampling);
     mp_readiness_sample(&admin->readiness, admin->settings);
+    mp_conditions_sample(&admin->conditions, &admin->readiness);
     mp_timer_start(admin->loop, timer, SAMPLE_MS, take_sample);
 }
 
@@ -286,6 +289,11 @@ struct mp_admin_live *mp_admin_live_of(mp_admin *admin)
 const mp_readiness *mp_admin_readiness(const mp_admin *admin)
 {
     return &admin->readiness;
+}
+
+mp_conditions *mp_admin_conditions(mp_admin *admin)
+{
+    return &admin->conditions;
 }
 
 void *mp_admin_part_of(mp_admin *admin, const mp_admin_part *kind)

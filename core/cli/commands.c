@@ -275,8 +275,9 @@ const mp_cli_command mp_cli_commands[] = {
     {"status",
      "[-a ADDRESS] [--json | --healthy] [moonpool.yaml]",
      "print the state of the running gateway: scripts, gauges and counters",
-     "Prints the state of the running gateway, from its admin listener: the serving scripts, the\n"
-     "errors of the last reload, and each gauge and counter that is not 0.\n",
+     "Prints the state of the running gateway, from its admin listener: what is wrong, worst first,\n"
+     "and what to do next; the serving scripts, the errors of the last reload, and each gauge and\n"
+     "counter that is not 0.\n",
      "<file>",
      mp_cli_admin,
      {ADMIN,

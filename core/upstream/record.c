@@ -107,6 +107,7 @@ void mp_upstream_note_state(mp_upstream *upstream)
     upstream->noted_state = now;
     if (now == before || upstream->is_retired)
         return;
+    upstream->noted_at = (int64_t)time(NULL);
     if (now == MP_UPSTREAM_DOWN || now == MP_UPSTREAM_BARRED) {
         mp_stat_add(&mp_stat_upstream_outages, 1);
         mp_log(MP_WARN, now == MP_UPSTREAM_DOWN ? "upstream down" : "upstream refuses the credential",

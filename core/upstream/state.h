@@ -115,7 +115,8 @@ struct mp_upstream {
     mp_circuit circuit;
     bool is_unauthorized;          /* the last answer to the gateway's own credential was a refusal */
     bool cannot_open;              /* opening a shared channel failed, and nothing was answered since */
-    mp_upstream_state noted_state; /* of the last log line */
+    mp_upstream_state noted_state; /* of the last log line, */
+    int64_t noted_at;              /* in seconds since 1970; 0: never */
     mp_map classes;                /* of mp_catalogue_class */
     uint64_t class_uses;
     mp_upstream_series series;

@@ -128,7 +128,7 @@ typedef struct {
     int64_t circuit_since;   /* start of this state, in seconds since 1970; 0: since the start of the process */
     int64_t failures;        /* failures in a row since the last success */
     char error[160];         /* the last failure; "" if there was none */
-    int64_t error_at;        /* seconds since 1970 */
+    int64_t error_at, state_since; /* seconds since 1970; state_since 0: since the start of the process */
     mp_upstream_class_count
         classes[MP_UPSTREAM_CLASSES];    /* of open channels that have a class; the first without a name ends them */
     int64_t processes, restarts;         /* COMMAND */

@@ -290,6 +290,7 @@ static void describe_upstream(mp_upstream *upstream, mp_upstream_report *to)
                                .p50_us = quantile(upstream, 0.5),
                                .p99_us = quantile(upstream, 0.99),
                                .error_at = upstream->error_at,
+                               .state_since = upstream->noted_at,
                                .processes = upstream->processes,
                                .memory = upstream->memory,
                                .restarts = restarts_of(upstream)};

@@ -6,6 +6,7 @@
 local READERS = {
   ["core/telemetry/stats.c"] = "defines it",
   ["core/admin/admin.c"] = "/status",
+  ["core/admin/conditions.c"] = "what is wrong",
   ["core/telemetry/series_text.c"] = "/metrics",
   ["core/admin/history.c"] = "the charts",
   ["core/admin/saturation.c"] = "/readyz",

@@ -54,6 +54,10 @@ int mp_run_scheduled(lua_State *L)
     return job_done(L, LUA_OK, (lua_KContext)task);
 }
 
+MP_COUNTER(jobs_ok, "job_runs", "outcome", "ok", "runs of scheduled jobs")
+MP_COUNTER(jobs_failed, "job_runs", "outcome", "failed", "runs of scheduled jobs that failed")
+MP_COUNTER(jobs_cancelled, "job_runs", "outcome", "cancelled", "runs of scheduled jobs that were cancelled")
+
 /* job.note(name[, outcome[, next]]): the job begins to run; with an outcome: it has ended so, and begins next at that
  * time, in seconds since 1970.
  *  [-0, +0, throws] */
@@ -70,6 +74,8 @@ static int l_note(lua_State *L)
         return 0;
     }
     int outcome = luaL_checkoption(L, 2, NULL, outcomes);
+    static const mp_stat *const counters[] = {&mp_stat_jobs_ok, &mp_stat_jobs_failed, &mp_stat_jobs_cancelled};
+    mp_stat_add(counters[outcome], 1);
     mp_job_log_ended(name, outcomes[outcome], luaL_optinteger(L, 3, 0));
     if (outcome == FAILED) /* the trace of a cancelled one has ended */
         mp_span_fail(mp_task_trace(task), MP_ROOT_SPAN, MP_STR_NONE);

@@ -165,7 +165,7 @@ describe("moonpool status", function()
       file:write(text)
     end
     local out = shown()
-    assert.truthy(out:find(("^moonpool %%d[%%w.+]*, process %d, for %%d+ s, 1 worker\nscripts: generation 1\n\ngauges\n"):format(g.pid)), out)
+    assert.truthy(out:find(("^nothing is wrong\n\nmoonpool %%d[%%w.+]*, process %d, for %%d+ s, 1 worker\nscripts: generation 1\n\ngauges\n"):format(g.pid)), out)
     assert.truthy(out:find("\n  connections           1\n", 1, true), out)
     assert.is_nil(out:find " 0[,\n]", out)
     save "return tool { 'Adds.', function() return 1 end }"
@@ -174,6 +174,7 @@ describe("moonpool status", function()
     save "return tool { 'Adds.',"
     g:wait_log "not reloaded"
     out = shown()
+    assert.truthy(out:find "^warning   the files on the disk have errors: what was loaded before still serves, since 20%S+Z\n          next: ", out)
     assert.truthy(out:find "\nscripts: generation 2\nnot reloaded at 20%S+Z: the previous version still serves\n\nscripts/tools/add.lua:1: ", out)
     assert.truthy(out:find "\ncounters\n.*\n  requests +%d+\n", out)
     assert.truthy(out:find("[^\n]\n\ngauges\n"), out)

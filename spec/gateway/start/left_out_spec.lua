@@ -53,7 +53,7 @@ describe("a start without a last good generation", function()
       assert.equal("error", g:wait_log("script refused").level)
       local code, out = gateway.exec { "status", "--admin", "127.0.0.1:" .. g.admin_port }
       assert.equal(0, code)
-      assert.truthy(out:find("^served without scripts that have errors: " .. path:gsub("%p", "%%%0")), out)
+      assert.truthy(out:find("^warning   served without scripts that have errors: " .. path:gsub("%p", "%%%0")), out)
       assert(os.remove(g.dir .. "/scripts/" .. path))
       write(g.dir .. "/scripts/tools/three.lua", says "three")
       g:wait_status(function(now) return now.scripts.ok and not now.scripts.start end)

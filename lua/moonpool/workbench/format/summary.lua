@@ -1,5 +1,7 @@
--- Formats the JSON of /status for people: scripts and their errors first, then each gauge and counter that is not 0.
+-- Formats the JSON of /status for people: what is wrong first, then scripts and their errors, then each gauge and
+-- counter that is not 0.
 
+local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
 local sorted = require "moonpool.runtime.sorted_keys"
 
@@ -23,11 +25,15 @@ local function counted(value, labels)
   return list[1] and table.concat(list, ", ")
 end
 
--- Describes what serves in place of files that had errors at the start.
-local function start_of(scripts)
-  if not scripts.start then return nil end
-  if scripts.start.serves == "last_good" then return "the last good generation serves: the files on the disk have errors" end
-  return "served without scripts that have errors: " .. table.concat(scripts.start.left_out, ", ")
+-- What is wrong, worst first: a line each, and what to do next.
+local function put_conditions(lines, list)
+  if #list == 0 then lines[#lines + 1] = "nothing is wrong" end
+  for _, one in ipairs(list) do
+    local when = one.since and ", since " .. one.since or ""
+    lines[#lines + 1] = ("%-8s  %s%s%s"):format(one.severity, one.count and ("%d "):format(one.count) or "", characters.shown(one.what), when)
+    lines[#lines + 1] = "          next: " .. one.next
+  end
+  lines[#lines + 1] = ""
 end
 
 -- An older process of the gateway, after an upgrade.
@@ -52,7 +58,8 @@ return function(body)
   if type(status) ~= "table" or type(status.scripts) ~= "table" then return nil end
   local scripts = status.scripts
   local serving = scripts.ok and ", since " .. scripts.at .. (scripts.changes ~= "" and ": " .. scripts.changes or "") or ""
-  local lines = { start_of(scripts) }
+  local lines = {}
+  put_conditions(lines, status.conditions or {})
   for _, line in ipairs {
     ("moonpool %s, process %d, for %s, %d worker%s%s"):format(status.version, status.pid, since(status.uptime_ms), status.workers,
       status.workers == 1 and "" or "s", status.draining and ", draining" or ""),
