@@ -173,6 +173,12 @@ function connection:read_head(seconds)
   end)
 end
 
+-- True if the head of an answer has arrived that was not read yet.
+function connection:has_begun()
+  pump(self)
+  return self.responses[1] ~= nil
+end
+
 -- Returns the first complete answer that was not read yet.
 function connection:read_response(seconds)
   await(self, "a complete answer", seconds, function()

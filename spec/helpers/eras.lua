@@ -26,6 +26,9 @@ function stream:head(seconds)
   return self.connection:read_head(seconds)
 end
 
+-- True if an answer has begun to arrive.
+function stream:has_begun() return self.connection:has_begun() end
+
 -- Waits for the JSON-RPC answer to the request that opened the stream.
 function stream:answer(seconds)
   if self.on_sse then

@@ -89,7 +89,7 @@ describe("a profile", function()
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
-    local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
     assert.equal(1, run.began.workers)
     run:gather(2 * ENOUGH, function() me:call("tools/call", { name = "hot", arguments = { n = 9000000 } }) end)
     local stacks, ended = run:stacks()
@@ -149,7 +149,7 @@ describe("a profile", function()
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
-    local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
     run:gather(ENOUGH, function() me:call("tools/call", { name = "inner", arguments = { n = 9000000 } }) end)
     local stacks = run:stacks()
     local of = profile.has "^tools/call inner$"
@@ -168,7 +168,7 @@ describe("a profile", function()
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
-    local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
     run:gather(2 * ENOUGH, function() me:call("tools/call", { name = "native", arguments = { n = 13 } }) end)
     local stacks = run:stacks()
     local of = profile.has "^tools/call native$"
@@ -182,11 +182,11 @@ describe("a profile", function()
     local me <close> = g:client "2026-07-28"
     local list = {}
     for i = 1, 20000 do list[i] = { i } end
-    local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
     run:gather(150, function() me:call("tools/call", { name = "large", arguments = {} }) end)
     local stacks = run:stacks()
     assert.is_true(profile.part(stacks, profile.phase "encode") > 0.5, cjson.encode(stacks))
-    local other <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
+    local other <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
     other:gather(150, function() me:call("tools/call", { name = "takes", arguments = { list = list } }) end)
     stacks = other:stacks()
     local decode, encode = profile.part(stacks, profile.phase "decode"), profile.part(stacks, profile.phase "encode")
@@ -199,7 +199,7 @@ describe("a profile", function()
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
-    local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
     run:gather(100, function() me:call("tools/call", { name = "deep", arguments = { n = 2000000 } }) end)
     local deepest = 0
     for _, stack in ipairs((run:stacks())) do deepest = math.max(deepest, #stack.frames) end
@@ -210,7 +210,7 @@ describe("a profile", function()
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
-    local run <close> = profile.begin(g, token, { seconds = 300, hz = 250, tool = "ho*" })
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997, tool = "ho*" })
     run:gather(100, function()
       me:call("tools/call", { name = "native", arguments = { n = 10 } })
       me:call("tools/call", { name = "hot", arguments = { n = 100000 } })
@@ -239,7 +239,7 @@ describe("a profile", function()
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1, limits = { call = { cpu = "300ms", time = "5m" } } }
     local me <close> = g:client "2026-07-28"
-    local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
     for _ = 1, 3 do
       for _, name in ipairs { "endless", "stubborn" } do
         local answer = me:call("tools/call", { name = name, arguments = {} })
@@ -276,7 +276,7 @@ return tool { "Has many lines that allocate.", function() local text = ("x"):rep
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 2 }
     local me <close> = g:client "2026-07-28"
-    local run <close> = profile.begin(g, token, { seconds = 300, hz = 250, memory = false })
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997, memory = false })
     local file = assert(io.open(g.dir .. "/scripts/tools/late.lua", "w"))
     file:write 'return tool { "Is new.", input = { n = t.integer }, function(args) local x = 0\nfor i = 1, args.n do x = x + i end return x end }'
     file:close()
@@ -371,24 +371,24 @@ describe("moonpool profile", function()
   it("prints the parts of phases and lines", function()
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
-    run_beside(g, "hot", "--for", "3s")
+    run_beside(g, "hot", "--for", "1s")
     local out, notes = file "stdout", file "stderr"
     assert.matches("^phases\n.*handler\n.*lines\n +%d+%.%d %%  [^\n]*/hot%.lua:3\n", out)
-    assert.matches("profile of time for 3 s, of 1 worker", notes)
+    assert.matches("profile of time for 1 s, of 1 worker", notes)
     assert.matches("its time is over: all calls, %d+%.%d s, %d+ samples", notes)
   end)
 
   it("writes a flame graph, folded stacks and JSON", function()
     if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
-    run_beside(g, "hot", "--for", "3s", "--tool", "hot", "--out", "time.svg")
+    run_beside(g, "hot", "--for", "1s", "--tool", "hot", "--out", "time.svg")
     local svg = file "time.svg"
     assert.matches("^<svg ", svg)
     assert.truthy(svg:find("/hot.lua:3: ", 1, true), svg)
     for _, word in ipairs { "<script", " on%a+=", "href", "url%(", "@import" } do assert.is_nil(svg:find(word), word) end
-    run_beside(g, "hot", "--for", "3s", "--out", "time.folded")
+    run_beside(g, "hot", "--for", "1s", "--out", "time.folded")
     assert.matches("handler;tools/call hot;[^\n]*/hot%.lua:3 %d+\n", file "time.folded")
-    run_beside(g, "allocates", "--for", "3s", "--memory", "--out", "memory.json")
+    run_beside(g, "allocates", "--for", "1s", "--memory", "--out", "memory.json")
     local memory = cjson.decode(file "memory.json")
     assert.equal("512 KiB", memory.unit)
     assert.equal("handler", memory.stacks[1].frames[1])

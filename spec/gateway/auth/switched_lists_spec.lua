@@ -56,10 +56,7 @@ local function switch_while(switcher, rounds, look, after)
   for round = 1, rounds do
     local is_on = round % 2 == 0
     local stream = switcher:open("tools/call", { name = "afterwards", arguments = { ends_on = is_on } })
-    repeat
-      look()
-      pcall(stream.head, stream, 0)
-    until stream.connection.responses[1]
+    repeat look() until stream:has_begun()
     assert.equal("switched", stream:answer(60).result.content[1].text)
     stream:close()
     after(is_on)

@@ -39,7 +39,7 @@ local scripts = {
 
 local function start()
   return gateway.start { scripts = scripts, workers = 1, config = { limits = {
-    lua_memory = "48MiB", call = { memory = "64MiB", output = "16MiB", cpu = "60s" },
+    lua_memory = "48MiB", call = { memory = "64MiB", output = "16MiB", cpu = "60s", time = "2m" },
   } } }
 end
 
