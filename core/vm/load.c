@@ -1,4 +1,5 @@
 /* load.c: compiles the text of a script, and runs a function of a script within a time limit, outside of any task. */
+#define _GNU_SOURCE
 #include "vm/index_depth.h"
 #include "vm/preempt.h"
 #include "vm/schedule.h"
@@ -7,6 +8,9 @@
 
 #define PIECE 256 /* bytes of a script that are compiled between two readings of the clock */
 #define GUARD_US 2000000
+/* goto and break of one text: where a block ends, Lua's compiler moves all that wait for a label once for each of them,
+ * without a look at the clock: 32,767 take 0.5 s, these 30 ms */
+#define MAX_JUMPS 8192
 
 /* -- load ------------------------------------------------------------------------------------------------------ */
 
@@ -55,6 +59,21 @@ static int compile_chunk(lua_State *L)
     return 1;
 }
 
+/* True if the text has more than MAX_JUMPS words goto and break, wherever they stand. */
+static bool has_many_jumps(mp_str text)
+{
+    static const mp_str words[] = {{"goto", 4}, {"break", 5}};
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const char *at = text.ptr, *end = text.ptr + text.len;
+        while (count <= MAX_JUMPS && (at = memmem(at, (size_t)(end - at), words[i].ptr, words[i].len)) != NULL) {
+            at += words[i].len;
+            count++;
+        }
+    }
+    return count > MAX_JUMPS;
+}
+
 /* script.load(text, chunkname, env, ms): a function; or nil, why, and perhaps a hint. Compiling may take `ms` of
  * processor time, 2 s by default. Compiled chunks are refused, because Lua does not check them.  [-0, +1|3, throws] */
 static int l_load(lua_State *L)
@@ -85,6 +104,12 @@ static int l_load(lua_State *L)
         lua_pushnil(L);
         lua_pushfstring(L, "%s:%d: more than %d field accesses in one expression", path, chain, MP_MAX_CHAIN);
         lua_pushliteral(L, "put a part of the expression into a local variable");
+        return 3;
+    }
+    if (has_many_jumps(text)) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s: the words goto and break stand there more than %d times", path, MAX_JUMPS);
+        lua_pushliteral(L, "split the file");
         return 3;
     }
     uint64_t most_us = (uint64_t)luaL_optinteger(L, 4, GUARD_US / 1000) * 1000;

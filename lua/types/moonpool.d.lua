@@ -1111,7 +1111,8 @@ function auth.tls(options) end
 ---@return moonpool.Auth
 function auth.proxy(options) end
 
---- Regular expressions with the syntax of JavaScript, in Unicode mode. A match that exceeds its limits returns nil, "limit".
+--- Regular expressions with the syntax of JavaScript, in Unicode mode. A match that exceeds its limits returns nil, "limit":
+--- 50 ms of the processor, a text of 4 MiB, or of less for a class with more than eight properties or characters beyond ASCII.
 ---@class moonpool.lib.regex
 regex = {}
 --- Compiles a regular expression. Make it once, where the script loads.

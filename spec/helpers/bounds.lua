@@ -61,6 +61,8 @@ family("string.", "find match gmatch gsub", 80, "takes turns every some thousand
 row("string.gmatch, its iterator", 30, "as string.match", { text, "for part in s:gmatch 'x+' do return #part end" })
 family("string.", "format pack unpack", 80, "makes one text of at most a quarter of the memory of the call; %q takes 4 MiB, a format of pack 64 KiB",
   { "local s = ('x'):rep(4000000)", "return #('%s%s%s'):format(s, s, s)" }, { "local s = ('\\n'):rep(4000000)", "return #('%q'):format(s)" },
+  { "local s = ('\\0'):rep(400000)", "return #('%q'):format(s)" }, { "local s = ('\\1' .. '1'):rep(360000)", "return #('%q'):format(s)" },
+  { "local s = ('\\0'):rep(4000000)", "return not pcall(string.format, '%q', s)" },
   { "", "return #string.pack('c16000000', '')" }, { "", "return select('#', string.unpack(('b'):rep(65000), ('x'):rep(65000)))" },
   { "", "return #string.pack(('s'):rep(4), ('x'):rep(4000000), ('x'):rep(4000000), ('x'):rep(4000000), '')" })
 row([[string.format (Lua's)
@@ -177,6 +179,11 @@ row([[regex.compile
     "a pattern of 4,096 bytes, eight caseless ranges beyond ASCII; a text of 4 MiB, 50 ms of the processor and one scan of the text more",
   { "local r, s = regex.new '^(?:(?=\\\\p{L}*+x)|a)*c', ('a'):rep(4000000)", "return r:test(s)" },
   { "local r, s = regex.new 'x', ('a'):rep(4000000)", "return r:gsub(s, 'y')" },
+  { "local r, s = regex.new('^[^' .. ('\\\\p{Lu}'):rep(670) .. ']*x'), ('é'):rep(2000000)", "return r:test(s) == nil" },
+  { "local r, s = regex.new('^[^' .. ('\\\\p{Lu}'):rep(6) .. ']*x'), ('é'):rep(2000000)", "return r:test(s) ~= nil" },
+  { "local r, s = regex.new('^[^' .. ('\\\\p{Lu}'):rep(670) .. ']*x'), ('é'):rep(24000)", "return r:test(s) ~= nil" },
+  { "local r, s = regex.new('^[^' .. ('\u{100}-\u{10ffff}'):rep(8) .. ']*x', 'i'), ('é'):rep(2000000)", "return r:test(s) == nil" },
+  { "local r, s = regex.new('^[^' .. ('ĀĂĄ'):rep(600) .. ']*x'), ('é'):rep(2000000)", "return r:test(s) == nil" },
   { "local r, s = regex.new '^\\\\X*+x', ('a'):rep(4000000)", "return r:test(s)" }, { "", "return regex.new(('[\\u{80}-\\u{10ffff}]'):rep(8), 'i') ~= nil" })
 row([[host.digest.sum
   host.digest.hmac]], 100, "16 MiB", { text, "return #digest.md5(s)" }, { text, "return #digest.sha256(s)" }, { text, "return #digest.hmac('sha512', 'k', s)" },
@@ -209,7 +216,9 @@ row("host.script.load", 100, "1 MiB, and 50 ms of the processor for scripts' loa
   { [[local locals, lines = {}, {}
     for i = 1, 190 do locals[i] = "local a" .. i .. "\n" end
     for i = 1, 100 do lines[i] = "local function f() " .. table.concat(locals) end
-    local s = table.concat(lines) .. ("x=x;"):rep(100000)]], "return load(s)" }, { "local s = 'local t = {' .. ('1,'):rep(400000) .. '}'", "return load(s)" })
+    local s = table.concat(lines) .. ("x=x;"):rep(100000)]], "return load(s)" }, { "local s = 'local t = {' .. ('1,'):rep(400000) .. '}'", "return load(s)" },
+  { "local s = ('goto a '):rep(8190) .. '::a::'", "return load(s)" }, { "local s = ('goto a '):rep(32000) .. '::a::'", "return load(s) == nil" },
+  { "local s = 'while 1 do ' .. ('if x then break end '):rep(8190) .. 'end'", "return load(s)" })
 row("host.cjson.new", 1, "makes the functions of one cjson; loads lua-cjson once", { "", "return require 'cjson'" })
 row([[host.log.write
   host.log.wants

@@ -27,11 +27,16 @@
 #define MAX_CASELESS_RANGES 8
 /* one item of a pattern may scan the whole text without interruption */
 #define MAX_TEXT_BYTES ((size_t)4 << 20)
-#define MAX_MATCH_STEPS 20000 /* backtracking steps of one match */
-#define MAX_HEAP_KIB 4096     /* memory of one match */
-#define SHORT_TEXT_BYTES 128  /* texts up to this size are first matched without callouts */
-#define SHORT_MATCH_STEPS 200 /* steps of a match without callouts */
-#define MAX_CPU_US 50000      /* processor time of one match */
+/* Characters of a text times the members of a class with which PCRE2 compares each of them: 1 ns each. A class has one
+ * table for the characters below 256, and a list of its other characters, ranges and properties. */
+#define MAX_COMPARED (MAX_TEXT_BYTES * 8)
+#define MEMBER_BYTES 3              /* that a member of such a list takes at least in a compiled pattern */
+#define CASELESS_RANGE_MEMBERS 1500 /* members that a caseless range becomes: the other cases of its characters */
+#define MAX_MATCH_STEPS 20000       /* backtracking steps of one match */
+#define MAX_HEAP_KIB 4096           /* memory of one match */
+#define SHORT_TEXT_BYTES 128        /* texts up to this size are first matched without callouts */
+#define SHORT_MATCH_STEPS 200       /* steps of a match without callouts */
+#define MAX_CPU_US 50000            /* processor time of one match */
 /* callouts between two reads of the clock, unless another task is ready */
 #define CALLOUTS_PER_CHECK 64
 #define SCAN_BYTES_PER_CHECK 4096 /* bytes between two callouts after which the clock is read, too */
@@ -40,6 +45,7 @@ typedef struct {
     pcre2_code *MP_NULLABLE code,
         *MP_NULLABLE guarded; /* compiled without and with callouts; NULL until it is needed */
     uint32_t pairs;           /* captures of the pattern, plus one for the whole match */
+    size_t most_text;         /* bytes of the longest text that it is matched with */
 } regex;
 
 enum { WEIGHT = 1, TEXT, GUARDED_WEIGHT, USER_VALUES = GUARDED_WEIGHT }; /* user values of a regex */
@@ -183,6 +189,21 @@ static size_t count_wide_ranges(mp_str pattern)
     return count;
 }
 
+/* An upper bound of the members of the largest class of a pattern, beside its table: what the pattern could write
+ * there, and what fits into its code. */
+static size_t count_members(mp_str pattern, const pcre2_code *code)
+{
+    size_t count = 1, size = 0;
+    if (memchr(pattern.ptr, '[', pattern.len) == NULL)
+        return count;
+    for (size_t i = 0; i < pattern.len; i++)
+        count += (unsigned char)pattern.ptr[i] >= 0xc0 || pattern.ptr[i] == '\\';
+    if (has_caseless(pattern))
+        count += CASELESS_RANGE_MEMBERS * count_wide_ranges(pattern);
+    pcre2_pattern_info(code, PCRE2_INFO_SIZE, &size);
+    return count < size / MEMBER_BYTES ? count : size / MEMBER_BYTES;
+}
+
 /* Pushes the pattern in PCRE2's syntax.  [-0, +1, throws] */
 static void push_translated(lua_State *L, mp_str pattern)
 {
@@ -235,6 +256,9 @@ static int l_compile(lua_State *L)
     uint32_t captures = 0;
     pcre2_pattern_info(re->code, PCRE2_INFO_CAPTURECOUNT, &captures);
     re->pairs = captures + 1;
+    re->most_text = MAX_COMPARED / count_members(pattern, re->code);
+    if (re->most_text > MAX_TEXT_BYTES)
+        re->most_text = MAX_TEXT_BYTES;
     account_code(L, 2, re->code, WEIGHT);
     return 1;
 }
@@ -318,7 +342,7 @@ static int search_text(lua_State *L, regex *re, const matcher *m, pcre2_match_da
         if (rc != PCRE2_ERROR_MATCHLIMIT)
             return rc;
     }
-    if (text.len > MAX_TEXT_BYTES || !compile_guarded(L, re))
+    if (text.len > re->most_text || !compile_guarded(L, re))
         return PCRE2_ERROR_MATCHLIMIT;
     return search_guarded(L, re, m, data, text, from);
 }

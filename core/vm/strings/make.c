@@ -7,6 +7,7 @@
 #define WIDEST 99            /* the largest width and precision that a format can have */
 #define CONCAT_STEPS 4       /* steps for one element of a list */
 #define QUOTED (4 << 20)     /* bytes of one text for "%q", which Lua writes byte by byte */
+#define QUOTED_CONTROL 9     /* a control byte, which Lua writes by printf(), takes as long as ten others */
 #define PACK_FORMAT 65536    /* most bytes of a format of string.pack and its relatives */
 #define FORMAT_MARKS "-+ #0123456789."
 
@@ -78,14 +79,20 @@ static bool is_short(lua_State *L, int arg)
     return type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER;
 }
 
-/* Upper bound of the length that "%q" gives to a text. */
-static size_t quoted_size(mp_str text)
+/* Upper bound of the length that "%q" gives to a text; raises an error for one that would take too long.  [-0, +0,
+ * throws] */
+static size_t quoted_size(lua_State *L, mp_str text)
 {
-    size_t size = text.len + 2;
+    size_t size = text.len + 2, controls = 0;
     for (size_t i = 0; i < text.len; i++) {
         unsigned char byte = (unsigned char)text.ptr[i];
-        size += byte < 32 || byte == 127 ? 3 : byte == '"' || byte == '\\';
+        bool is_control = byte < 32 || byte == 127;
+        controls += is_control && byte != '\n';
+        size += is_control ? 3 : byte == '"' || byte == '\\';
     }
+    if (text.len + controls * QUOTED_CONTROL > QUOTED)
+        return (size_t)luaL_error(L, "\"%%q\" takes a string of at most %d bytes, of which each control byte counts %d",
+                                  QUOTED, QUOTED_CONTROL + 1);
     return size;
 }
 
@@ -118,9 +125,7 @@ static size_t format_size(lua_State *L, mp_str format, int count)
         if (lua_type(L, arg) == LUA_TSTRING)
             text.ptr = lua_tolstring(L, arg, &text.len);
         if (text.ptr != NULL && *p == 'q') {
-            if (text.len > QUOTED)
-                return (size_t)luaL_error(L, "\"%%q\" takes a string of at most %d bytes", QUOTED);
-            size += quoted_size(text);
+            size += quoted_size(L, text);
         } else if (memchr(marks, '.', (size_t)(p - marks)) != NULL || (p > marks && text.len < WIDEST))
             size += WIDEST;
         else

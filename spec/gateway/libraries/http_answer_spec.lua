@@ -262,6 +262,7 @@ describe("a mistake in the arguments of http", function()
       { { url = "file:///etc/passwd" }, "must be http or https" }, { { url = "gopher://127.0.0.1/" }, "must be http or https" }, { { url = "x" }, "not a URL" },
       { { url = "http://user:pw@" .. server.at }, "the URL contains credentials" }, { { url = "http://" .. server.at .. "@evil.test/" }, "credentials" },
       { { url = "" }, "not a URL" }, { { url = "/relative" }, "not a URL" }, { { url = "http://a.test:0/" }, "" }, { { url = "http://a.test:99999/" }, "" },
+      { { url = "http://a.test../" }, "no valid host" }, { { url = "http://a..test/" }, "no valid host" }, { { url = "http://.a.test/" }, "no valid host" },
     } do
       local result = me:result("tools/call", { name = "wrong", arguments = row[1] })
       assert.truthy(result.structuredContent.why:find(row[2], 1, true), row[1].url .. ": " .. tostring(result.structuredContent.why))
