@@ -29,6 +29,7 @@ int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[0], MP_KEEPER) == 0)
         mp_keep(argv + 1);
+    mp_environment_hide();
     hold_hangup(argc, argv);
     open_standard_descriptors();
     return mp_cli(argc, argv);

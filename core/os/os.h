@@ -17,6 +17,10 @@
 #include "slabs.h"
 #include "sockets.h"
 
+/* Moves the variables of the environment to where /proc/PID/environ does not show them: programs of scripts run as the
+ * same user and could read it. Called before anything keeps a text of getenv(), which is emptied. */
+void mp_environment_hide(void);
+
 /* -- lines ----------------------------------------------------------------------------------------------------- */
 
 typedef struct mp_pipe mp_pipe;

@@ -237,3 +237,20 @@ static void end_all_programs(mp_loop *loop)
             program->hooks->free(program);
     }
 }
+
+void mp_environment_hide(void)
+{
+    char **shown = environ;
+    size_t count = mp_count_texts(shown), list_bytes = (count + 1) * sizeof *shown, bytes = list_bytes;
+    for (size_t i = 0; i < count; i++)
+        bytes += strlen(shown[i]) + 1;
+    char **hidden = mp_new(bytes); /* one block, so that none of it is lost where a variable is removed */
+    char *at = (char *)hidden + list_bytes;
+    for (size_t i = 0; i < count; i++) {
+        hidden[i] = at;
+        at = stpcpy(at, shown[i]) + 1;
+    }
+    environ = hidden;
+    for (size_t i = 0; i < count; i++)
+        explicit_bzero(shown[i], strlen(shown[i]));
+}
