@@ -40,6 +40,18 @@ local function heads(text)
   return list
 end
 
+describe("a rate of the store that could not be counted", function()
+  it("is nowhere taken for a call that may go on: only `true` is", function()
+    local wrong = {}
+    for path in io.popen "git ls-files lua/moonpool":lines() do
+      for line in (path:find "%.lua$" and read(path) or ""):gmatch "[^\n]+" do
+        if line:find "host%.store%.take%(" and line:find "~= false" then wrong[#wrong + 1] = path .. ": " .. line end
+      end
+    end
+    assert.same({}, wrong)
+  end)
+end)
+
 describe("the list of the prefixes of keys in the store", function()
   it("has those of each file that writes to the store", function()
     local missing, count = {}, 0

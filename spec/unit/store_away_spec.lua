@@ -70,6 +70,23 @@ describe("while the process that has the store does not answer", function()
     assert.equal(2, whys)
   end)
 
+  it("no question of an upstream is put to a client, since it cannot be counted", function()
+    local ask, class, principal = require "moonpool.upstream.ask", require "moonpool.upstream.class", require "moonpool.access.principal"
+    local counted = 0
+    class.allows = function() return true end
+    vm.host.http.counted = function(address) return address end
+    vm.host.call.count_question = function() counted = counted + 1 end
+    local function refusal()
+      return ask.refusal({ name = "up" }, { principal = principal.anonymous, address = "192.0.2.1" }, "", { method = "elicitation/create", params = {} }, 0)
+    end
+    assert.is_nil(refusal())
+    vm.store.is_away = true
+    assert.equal("too many questions", refusal())
+    assert.equal(1, counted)
+    assert.equal("question not counted", vm.logs[#vm.logs].event)
+    assert.equal("unavailable", vm.logs[#vm.logs].fields.why)
+  end)
+
   it("a task is not unknown, none begins, and one that ends then has its result afterwards", function()
     local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
     vm.store.is_away = true
