@@ -168,4 +168,12 @@ describe("a principal", function()
     assert.has_error(function() claims.ending(new { id = "ann" }, 7) end,
       "the function returned a principal, and must return a table, as in { id = claims.sub }")
   end)
+
+  it("is not made of a token whose subject is the id of an API key", function()
+    local claims, options = require "moonpool.access.auth.claims", require "moonpool.access.auth.options"
+    options.take_prefix "key:"
+    options.take_prefix ""
+    assert.equal("ann", claims.principal({ sub = "ann", iss = "https://a.test" }).id)
+    assert.same({ nil, "the token's 'sub' or 'client_id' is not a valid id" }, { claims.principal { sub = "key:ann", iss = "https://a.test" } })
+  end)
 end)

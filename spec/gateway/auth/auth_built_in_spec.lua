@@ -141,6 +141,23 @@ describe("auth.bearer", function()
   end)
 end)
 
+describe("the id of an API key", function()
+  it("is given to nobody by the header of a proxy or the subject of a token", function()
+    local key = "mp_" .. ("k"):rep(43)
+    for _, prefix in ipairs { "key:", "robot:" } do
+      local g <close> = gateway.start { workers = 1, scripts = {
+        ["tools/who.lua"] = who,
+        ["auth/a_keys.lua"] = ('return auth.keys { prefix = %q, keys = { ann = { sha256 = "%s" } } }'):format(prefix, sha256(key)),
+        ["auth/b_proxy.lua"] = 'return auth.proxy { from = { "127.0.0.0/8", "::1" } }',
+      } }
+      assert.equal(prefix .. "ann ", ask(g, { ["x-api-key"] = key }))
+      assert.equal("ann ", ask(g, { ["x-forwarded-user"] = "ann" }))
+      assert.equal(401, ask(g, { ["x-forwarded-user"] = prefix .. "ann" }))
+      assert.equal(401, ask(g, { ["x-forwarded-user"] = prefix .. "bob" }))
+    end
+  end)
+end)
+
 describe("auth.proxy", function()
   it("believes the header from the proxy, and from no other client", function()
     local near <close> = start('return auth.proxy { from = { "127.0.0.0/8", "::1" }, scopes_header = "x-scopes", scopes = { "all" } }')

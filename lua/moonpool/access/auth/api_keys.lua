@@ -131,6 +131,7 @@ return function(given, script)
   end
   local header, prefix = (given.header or "x-api-key"):lower(), given.prefix or "key:"
   local find = finder(given, script)
+  options.take_prefix(prefix)
   return options.made(given, function(request)
     local key = request.headers[header] or request.bearer
     if not key then return nil, "there is no API key" end

@@ -55,6 +55,23 @@ function options.is_id(text)
     and text ~= "anonymous" and text ~= "local"
 end
 
+-- The prefixes of the ids that methods give to credentials of this gateway, such as API keys.
+local taken = {}
+
+--- Ids with this prefix belong to the credentials of one method: whoever else gives ids to people cannot give these.
+function options.take_prefix(prefix)
+  if prefix ~= "" then taken[prefix] = true end
+end
+
+--- True if a text can be an id that another program gives: a proxy, or an issuer.
+function options.is_given_id(text)
+  if not options.is_id(text) then return false end
+  for prefix in pairs(taken) do
+    if text:sub(1, #prefix) == prefix then return false end
+  end
+  return true
+end
+
 --- True if a text is a valid name of a header.
 function options.is_header(text) return type(text) == "string" and text:find "^[%w-]+$" ~= nil end
 

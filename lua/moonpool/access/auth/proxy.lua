@@ -46,7 +46,7 @@ return function(given)
     local id = request.headers[header]
     if not id then return nil, "the header with the user's id is missing" end
     if not is_from(networks, request.peer) then return nil, "'" .. header .. "' is not an address of the proxy" end
-    if not options.is_id(id) then return nil, "'" .. header .. "' contains no valid id" end
+    if not options.is_given_id(id) then return nil, "'" .. header .. "' contains no valid id, or that of an API key" end
     local own = scopes
     if scopes_header then
       local text = (request.headers[scopes_header] or ""):gsub(",", " ")
