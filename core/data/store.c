@@ -311,7 +311,7 @@ entry *MP_NULLABLE mp_store_find_after(mp_store *store, mp_str key, bool is_afte
 }
 
 /* Sets an entry as it was in another process, whatever the limits are. */
-void mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until)
+entry *mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until)
 {
     entry **places[LEVELS];
     entry *e = find_place(store, key, places);
@@ -319,6 +319,7 @@ void mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until)
         e = add_entry(store, key);
     set_text(store, e, text);
     start_clock(store, e, until);
+    return e;
 }
 
 mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t life_ms)
@@ -327,10 +328,8 @@ mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t
     pthread_mutex_lock(&store->lock);
     bool fits = store->entries < store->most_entries && key.len + text.len <= store->most_bytes &&
                 store->bytes <= store->most_bytes - key.len - text.len;
-    if (fits) {
-        mp_store_put_back(store, key, text, mp_store_until(now, life_ms));
-        mp_store_find_after(store, key, false)->is_saved = true;
-    }
+    if (fits)
+        mp_store_put_back(store, key, text, mp_store_until(now, life_ms))->is_saved = true;
     leave_store(store);
     return fits ? MP_STORE_DONE : MP_STORE_FULL;
 }

@@ -79,7 +79,7 @@ void mp_store_drop_changes(mp_link *changed, mp_link *gone);
 /* Functions of store.c. The caller holds the lock. */
 uint64_t mp_store_first(const mp_store *store); /* when the first entry expires, or UINT64_MAX */
 entry *MP_NULLABLE mp_store_find_after(mp_store *store, mp_str key, bool is_after);
-void mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until);
+entry *mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until);
 void mp_store_forget(mp_store *store, entry *e);
 
 /* -- functions for store_file.c: changes that are not in the file yet -------------------------------------------- */

@@ -188,7 +188,7 @@ void mp_rooms_clear(mp_room rooms[MP_ROOMS])
         mp_stat_add(rules[i].bytes, -(int64_t)rooms[i].bytes);
         rooms[i].entries = 0;
         rooms[i].bytes = 0;
-        rooms[i].heap = NULL;
+        rooms[i].heap = MP_UNSET;
         rooms[i].heap_count = rooms[i].heap_cap = 0;
         if (!mp_map_is_made(&rooms[i].shares))
             continue;

@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
     int64_t most_entries, entries;
     size_t most_bytes, bytes;
-    struct entry **MP_NULLABLE heap; /* the entries that expire, by their rank */
+    struct entry **heap; /* the entries that expire, by their rank */
     size_t heap_count, heap_cap;
     mp_map shares;    /* of a room with shares: what each principal has in it */
     uint64_t said_ms; /* when a refusal was last logged; 0: never */

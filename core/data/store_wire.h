@@ -75,7 +75,7 @@ bool mp_store_link_try(mp_store_link *link, const char *path);
 /* Closes the connection: this process owns the store now. Does not wait. */
 void mp_store_link_drop(mp_store_link *link);
 
-/* -- hand-overs (store_serve.c, store_move.c) ----------------------------------------------------------------------- */
+/* -- hand-overs (store_serve.c, store_move.c) ---------------------------------------------------------------------- */
 
 /* Applies a piece to a store that this process does not own. False if it is not well formed. */
 bool mp_store_apply(mp_store *store, mp_str piece);

@@ -8,8 +8,8 @@ local wait = require "spec.helpers.wait"
 -- Gauges that has_nothing_left ignores: they count memory, stored entries and open databases, which outlive the
 -- clients.
 local steady = {
-  lua_bytes = true, page_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true, store_room_entries = true, store_room_bytes = true,
-  databases = true, sqlite_heap_bytes = true,
+  lua_bytes = true, page_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true,
+  store_room_entries = true, store_room_bytes = true, databases = true, sqlite_heap_bytes = true,
 }
 
 -- Lists, as text, what clients have left in the gateway `g`; nil if nothing is left. Reads /status over `connection`,

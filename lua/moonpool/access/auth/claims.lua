@@ -37,7 +37,8 @@ end
 --- The table for auth{…}; or nil and why.
 function claims.principal(from)
   local subject, client = text_of(from.sub), text_of(from.client_id or from.azp)
-  if subject == false or client == false or subject and not options.is_given_id(subject) then return nil, "the token's 'sub' or 'client_id' is not a valid id" end
+  local is_taken = subject and not options.is_given_id(subject)
+  if subject == false or client == false or is_taken then return nil, "the token's 'sub' or 'client_id' is not a valid id" end
   if not subject and not client then return nil, "the token has neither 'sub' nor 'client_id'" end
   local given = from.scope == nil and from.scp or from.scope
   if type(given) == "table" and debug.getmetatable(given) ~= json.array_mt then
