@@ -297,7 +297,7 @@ static void finish_call(mp_call *call)
     mp_link_put(&rpc->ended, &call->link);
     if (call->is_detached) {
         rpc->detached_count--;
-        mp_quota_give(rpc->table, MP_QUOTA_DETACHED);
+        mp_quota_give_for(rpc->table, MP_QUOTA_DETACHED, call->owner);
         return;
     }
     rpc->count--;

@@ -23,13 +23,16 @@ static const mp_transport detached = {.name = "detached", .send = send_nothing, 
 
 static mp_call *MP_NULLABLE spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
 {
-    if (!mp_quota_take(rpc->table, MP_QUOTA_DETACHED))
+    mp_str address = like->rpc == NULL ? MP_STR_NONE : mp_call_address(like);
+    mp_owner *owner = mp_quota_take_for(rpc->table, MP_QUOTA_DETACHED, like->principal, address);
+    if (owner == NULL)
         return NULL;
     mp_call *call = mp_new(sizeof *call + like->id.len + like->method.len);
     call->rpc = rpc;
     call->transport = &detached;
     call->era = like->era;
     call->is_detached = true;
+    call->owner = owner;
     call->serial = ++rpc->last_serial;
     call->limit_ms = ms;
     mp_session *session = like->session;

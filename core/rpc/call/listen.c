@@ -18,6 +18,7 @@ struct mp_subscriber {
     mp_call *call;
     mp_timer expiry;
     char *closing;           /* owned: the call's result when the gateway ends the call */
+    mp_owner *owner;         /* its place is counted for it */
     mp_topic_holder *holder; /* what the topics take is counted for it */
     size_t held_bytes;
     size_t count;
@@ -91,33 +92,25 @@ static bool is_last_listener(const listened_topic *topic, const mp_call *call)
     return !mp_link_is_alone(&topic->listeners) && mp_container(topic->listeners.prev, listener, link)->call == call;
 }
 
-/* Counts what the call's topics take for its principal, or for its client's address. NULL: there is no room. */
-static mp_topic_holder *MP_NULLABLE hold_topics(const mp_call *call, size_t bytes)
-{
-    char room[MP_COUNTED_TEXT];
-    const mp_principal *principal = call->principal;
-    mp_str name =
-        principal == mp_nobody ? mp_address_counted(mp_call_address(call), room) : mp_principal_key(principal);
-    return mp_topics_take(mp_session_table_topics(call->rpc->table), name, bytes);
-}
-
 mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing)
 {
     mp_rpc *rpc = call->rpc;
+    mp_owner *owner;
     if (call->ended || rpc->draining)
         return MP_LISTEN_OVER;
     if (call->is_detached || call->subscriber != NULL || count > (size_t)MP_MAX_SUBSCRIPTIONS ||
-        !mp_quota_take(rpc->table, MP_QUOTA_SUBSCRIBER))
+        (owner = mp_quota_take_for(rpc->table, MP_QUOTA_SUBSCRIBER, call->principal, mp_call_address(call))) == NULL)
         return MP_LISTEN_TOO_MANY;
     size_t held = mp_topic_weight(MP_STR_NONE); /* the subscriber */
     for (size_t i = 0; i < count; i++)
         held += mp_topic_weight(topics[i]);
-    mp_topic_holder *holder = hold_topics(call, held);
+    mp_topic_holder *holder = mp_topics_take(mp_session_table_topics(rpc->table), mp_owner_name(owner), held);
     if (holder == NULL) {
-        mp_quota_give(rpc->table, MP_QUOTA_SUBSCRIBER);
+        mp_quota_give_for(rpc->table, MP_QUOTA_SUBSCRIBER, owner);
         return MP_LISTEN_NO_ROOM;
     }
     mp_subscriber *subscriber = mp_new(sizeof *subscriber + count * sizeof *subscriber->listeners);
+    subscriber->owner = owner;
     subscriber->holder = holder;
     subscriber->held_bytes = held;
     subscriber->call = call;
@@ -148,12 +141,13 @@ void mp_call_unlisten(mp_call *call)
         return;
     for (size_t i = 0; i < subscriber->count; i++)
         remove_listener(call->rpc, &subscriber->listeners[i]);
+    mp_owner *owner = subscriber->owner;
     call->subscriber = NULL;
     mp_timer_stop(call->rpc->loop, &subscriber->expiry);
     mp_topics_give(mp_session_table_topics(call->rpc->table), subscriber->holder, subscriber->held_bytes);
     free(subscriber->closing);
     free(subscriber);
-    mp_quota_give(call->rpc->table, MP_QUOTA_SUBSCRIBER);
+    mp_quota_give_for(call->rpc->table, MP_QUOTA_SUBSCRIBER, owner);
 }
 
 void mp_subscribers_end(mp_rpc *rpc)

@@ -34,6 +34,7 @@ struct mp_call {
     mp_trace *MP_NULLABLE trace; /* owned; NULL: the call is not recorded, or has ended */
     size_t bytes_in, bytes_out;
     mp_link client_requests;
+    mp_owner *owner;                       /* of a detached call, whose place is counted for it; else unset */
     mp_subscriber *MP_NULLABLE subscriber; /* NULL if the call does not listen to topics */
     uint64_t mark;                         /* 0: it was not asked for yet */
     uint64_t serial;                       /* number of the call, unique in its rpc */

@@ -32,6 +32,7 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_
 #define INITIALIZE_WITHIN_MS ((uint64_t)MP_LIMIT(initialize_within_ms, 30000))
 #define MAX_AUTHN MP_LIMIT(auth_waiting, 1024) /* requests whose authentication is pending */
 #define UNCOUNTED_BYTES 1024
+#define LEAST_SHARED 16 /* a lower limit is not halved: one client may have all its places */
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
 
@@ -53,7 +54,8 @@ struct mp_session_table {
     mp_session *decoys;
     atomic_uint rpc_count;
     mp_owners *owners;
-    pthread_mutex_t rpcs_lock; /* guards `rpcs` while workers join */
+    mp_owners *shares[MP_QUOTAS]; /* of the quotas that are taken for a client */
+    pthread_mutex_t rpcs_lock;    /* guards `rpcs` while workers join */
     mp_rpc *rpcs[MP_RPC_MAX];
 };
 
@@ -74,6 +76,8 @@ mp_session_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *pro
     for (mp_capacity room = 0; room < MP_CAPACITIES; room++)
         mp_pace_init(&table->rooms[room]);
     table->owners = mp_owners_new(mp_processes_number(processes));
+    for (mp_quota quota = 0; quota < MP_QUOTAS; quota++)
+        table->shares[quota] = mp_owners_new(mp_processes_number(processes));
     table->decoys = mp_new(DECOYS * sizeof *table->decoys);
     for (int i = 0; i < DECOYS; i++)
         atomic_init(&table->decoys[i].refs, 1);
@@ -114,6 +118,8 @@ void mp_sessions_free(mp_session_table *table)
         pthread_mutex_destroy(&table->shards[i].lock);
     }
     mp_owners_free(table->owners);
+    for (mp_quota quota = 0; quota < MP_QUOTAS; quota++)
+        mp_owners_free(table->shares[quota]);
     free(table->decoys);
     for (mp_capacity room = 0; room < MP_CAPACITIES; room++)
         pthread_mutex_destroy(&table->rooms[room].lock);
@@ -174,13 +180,18 @@ mp_event_log *MP_NULLABLE mp_session_table_event_log(mp_session_table *table)
 static mp_account *const quotas[] = {&mp_account_listeners, &mp_account_jobs, &mp_account_auth_pending};
 static const mp_place places_of[] = {MP_PLACE_LISTENERS, MP_PLACE_TASKS, MP_PLACE_AUTHN};
 
+static const mp_stat *const refusals[] = {&mp_stat_refused_listeners, &mp_stat_refused_jobs,
+                                          &mp_stat_refused_auth_pending};
+
+static int64_t limit_of(mp_session_table *table, mp_quota quota)
+{
+    const int64_t limits[] = {atomic_load(&table->config)->max_listeners, MP_MAX_TASKS, MAX_AUTHN};
+    return limits[quota];
+}
+
 bool mp_quota_take(mp_session_table *table, mp_quota quota)
 {
-    static const mp_stat *const refusals[] = {&mp_stat_refused_listeners, &mp_stat_refused_jobs,
-                                              &mp_stat_refused_auth_pending};
-    const mp_rpc_config *config = atomic_load(&table->config);
-    const int64_t limits[] = {config->max_listeners, MP_MAX_TASKS, MAX_AUTHN};
-    bool is_taken = mp_places_take(mp_processes_places(table->processes), places_of[quota], limits[quota]);
+    bool is_taken = mp_places_take(mp_processes_places(table->processes), places_of[quota], limit_of(table, quota));
     mp_account_add(quotas[quota], is_taken);
     mp_stat_add(refusals[quota], !is_taken);
     return is_taken;
@@ -220,6 +231,33 @@ void mp_session_table_give_call(mp_session_table *table, size_t size)
     mp_account_give(&mp_account_call_bytes, counted_bytes(size));
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);
+}
+
+/* The name by which a client is counted. */
+static mp_str owner_name(const mp_principal *principal, mp_str address, char room[MP_COUNTED_TEXT])
+{
+    return principal == mp_nobody ? mp_address_counted(address, room) : mp_principal_key(principal);
+}
+
+mp_owner *MP_NULLABLE mp_quota_take_for(mp_session_table *table, mp_quota quota, const mp_principal *principal,
+                                        mp_str address)
+{
+    char room[MP_COUNTED_TEXT];
+    int64_t limit = limit_of(table, quota);
+    mp_owner *owner = mp_owners_count(table->shares[quota], owner_name(principal, address, room),
+                                      limit < LEAST_SHARED ? limit : limit / 2);
+    if (owner == NULL)
+        mp_stat_add(refusals[quota], 1);
+    if (owner == NULL || mp_quota_take(table, quota))
+        return owner;
+    mp_owners_uncount(table->shares[quota], owner);
+    return NULL;
+}
+
+void mp_quota_give_for(mp_session_table *table, mp_quota quota, mp_owner *owner)
+{
+    mp_owners_uncount(table->shares[quota], owner);
+    mp_quota_give(table, quota);
 }
 
 bool mp_session_table_has_calls(void)
@@ -299,8 +337,7 @@ mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transpor
 {
     mp_session_table *table = rpc->table;
     char room[MP_COUNTED_TEXT];
-    mp_str key = {(const char *)principal->key, sizeof principal->key};
-    mp_owner *counted = count_session(table, principal == mp_nobody ? mp_address_counted(peer, room) : key);
+    mp_owner *counted = count_session(table, owner_name(principal, peer, room));
     if (counted == NULL) {
         mp_stat_add(&mp_stat_refused_sessions, 1);
         return NULL;

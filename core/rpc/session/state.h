@@ -174,6 +174,11 @@ typedef enum { MP_QUOTA_SUBSCRIBER, MP_QUOTA_DETACHED, MP_QUOTA_AUTHN, MP_QUOTAS
 /* Returns false, and counts the refusal, if the limit is reached. */
 bool mp_quota_take(mp_session_table *table, mp_quota quota);
 void mp_quota_give(mp_session_table *table, mp_quota quota);
+/* Takes a place for the principal, or for the address of a client without one: of a limit of 16 or more each of them
+ * has half at most, in this process. NULL, which is counted: there is none, or no further one for this client. */
+mp_owner *MP_NULLABLE mp_quota_take_for(mp_session_table *table, mp_quota quota, const mp_principal *principal,
+                                        mp_str address);
+void mp_quota_give_for(mp_session_table *table, mp_quota quota, mp_owner *owner);
 
 /* -- owners.c: who has how many sessions --------------------------------------------------------------------------- */
 

@@ -160,7 +160,7 @@ void mp_topics_free(mp_topics *topics);
 typedef struct mp_topic_holder mp_topic_holder;
 /* The most bytes that a subscription to the topic takes. */
 size_t mp_topic_weight(mp_str topic);
-/* Counts `bytes` for `name`. NULL, which is counted, if there is no room for all, or for this one. */
+/* Counts `bytes` for the owner `name`. NULL, which is counted, if there is no room for all, or for this one. */
 mp_topic_holder *MP_NULLABLE mp_topics_take(mp_topics *topics, mp_str name, size_t bytes);
 void mp_topics_give(mp_topics *topics, mp_topic_holder *holder, size_t bytes);
 mp_publisher *mp_publisher_new(void);
