@@ -208,7 +208,8 @@ void mp_reload_status_put_metrics(mp_reload_status *outcome, mp_buf *out)
                          (double)outcome->generation);
     mp_metrics_put_gauge(out, "moonpool_config_ok", "0 while the files on the disk are refused",
                          outcome->at == 0 || outcome->is_ok ? 1 : 0);
-    bool has_left_out = memmem(outcome->start.ptr, outcome->start.len, others, sizeof others - 1) != NULL;
+    bool has_left_out =
+        outcome->start.len > 0 && memmem(outcome->start.ptr, outcome->start.len, others, sizeof others - 1) != NULL;
     mp_metrics_put_gauge(out, "moonpool_scripts_left_out", "1 while scripts that had errors at the start are left out",
                          has_left_out ? 1 : 0);
     mp_metrics_put_gauge(out, "moonpool_reload_timestamp_seconds",
