@@ -326,8 +326,10 @@ mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t
 {
     uint64_t now = mp_store_now();
     pthread_mutex_lock(&store->lock);
-    bool fits = store->entries < store->most_entries && key.len + text.len <= store->most_bytes &&
-                store->bytes <= store->most_bytes - key.len - text.len;
+    const mp_room *scripts = &store->rooms[MP_ROOM_SCRIPTS];
+    bool fits = mp_room_prefix(key)->room != MP_ROOM_SCRIPTS ||
+                (scripts->entries < store->most_entries && key.len + text.len <= store->most_bytes &&
+                 scripts->bytes <= store->most_bytes - key.len - text.len);
     if (fits)
         mp_store_put_back(store, key, text, mp_store_until(now, life_ms))->is_saved = true;
     leave_store(store);

@@ -86,8 +86,8 @@ void mp_store_forget(mp_store *store, entry *e);
 
 /* From now on, records changes of the keys that the file has (mp_store_prefix), for the file. */
 void mp_store_track(mp_store *store, mp_store_file *file);
-/* Like mp_store_set, for an entry that was read from the file: it may be more than its room takes, but not more than
- * the store does. */
+/* Like mp_store_set, for an entry that was read from the file: it may be more than its room takes. FULL: scripts have
+ * more than the limits of the whole store. */
 mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t life_ms);
 
 typedef enum { MP_STORE_QUIET, MP_STORE_CHANGED, MP_STORE_CLOSING } mp_store_news;

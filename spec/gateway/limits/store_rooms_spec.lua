@@ -190,4 +190,20 @@ describe("a file of the store with more rows than a room takes", function()
     assert.equal(before.scripts, rooms(again).scripts)
     assert.equal(200, client.request(again, { method = "GET", path = "/healthz" }, { admin = true }).status)
   end)
+
+  it("is loaded with more counters than the whole store has entries", function()
+    local function stored(entries) return config_of { store = { entries = entries, bytes = "2MiB", file = "store.db" } } end
+    local options = { workers = 1, scripts = scripts, config = stored(1000) }
+    local g = gateway.start(options)
+    do
+      local c <close> = caller(g, "ann")
+      ways["addresses of one IPv6 network"](g, c)
+    end
+    local before = rooms(g)
+    g:stop()
+    options.dir, options.config = g.dir, stored(10)
+    local again <close> = gateway.start(options)
+    assert.equal(before.visitor_quotas, rooms(again).visitor_quotas)
+    assert.is_true(before.visitor_quotas > 10)
+  end)
 end)
