@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* accept4 */
 #include "http.h"
 #include <errno.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 MP_ACCOUNT(connections, "connections", "", "", "open client connections")
@@ -66,6 +67,10 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     mp_conn *conn = req->conn->callbacks->get_socket(req->conn)->on_close.data;
     const mp_live *live = mp_stream_begin(conn, req);
     conn->opened_at = 0;
+    if (conn->listener->endpoint.most > 0) { /* the first of the list has been idle for longest: make_room() */
+        mp_link_drop(&conn->link);
+        mp_link_put(&conn->server->conns, &conn->link);
+    }
     if (conn->listener->is_left)
         req->http1_is_persistent = 0; /* another process serves the client's next connection */
     const mp_http2 *h2 = conn->http2;
@@ -166,6 +171,41 @@ static void pause_accepting(mp_listener *listener, h2o_socket_t *socket, uint64_
         mp_timer_start(server->loop, &server->timer, ms, on_time);
 }
 
+/* True between two requests, if no byte of the next one has arrived. */
+static bool is_idle(const mp_conn *conn)
+{
+    char byte;
+    if (conn->opened_at != 0 && mp_loop_now(conn->server->loop) < conn->opened_at + FIRST_REQUEST_MS)
+        return false;
+    return mp_link_is_alone(&conn->streams) && h2o_socket_is_reading(conn->socket) && conn->socket->input->size == 0 &&
+           recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
+}
+
+/* Makes room for a connection that waits: otherwise as many idle ones as the listener may have would keep everybody
+ * else out. Ends the oldest one that has not sent a whole request, soon after it came; where there is none, the one
+ * that is idle for longest between two requests. */
+static void make_room(mp_server *server, h2o_socket_t *socket)
+{
+    struct pollfd waiting = {.fd = h2o_socket_get_fd(socket), .events = POLLIN};
+    const mp_conn *MP_NULLABLE oldest = NULL;
+    uint64_t now = mp_loop_now(server->loop);
+    bool has_new = false;
+    if (poll(&waiting, 1, 0) <= 0)
+        return;
+    MP_EACH(mp_conn, conn, &server->conns, link) {
+        bool is_new = conn->opened_at != 0 && mp_link_is_alone(&conn->streams);
+        if (is_new && now >= conn->opened_at + FIRST_REQUEST_MS) {
+            oldest = conn;
+            break;
+        }
+        has_new = has_new || is_new;
+        if (oldest == NULL && !is_new && is_idle(conn))
+            oldest = conn;
+    }
+    if (oldest != NULL && (oldest->opened_at != 0 || !has_new))
+        shutdown(h2o_socket_get_fd(oldest->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
+}
+
 static void resume_accepting(mp_server *server)
 {
     MP_EACH(mp_listener, listener, &server->listeners, link) {
@@ -175,9 +215,12 @@ static void resume_accepting(mp_server *server)
         if (has_room(listener)) {
             listener->is_paused = false;
             h2o_socket_read_start(socket, mp_server_on_accept);
-        } else if (server->timer.slot == 0) {
-            mp_timer_start(server->loop, &server->timer, RETRY_MS, on_time);
+            continue;
         }
+        if (is_full(listener))
+            make_room(server, socket);
+        if (server->timer.slot == 0)
+            mp_timer_start(server->loop, &server->timer, RETRY_MS, on_time);
     }
 }
 
@@ -233,6 +276,7 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
         return false;
     if (is_full(listener) && !is_ending) {
         mp_stat_add(&mp_stat_refused_own, 1);
+        make_room(server, socket);
         pause_accepting(listener, socket, RETRY_MS);
         return false;
     }
@@ -368,16 +412,6 @@ void mp_server_close_listeners(mp_server *server, bool with_inner)
         listener->is_left = server->is_leaving && !listener->endpoint.is_inner;
         pthread_mutex_unlock(&server->listen_lock);
     }
-}
-
-/* True between two requests, if no byte of the next one has arrived. */
-static bool is_idle(const mp_conn *conn)
-{
-    char byte;
-    if (conn->opened_at != 0 && mp_loop_now(conn->server->loop) < conn->opened_at + FIRST_REQUEST_MS)
-        return false;
-    return mp_link_is_alone(&conn->streams) && h2o_socket_is_reading(conn->socket) && conn->socket->input->size == 0 &&
-           recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
 }
 
 static void end_idle(mp_server *server)

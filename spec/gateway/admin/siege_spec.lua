@@ -80,6 +80,25 @@ describe("1,000 connections to the admin listener", function()
     assert.has_nothing_left(g)
   end)
 
+  it("that are idle, or have sent half a request, keep nobody out: the one that is idle for longest makes room", function()
+    local g <close> = start(nil, { constants = { admin_connections = 40 } })
+    local operator <close> = client.connect(g, { admin = true })
+    for _, bytes in ipairs { "", "GET /status HTTP/1.1\r\nHost:" } do
+      local sockets <close> = open_sockets(g.admin_port, 60)
+      wait.for_fact("the limit", 20, function()
+        for _, socket in ipairs(sockets) do
+          if bytes ~= "" and socket:is_writable() and not socket:is_closing() then socket:try_write(bytes) end
+        end
+        return operator:request({ path = "/status", headers = headers_of() }):json().gauges.connections >= 40
+      end)
+      for _ = 1, 5 do
+        local seconds = wait.timed(function() assert.equal(200, get(g, "/healthz").status) end)
+        assert.is_true(seconds < 5, seconds)
+      end
+    end
+    assert.equal(200, operator:request({ path = "/status", headers = headers_of() }).status)     -- it was never the oldest
+  end)
+
   it("that ask at once are all answered", function()
     local g <close> = start(nil, { constants = { admin_connections = 100 } })
     local count = crowd() // 2
