@@ -804,7 +804,7 @@ function quota(spec) end
 function job(spec) end
 
 --- JSON values by key, in memory, shared by all workers: for counters, caches and data that scripts share. Its size is limited by store.entries and
---- store.bytes of moonpool.yaml. With store.file the values survive a restart; a killed process may lose the last 10 ms of changes.
+--- store.bytes of moonpool.yaml. With store.file the values survive a restart; a killed process may lose the changes of the last 10 ms, and those that a busy disk has not taken yet.
 --- After an upgrade the newest process has the store, also for the calls that still run in an older one. If it does not answer within 50 ms, a function
 --- returns nil and "unavailable": then nothing was done, unless that process ended at that moment.
 ---@class moonpool.lib.store
