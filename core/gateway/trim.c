@@ -47,6 +47,7 @@ static int64_t estimate(void)
 #define MANY_LEFT 500 /* connections of a worker: to trim the memory of 500 takes about a millisecond */
 #define SOME_LEFT 256 /* connections that left, or came, are worth a trim once no other does */
 #define QUIET_MS 500
+#define FEW_TASKS 16       /* that a worker may begin in QUIET_MS, such as those of jobs, and be called quiet */
 #define PAGES_AT_ONCE 2048 /* pages returned in one turn, which takes a millisecond */
 /* bytes that a VM frees until pages are returned, while it returns memory */
 #define FREED_AT_ONCE ((size_t)2 << 20)
@@ -70,8 +71,11 @@ static bool trim_arenas(void)
 static void on_quiet(mp_timer *timer)
 {
     mp_departures *departures = mp_container(timer, mp_departures, timer);
-    if (departures->now != departures->then) { /* clients still come or leave */
+    uint64_t begun = mp_vm_load_of(departures->vm).begun;
+    /* clients still come or leave, or call */
+    if (departures->now != departures->then || begun > departures->begun_then + FEW_TASKS) {
         departures->then = departures->now;
+        departures->begun_then = begun;
         mp_timer_start(departures->loop, timer, QUIET_MS, on_quiet);
         return;
     }
@@ -119,9 +123,10 @@ bool mp_departures_turn(mp_departures *departures, mp_vm *vm)
             departures->full_return_due = true;
         }
     }
-    if ((departures->full_return_due || left >= SOME_LEFT || came >= SOME_LEFT) && departures->timer.slot == 0 &&
-        !departures->is_returning) {
+    if (departures->timer.slot == 0 && !departures->is_returning &&
+        (departures->full_return_due || left >= SOME_LEFT || came >= SOME_LEFT || mp_vm_has_had_much(vm))) {
         departures->then = connections;
+        departures->begun_then = mp_vm_load_of(vm).begun;
         mp_timer_start(departures->loop, &departures->timer, QUIET_MS, on_quiet);
     }
     return departures->is_returning;

@@ -21,8 +21,8 @@ typedef struct {
 void mp_trim_look(mp_trim *trim, uint64_t now_ms);
 
 /* Returns the memory of many clients of one worker that have left: a part at once while they leave, the remainder when
- * no client has left for a moment. The garbage of many clients that arrive is returned likewise. On the worker's
- * thread. */
+ * no client has left for a moment. The garbage of many clients that arrive, and of large calls, is returned
+ * likewise. On the worker's thread. */
 typedef struct {
     mp_timer timer;
     mp_loop *loop;
@@ -31,6 +31,7 @@ typedef struct {
     mp_vm *vm;               /* of the last turn */
     size_t most, least, now; /* connections: the most and the least since the last trim, and those of the last turn */
     size_t then;             /* connections when the timer was started */
+    uint64_t begun_then;     /* tasks that had begun then */
     bool full_return_due;    /* connections have closed since all free memory was last returned */
     size_t held;             /* bytes that the VM held at most since the last trim, while it returns memory */
     bool is_returning; /* all memory is being returned: first the VM's, then free pages, then free memory of arenas */

@@ -19,17 +19,30 @@
 #define FULL_OWED 16
 /* full cycles before memory is returned: the cycle that runs may have marked objects that are garbage by now */
 #define RETURN_CYCLES 2
+/* bytes that a state has more than its last cycle while idle left, from which on another one is worth its time; and
+ * this part of what that left */
+#define MUCH_BYTES ((size_t)4 << 20)
+#define MUCH_PART 8
 #define FREED_AT_ONCE 4096 /* blocks of those kept for reuse that are freed in one turn */
 /* the task continues when 1/16 of limits.call.memory is free, even if a full cycle is not over */
 #define FREE_PART 16
 #define MIN_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
 #define SHARED_PART 4    /* a quarter of limits.lua_memory counts, if it is less than limits.call.memory */
 
+static void note_kept(mp_vm *vm)
+{
+    size_t part = vm->memory.bytes / MUCH_PART;
+    vm->garbage.kept = vm->memory.bytes;
+    vm->garbage.much_from = vm->memory.bytes + (part > MUCH_BYTES ? part : MUCH_BYTES);
+}
+
 static void plan_cycle(mp_vm *vm)
 {
     size_t goal = vm->memory.bytes * GC_GROWTH_FACTOR,
            halfway = vm->memory.bytes + (vm->memory.limit - vm->memory.bytes) / 2;
     vm->garbage.collect_from = goal < halfway ? goal : halfway;
+    if (vm->garbage.is_returning || vm->memory.bytes < vm->garbage.kept)
+        note_kept(vm);
     vm->garbage.made = vm->garbage.made_heavily = 0;
     vm->garbage.left = vm->garbage.left < vm->garbage.left_lately ? vm->garbage.left : vm->garbage.left_lately;
     vm->garbage.left_lately = 0;
@@ -40,6 +53,7 @@ void mp_vm_collect_by_turns(mp_vm *vm)
     lua_gc(vm->state.L, LUA_GCINC, 0, GC_STEP_MULTIPLIER, GC_STEP_LOG2_BYTES);
     lua_gc(vm->state.L, LUA_GCSTOP);
     vm->garbage.seen = vm->memory.bytes;
+    note_kept(vm);
     plan_cycle(vm);
 }
 
@@ -100,7 +114,13 @@ void mp_vm_return_memory(mp_vm *vm)
 {
     mp_tasks_drop_coroutines(vm);
     vm->garbage.is_returning = true;
+    vm->garbage.has_had_much = false;
     vm->state.full_cycles = vm->state.full_cycles < RETURN_CYCLES ? RETURN_CYCLES : vm->state.full_cycles;
+}
+
+bool mp_vm_has_had_much(const mp_vm *vm)
+{
+    return vm->garbage.has_had_much;
 }
 
 size_t mp_vm_held(const mp_vm *vm)
@@ -117,6 +137,7 @@ bool mp_vm_tidy(mp_vm *vm)
 {
     vm->garbage.made += vm->memory.bytes > vm->garbage.seen ? vm->memory.bytes - vm->garbage.seen : 0;
     vm->garbage.seen = vm->memory.bytes;
+    vm->garbage.has_had_much = vm->garbage.has_had_much || vm->memory.bytes >= vm->garbage.much_from;
     if (vm->memory.bytes < vm->garbage.collect_from)
         vm->garbage.made = vm->garbage.made_heavily = 0;
     if (vm->state.full_cycles > 0)

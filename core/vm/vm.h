@@ -56,9 +56,10 @@ typedef struct {
     uint64_t interrupted; /* number of `begun` tasks that were preempted at least once */
 } mp_vm_load;
 mp_vm_load mp_vm_load_of(const mp_vm *vm);
-/* The VM served many clients that have left: in the next turns it collects all garbage, then frees the memory that it
- * keeps for reuse. */
+/* In the next turns the VM collects all garbage, then frees the memory that it keeps for reuse. */
 void mp_vm_return_memory(mp_vm *vm);
+/* True if the VM has had much garbage since: the same is to be done once there is little to do. */
+bool mp_vm_has_had_much(const mp_vm *vm);
 /* The bytes that the VM holds: those of its Lua state and those kept for reuse. */
 size_t mp_vm_held(const mp_vm *vm);
 /* True until the turns after mp_vm_return_memory() are over. */

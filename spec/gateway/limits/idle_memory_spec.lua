@@ -1,0 +1,61 @@
+-- lane: alone
+-- Garbage of large calls is collected once a worker is quiet, and its memory returned; a quiet worker does nothing
+-- after that.
+local gateway = require "spec.helpers.gateway"
+local memory = require "spec.helpers.memory"
+local wait = require "spec.helpers.wait"
+
+local MIB <const>, SIZE <const> = 1 << 20, 4 << 20
+
+local scripts = {
+  ["tools/take.lua"] = [[return tool { "Takes a text.", input = { text = t.string }, function(args) return tostring(#args.text) end }]],
+  ["tools/give.lua"] = [[return tool { "Gives a text.", input = { n = t.integer }, function(args) return ("x"):rep(args.n) end }]],
+  ["tools/make.lua"] = [[return tool { "Makes values.", function()
+    for _ = 1, 20 do
+      local kept = {}
+      for i = 1, 20000 do kept[i] = { tostring(i) } end
+    end
+    return "done" end }]],
+}
+
+-- { what, calls, name and arguments of the tool, bytes that may be left: a block of one answer is kept }
+local CASES <const> = {
+  { "arguments of 4 MB", 60, "take", { text = ("x"):rep(SIZE) } }, { "results of 4 MB", 20, "give", { n = SIZE }, SIZE + MIB }, { "many small values", 10, "make", {} },
+}
+
+local function ticks(g)
+  local file <close> = assert(io.open("/proc/" .. g.pid .. "/stat"))
+  local user, system = file:read("a"):match "%) %S (.*)$":match(("%S+ "):rep(10) .. "(%S+) (%S+)")
+  return tonumber(user) + tonumber(system)
+end
+
+local function turns(g)
+  local sum = 0
+  for _, count in pairs(g:status().counters.memory_turns) do sum = sum + count end
+  return sum
+end
+
+describe("a worker that was called with", function()
+  for _, case in ipairs(CASES) do
+    it(case[1] .. " and is quiet returns the memory, and then does nothing", function()
+      if os.getenv "TSAN_OPTIONS" or os.getenv "ASAN_OPTIONS" then return pending "sanitizers keep memory" end
+      local g <close> = gateway.start { workers = 1, scripts = scripts, config = { limits = { body = "8MiB" } }, env = memory.environment() }
+      local before = memory.resting(g)
+      local allowed = before + before // 5 + (case[5] or 0)
+      local me = g:client "2026-07-28"
+      for _ = 1, case[2] do me:result("tools/call", { name = case[3], arguments = case[4] }) end
+      me:close()
+      local function what() return ("at most %d MiB; there are %d"):format(allowed // MIB, g:rss() // MIB) end
+      wait.for_fact(what, 10, function() return g:rss() <= allowed end)
+      wait.for_fact("the turns for memory to end", 10, function()
+        local count = turns(g)
+        wait.quietly(0.6)
+        return turns(g) == count
+      end)
+      local count, used = turns(g), ticks(g)
+      wait.quietly(3)
+      assert.is_true(ticks(g) - used <= 10, "much processor time")     -- of 300
+      assert.equal(count, turns(g))
+    end)
+  end
+end)
