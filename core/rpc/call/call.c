@@ -200,10 +200,12 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     call->params = envelope->params;
     call->progress_token = envelope->progress_token;
     char *at = call->bytes + flat_bytes;
-    if (is_apart)
-        call->params.ptr = call->own_params = mp_dup(envelope->params);
-    else
+    if (is_apart) {
+        char *own = mp_dup(envelope->params);
+        call->params.ptr = call->own_params = own;
+    } else {
         at = copy_behind(at, &call->params);
+    }
     at = copy_behind(copy_behind(copy_behind(at, &call->id), &call->method), &call->progress_token);
     if (envelope->has_name)
         copy_name(call, envelope, at);

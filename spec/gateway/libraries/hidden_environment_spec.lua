@@ -12,7 +12,8 @@ local scripts = {
     return try(exec { "sh", "-c", "grep -la '%s' /proc/[0-9]*/environ 2>/dev/null; true" }).stdout
   end }]]):format(WORD),
   ["tools/known.lua"] = [[return tool { "Known.", function()
-    return env "PLAIN" .. try(exec({ "sh", "-c", 'printf "%s" "$TOKEN"; tr "\\0" "\n" < /proc/$$/environ | grep -c TOKEN=' }, { env = { TOKEN = secret "WORD" } })).stdout
+    local words = { "sh", "-c", 'printf "%s" "$TOKEN"; tr "\\0" "\n" < /proc/$$/environ | grep -c TOKEN=' }
+    return env "PLAIN" .. try(exec(words, { env = { TOKEN = secret "WORD" } })).stdout
   end }]],
 }
 
