@@ -2,6 +2,7 @@
 -- takes no more memory than the gauges say.
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
+local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
 local BODY <const> = 128 << 10 -- limits.body
@@ -91,6 +92,8 @@ local function hold(g, method, clients)
   end
 end
 
+local is_measured <const> = not os.getenv "ASAN_OPTIONS" and not os.getenv "TSAN_OPTIONS" -- sanitizers have memory of their own
+
 describe("the largest request", function()
   it("of every method has a row here", function()
     local names = methods_of_the_code()
@@ -108,11 +111,24 @@ describe("the largest request", function()
         g:wait_status(function(status)
           return status.gauges.ops + status.gauges.listeners + status.gauges.subscriptions >= COUNT and status.counters.calls >= COUNT
         end, 60)
-        local grown, said = g:rss() - rss, counted(g) - gauges
-        local is_measured = not os.getenv "ASAN_OPTIONS" and not os.getenv "TSAN_OPTIONS"      -- sanitizers have memory of their own
-        assert.is_true(not is_measured or grown <= said * 1.1 + COUNT * EACH + SLACK, ("%s: %d bytes grown, %d said"):format(method, grown, said))
+        local function what() return ("the memory to be what is counted: %d bytes more, of which %d"):format(g:rss() - rss, counted(g) - gauges) end
+        wait.for_fact(what, 10, function()       -- what decoding has used goes back to the system once the gateway is quiet
+          return not is_measured or g:rss() - rss <= (counted(g) - gauges) * 1.1 + COUNT * EACH + SLACK
+        end)
         for _, c in ipairs(clients) do c:close() end
       end)
     end
   end
+
+  it("is compared with limits.bodies over HTTP+SSE, too, where it outlives its HTTP request", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = { bodies = "1MiB", body = "512KiB" } } }
+    local c <close> = g:client "2024-11-05"
+    local params = { name = "hold", arguments = { a = text(200 << 10) } }
+    for _ = 1, 5 do c:open("tools/call", params) end
+    g:wait_status(function(status) return status.gauges.requests_in_flight == 5 and status.gauges.call_bytes > 5 * 200 << 10 end)
+    assert.equal("too many calls in flight: try again later", c:call("tools/call", params).error.message)
+    assert.truthy(c:call "ping".result)
+    c:close()
+    g:wait_status(function(status) return status.gauges.call_bytes == 0 end)
+  end)
 end)
