@@ -1,7 +1,6 @@
 -- What is wrong with a gateway: `moonpool status` says it first, /status has it as data, and the alerts agree with it.
 local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
-local uv = require "luv"
 
 local DEFINITIONS <const>, RULES <const> = "core/admin/conditions.def", "examples/monitoring/moonpool.rules.yml"
 -- Alerts about shares of calls over time, which a single look at the gateway cannot know, and one about its absence.
@@ -82,7 +81,7 @@ describe("the conditions of a gateway", function()
     assert.same({ "worker_stuck", "main_stuck" }, { list[1].condition, list[2].condition })
     blocking.release(g)
     stream:answer(10)
-    local writer <close> = assert(io.open(g.dir .. "/main", "w"))
+    assert(io.open(g.dir .. "/main", "w")):close()
     g:wait_status(function(status) return #status.conditions < 2 end)
   end)
 
@@ -96,7 +95,8 @@ describe("the conditions of a gateway", function()
   end)
 
   it("are scripts that are left out, by name", function()
-    local g <close> = gateway.start { scripts = { ["tools/add.lua"] = add, ["tools/bad.lua"] = "return tool {" }, config = { scripts = { path = "scripts", broken = "leave_out" } } }
+    local g <close> = gateway.start { scripts = { ["tools/add.lua"] = add, ["tools/bad.lua"] = "return tool {" },
+      config = { scripts = { path = "scripts", broken = "leave_out" } } }
     assert.equal("served without scripts that have errors: tools/bad.lua", only(g, "scripts_left_out").what)
     assert.truthy(g:admin("/metrics").body:find("\nmoonpool_scripts_left_out 1\n", 1, true))
   end)
@@ -109,7 +109,8 @@ describe("the conditions of a gateway", function()
   end)
 
   it("are lost lines of the audit, as many as are lost, and end some time after the last one", function()
-    local g <close> = gateway.start { scripts = { ["tools/add.lua"] = add }, config = { log = { audit = "audit.jsonl" } }, constants = { condition_quiet_ms = 3000 } }
+    local g <close> = gateway.start { scripts = { ["tools/add.lua"] = add }, config = { log = { audit = "audit.jsonl" } },
+      constants = { condition_quiet_ms = 3000 } }
     local me <close> = g:client "2026-07-28"
     me:result("tools/call", { name = "add" })
     assert.equal(0, (gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--fsize=10:unlimited" })))

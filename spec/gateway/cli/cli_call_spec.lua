@@ -165,7 +165,8 @@ describe("moonpool status", function()
       file:write(text)
     end
     local out = shown()
-    assert.truthy(out:find(("^nothing is wrong\n\nmoonpool %%d[%%w.+]*, process %d, for %%d+ s, 1 worker\nscripts: generation 1\n\ngauges\n"):format(g.pid)), out)
+    local begins = "^nothing is wrong\n\nmoonpool %%d[%%w.+]*, process %d, for %%d+ s, 1 worker\nscripts: generation 1\n\ngauges\n"
+    assert.truthy(out:find(begins:format(g.pid)), out)
     assert.truthy(out:find("\n  connections           1\n", 1, true), out)
     assert.is_nil(out:find " 0[,\n]", out)
     save "return tool { 'Adds.', function() return 1 end }"

@@ -48,7 +48,8 @@ describe("an upstream that", function()
   for _, case in ipairs(CASES) do
     it(case[1] .. " is " .. case[3] .. " in one line, in /status and in the gauge, until it answers again", function()
       local u <close> = upstream.start { revision = "2025-11-25" }
-      local g <close> = upstream.gateway({ one = u }, { entries = upstream.plain({ one = u }, { one = { timeout = "300ms", circuit = { failures = 2, open = "100ms..200ms" } } }) })
+      local members = { timeout = "300ms", circuit = { failures = 2, open = "100ms..200ms" } }
+      local g <close> = upstream.gateway({ one = u }, { entries = upstream.plain({ one = u }, { one = members }) })
       local c <close> = g:client "2025-11-25"
       upstream.text(echo(c))
       assert.equal("up", state_of(g))
