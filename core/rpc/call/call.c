@@ -202,8 +202,8 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     char *at = call->bytes + flat_bytes;
     if (is_apart) {
         char *own = mp_dup(envelope->params);
-        call->own_params = own;
         call->params.ptr = own;
+        call->own_params = own;
     } else {
         at = copy_behind(at, &call->params);
     }
