@@ -106,7 +106,7 @@ local function tells(g, file, event)
   wait_metric(g, 0)
   local code, out = gateway.exec { "status", "--admin", "127.0.0.1:" .. g.admin_port }
   assert.equal(0, code)
-  assert.truthy(out:find("^the last good generation serves[^\n]*\n"), out)
+  assert.matches("^warning   the last good generation serves[^\n]*\n", out)
   assert.truthy(out:find(file, 1, true), out)
 end
 
