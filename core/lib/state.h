@@ -121,7 +121,7 @@ typedef struct {
 extern const mp_work mp_call_work, mp_note_work, mp_authn_work, mp_detached_work, mp_cron_work, mp_member_work;
 
 /* Creates a task that is ready to run. */
-mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work);
+mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work, unsigned share);
 /* The task whose Lua code runs; NULL outside of tasks. */
 static inline mp_lib_task *MP_NULLABLE mp_lib_task_running(lua_State *L)
 {

@@ -30,8 +30,7 @@ mp_stream *mp_authn_stream(const mp_authn *entry);
 mp_str mp_authn_packed(const mp_authn *entry);
 void *MP_NULLABLE mp_authn_user(const mp_authn *entry); /* pointer that belongs to the hooks */
 void mp_authn_set_user(mp_authn *entry, void *MP_NULLABLE user);
-/* Authentication waits for an op: starts its time limit, and detects a client that disconnects. Refuses the request
- * with 503 if too many are pending. */
+/* Authentication waits for an op: its time limit begins. Refuses the request with 503 if too many are pending. */
 void mp_authn_park(mp_authn *entry);
 /* Serves the request for this principal; may call the hooks. */
 void mp_authn_admit(mp_authn *entry, mp_principal *principal);
@@ -48,13 +47,14 @@ void mp_authn_refuse(mp_authn *entry, const mp_refusal *refusal);
 /* The principal lacks `scopes` (separated by spaces): the call's error is sent with HTTP 403 and a challenge that
  * names them (A-5). False if the HTTP status of the call is sent already, or the transport has none. */
 bool mp_call_forbid(mp_call *call, mp_str scopes);
-/* The principal exceeds a rate or quota: the call's error is sent with HTTP 429 and Retry-After. False if the HTTP
- * status of the call is sent already, or the transport has none. */
+/* The principal exceeds a rate or quota: as mp_call_forbid, with HTTP 429 and Retry-After. */
 bool mp_call_put_off(mp_call *call, int64_t seconds);
 /* The memory that the call needs is not there now: cancels the call and answers with an error that has the text `why`,
  * with HTTP 503 and Retry-After if the HTTP status of the call is still to be sent. Adds one to `counter`. */
 void mp_call_refuse_crowded(mp_call *call, const char *why, const mp_stat *counter);
 
+/* A number for the call's principal, or its client's address where nobody is named; others may have it, too. */
+unsigned mp_call_share(const mp_call *call);
 /* True if the call waited longer than overload.wait before it began now, at `now_us` of the monotonic clock, and is to
  * be refused by mp_call_refuse_late. */
 bool mp_call_is_late(mp_call *call, uint64_t now_us);

@@ -36,7 +36,6 @@ typedef struct {
     bool is_overloaded; /* requests are refused: see mp_request_is_shed */
     bool is_watched;    /* the worker is overloaded, or something waited at the end of its last turn */
     size_t waiting;     /* tasks that had not begun at the end of the last turn */
-    uint64_t serial;    /* rpc->last_serial at that time */
     uint64_t
         since_us;   /* begin of the window in which tasks are counted that begin while others wait; 0: nothing waits */
     uint64_t begun; /* tasks begun before that window, without `late` */
@@ -84,6 +83,7 @@ struct mp_rpc {
     /* About the message that is being served: */
     mp_envelope envelope;
     mp_principal *principal;       /* borrowed */
+    unsigned share;                /* as mp_call_share, of `principal` or of the client's address */
     const mp_hop *MP_NULLABLE hop; /* the sealed facts of the process that sent the request; NULL: a client sent it */
     uint64_t authn_began_us;    /* start of its authentication by scripts, by mp_monotonic_us; 0: there was none, or no
                                    call is recorded */

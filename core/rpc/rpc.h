@@ -74,16 +74,16 @@ typedef struct {
 typedef struct {
     void (*on_call)(void *ctx, mp_call *call);
     /* `era`: known once the session is initialized. `method` and `params`, a span or empty, are valid only during this
-     * C call. */
+     * C call. `share`: as mp_call_share. */
     void (*on_note)(void *ctx, const mp_era *MP_NULLABLE era, mp_session *MP_NULLABLE session, mp_str method,
-                    mp_str params);
+                    mp_str params, unsigned share);
     /* The call is cancelled: its handler must unwind, without an answer. Not called for an answered call. */
     void (*on_cancel)(void *ctx, mp_call *call, const char *why);
     /* Returns how clients authenticate. Called when the rpc gets `ctx`; the result is valid for as long as the rpc
      * has `ctx`. */
     const mp_auth_facts *(*auth)(void *ctx);
-    /* Authenticate this request: answer once, with mp_authn_admit or mp_authn_refuse. */
-    void (*on_entry)(void *ctx, mp_authn *entry);
+    /* Authenticate this request: answer once, with mp_authn_admit or mp_authn_refuse. `share`: of its address. */
+    void (*on_entry)(void *ctx, mp_authn *entry, unsigned share);
     /* Appends the principal as text, for another process; nothing if it is of scripts that are no more. */
     void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);
     /* Delivers a message of another process of the gateway about a task of this one (lua/moonpool/tasks/tasks.lua).
@@ -91,6 +91,8 @@ typedef struct {
     bool (*on_order)(void *ctx, mp_str text);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
+    /* How many tasks begin before a new call of the share; `*is_alone`: none of the share waits, or was preempted. */
+    size_t (*ahead)(void *ctx, unsigned share, bool *is_alone);
 } mp_rpc_hooks;
 
 /* `processes` is borrowed for the life of the table. */

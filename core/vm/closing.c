@@ -75,7 +75,7 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
     mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
     own->raise = false;
-    own->is_heavy = true; /* the processor time of handlers is measured exactly */
+    mp_task_weigh(task); /* the processor time of handlers is measured exactly */
     if (own->closing == MP_OPEN) {
         own->closing = MP_CLOSING;
         own->closing_room = vm->state.call_memory / MEMORY_PART;
@@ -305,7 +305,7 @@ void mp_task_unwind(mp_task *task)
         return;
     }
     own->raise = true;
-    own->is_heavy = true;
+    mp_task_weigh(task);
     own->is_over_memory = false;
     own->collecting = 0;
     own->preempted = false;

@@ -77,13 +77,11 @@ int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE 
  * over its limit afterwards ends at its next instruction.  [-(arguments + 1), +results|1] */
 int mp_vm_pcall_unlimited(lua_State *L, int arguments, int results);
 
-/* The work of a task. The engine knows nothing else about the work. A NULL function does nothing; `run` and `label`
- * must not be NULL. */
+/* The work of a task. A function that is NULL does nothing; `run` and `label` must not be NULL. */
 typedef struct {
     const char *name;  /* "call", "note" or "auth": for people who debug */
     lua_CFunction run; /* the body of the coroutine; the task is at index 1, a light userdata [-1, +0, throws, parks] */
-    /* The task waits for an op (`waits`), or was preempted: it will take more than one turn. Called until it sets
-     * `was_parked`. */
+    /* The task waits for an op (`waits`), or was preempted. Called until it sets `was_parked`. */
     void (*MP_NULLABLE parked)(mp_task *task, bool waits);
     /* The work cannot be done: a Lua error, or no memory. */
     void (*failed)(mp_task *task);
@@ -92,11 +90,11 @@ typedef struct {
     void (*MP_NULLABLE over_limit)(mp_task *task, const char *why, const mp_stat *counter);
     /* Name of the work for log lines: the method, or another name. Valid while the task lasts. */
     mp_str (*label)(const mp_task *task);
-    /* The object of the task's work: the name of a tool or prompt, the URI of a resource. May be empty; the client has
-     * chosen the text. */
+    /* The object of the work: a tool's or prompt's name, or a URI; may be empty. The client has chosen the text. */
     mp_str (*MP_NULLABLE subject)(const mp_task *task);
     /* The task ends: frees the data of the work. Runs no Lua. */
     void (*end)(mp_task *task);
+    bool is_early; /* its tasks begin before others, in half of each turn: they decide whose others are */
 } mp_work;
 
 /* A task is a coroutine that the engine schedules, and the work that it does. Tasks are pooled and never freed before
@@ -109,6 +107,7 @@ struct mp_task {
     const mp_work *work;
     mp_task *payer;  /* the task whose limits count: this task itself, or for a member of a group the task that started
                         the group. The owner may set it until the task first runs */
+    uint8_t share;   /* see mp_task_new */
     bool cancelled;  /* the task ends by an error as soon as it can */
     bool was_parked; /* set by the function mp_work.parked */
     bool is_gentle;  /* the task gets short time slices, since clients would otherwise wait for background work */
@@ -118,11 +117,10 @@ struct mp_task {
     size_t more_bytes;      /* memory beyond limits.call.memory for such work; it still counts for limits.lua_memory */
 };
 
-/* Returns a task that is ready to do `work`. The part of the owner's struct behind the mp_task is as the
- * last work left it. */
-mp_task *mp_task_new(mp_vm *vm, const mp_work *work);
-/* Cancels a task. It is resumed with an error in the next turn; a running task gets the error at its next wait. Without
- * work: no effect. */
+/* Returns a task that is ready to do `work`. The part of the owner's struct behind the mp_task is as the last work left
+ * it. `share`: a number for its principal; 0: the gateway. A share begins its tasks in order; shares take turns. */
+mp_task *mp_task_new(mp_vm *vm, const mp_work *work, unsigned share);
+/* Resumes a task with an error in the next turn; a running one gets it at its next wait. Without work: no effect. */
 void mp_task_cancel(mp_task *task);
 /* The task that runs on this thread; NULL: none. */
 mp_task *MP_NULLABLE mp_task_running_here(void);

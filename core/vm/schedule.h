@@ -7,7 +7,7 @@
 
 typedef enum {
     MP_TASK_IDLE,     /* the task has no work: it is in vm->schedule.idle */
-    MP_TASK_READY,    /* the task will be resumed: it is in vm->schedule.ready or vm->schedule.heavy */
+    MP_TASK_READY,    /* the task will be resumed: it is in vm->schedule.ready or .heavy, or in its share */
     MP_TASK_RUNNING,  /* the task is vm->state.running, in no list */
     MP_TASK_PARKED,   /* the task waits for `op`, in no list */
     MP_TASK_UNWINDING /* the task is cancelled, and will be resumed with an error: it is in vm->schedule.unwinding */
@@ -89,6 +89,8 @@ enum {
 /* Why a task is refused memory that it may have by its own limit. */
 #define MP_TASK_CROWDED "limits.lua_memory of this worker is used up: ask for less at once, or try again later"
 
+/* task.c: the task is heavy from now on. */
+void mp_task_weigh(mp_task *task);
 /* Records that the task yields through the coroutine `co`. The next resume clears the record. */
 void mp_task_leave(mp_task *task, lua_State *co);
 /* op.c: releases the resources that the task opened. */

@@ -44,7 +44,86 @@ static void add_tasks(mp_vm *vm)
     }
 }
 
-mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
+static mp_shares *shares_of(const mp_task_own *own)
+{
+    mp_vm_schedule *schedule = &own->task.vm->schedule;
+    return own->task.work->is_early ? &schedule->early : &schedule->others;
+}
+
+/* The task has begun, or ends without that. */
+static void leave_share(const mp_task_own *own)
+{
+    mp_shares *shares = shares_of(own);
+    own->task.vm->state.waiting--;
+    if (--shares->all[own->task.share].count == 0)
+        shares->count--;
+}
+
+static void join_share(mp_task_own *own)
+{
+    mp_shares *shares = shares_of(own);
+    mp_share *share = &shares->all[own->task.share];
+    own->task.vm->state.waiting++;
+    if (share->count++ == 0)
+        shares->count++;
+    mp_link_put(&share->waiting, &own->link);
+    if (mp_link_is_alone(&share->turn))
+        mp_link_put(&shares->turns, &share->turn);
+}
+
+/* The next task to start; NULL: there is none. */
+static mp_link *MP_NULLABLE take_new(mp_shares *shares)
+{
+    mp_link *turn, *link = NULL;
+    while (link == NULL && (turn = mp_link_take(&shares->turns)) != NULL) {
+        mp_share *share = mp_container(turn, mp_share, turn);
+        link = mp_link_take(&share->waiting); /* NULL: those that waited were cancelled */
+        if (!mp_link_is_alone(&share->waiting))
+            mp_link_put(&shares->turns, &share->turn);
+    }
+    return link;
+}
+
+/* The next task to start or to resume, by turns; NULL: there is none. `us`: since the turn began. */
+static mp_link *MP_NULLABLE take_next(mp_vm *vm, uint64_t us)
+{
+    mp_vm_schedule *schedule = &vm->schedule;
+    mp_link *link = us < TURN_US / 2 ? take_new(&schedule->early) : NULL;
+    if (link != NULL)
+        return link;
+    bool starts = schedule->starts_next;
+    schedule->starts_next = !starts;
+    link = starts ? take_new(&schedule->others) : mp_link_take(&schedule->ready);
+    if (link == NULL)
+        link = starts ? mp_link_take(&schedule->ready) : take_new(&schedule->others);
+    return link != NULL ? link : take_new(&schedule->early);
+}
+
+static bool has_next(const mp_vm *vm)
+{
+    const mp_vm_schedule *schedule = &vm->schedule;
+    return !mp_link_is_alone(&schedule->ready) || !mp_link_is_alone(&schedule->others.turns) ||
+           !mp_link_is_alone(&schedule->early.turns);
+}
+
+size_t mp_vm_ahead(const mp_vm *vm, unsigned share, bool *is_alone)
+{
+    const mp_shares *shares = &vm->schedule.others;
+    size_t own = shares->all[share % MP_SHARES].count;
+    *is_alone = own == 0 && shares->all[share % MP_SHARES].heavy == 0;
+    size_t others = shares->count - (own > 0), before = own + (own + 1) * others;
+    return before < vm->state.waiting ? before : vm->state.waiting;
+}
+
+void mp_task_weigh(mp_task *task)
+{
+    mp_task_own *own = mp_own(task);
+    if (!own->is_heavy)
+        shares_of(own)->all[own->task.share].heavy++;
+    own->is_heavy = true;
+}
+
+mp_task *mp_task_new(mp_vm *vm, const mp_work *work, unsigned share)
 {
     if (mp_link_is_alone(&vm->schedule.idle))
         add_tasks(vm);
@@ -60,12 +139,17 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
                          .inner = own->inner,
                          .inner_cap = own->inner_cap,
                          .gone_then = vm->garbage.gone,
+
                          .phase = MP_PHASE_HANDLER,
                          .state = MP_TASK_READY,
-                         .task = {.vm = vm, .next = task->next, .serial = task->serial, .work = work, .payer = task}};
-    mp_link_put(&vm->schedule.ready, &own->link);
+                         .task = {.vm = vm,
+                                  .next = task->next,
+                                  .serial = task->serial,
+                                  .work = work,
+                                  .payer = task,
+                                  .share = (uint8_t)share}};
+    join_share(own);
     vm->schedule.tasks++;
-    vm->state.waiting++;
     mp_stat_add(&mp_stat_tasks, 1);
     return task;
 }
@@ -76,7 +160,9 @@ void mp_task_end(mp_task *task)
     mp_task_own *own = mp_own(task);
     mp_vm *vm = task->vm;
     if (!own->started)
-        vm->state.waiting--;
+        leave_share(own);
+    if (own->is_heavy)
+        shares_of(own)->all[own->task.share].heavy--;
     mp_closing_done(task);
     mp_resources_release(task);
     if (task->work->end != NULL)
@@ -180,7 +266,7 @@ static void set_aside(mp_task *task)
     if (own->preempted) {
         own->preempted = false;
         vm->schedule.interrupted += !own->is_heavy;
-        own->is_heavy = true;
+        mp_task_weigh(task);
         own->state = MP_TASK_READY;
         mp_link_put(&vm->schedule.heavy, &own->link);
     } else {
@@ -209,7 +295,7 @@ void mp_task_resume(mp_task *task)
         lua_pushlightuserdata(co, task);
         count = 1;
         own->started = true;
-        vm->state.waiting--;
+        leave_share(own);
         vm->schedule.begun++;
     }
     own->inner_count = 0;
@@ -281,8 +367,8 @@ static void unwind_some(mp_vm *vm)
 
 bool mp_vm_has_work(const mp_vm *vm)
 {
-    return !mp_link_is_alone(&vm->schedule.ready) || !mp_link_is_alone(&vm->schedule.heavy) ||
-           !mp_link_is_alone(&vm->schedule.unwinding) || !mp_link_is_alone(&vm->inbox.messages) || mp_vm_owes(vm);
+    return has_next(vm) || !mp_link_is_alone(&vm->schedule.heavy) || !mp_link_is_alone(&vm->schedule.unwinding) ||
+           !mp_link_is_alone(&vm->inbox.messages) || mp_vm_owes(vm);
 }
 
 /* Reads the clocks. The processor time is a system call, so it is read only once in CPU_EVERY_US. */
@@ -319,17 +405,16 @@ bool mp_vm_turn(mp_vm *vm)
         return true;
     }
     bool has_heavy = !mp_link_is_alone(&vm->schedule.heavy);
-    if (has_heavy || !mp_link_is_alone(&vm->schedule.ready))
+    if (has_heavy || has_next(vm))
         read_clocks(vm);
     uint64_t began = vm->state.began_us, until = began + TURN_US;
-    for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->schedule.ready)) != NULL; i++) {
+    for (int i = 0; i < TURN_RESUMES && (link = take_next(vm, vm->state.began_us - began)) != NULL; i++) {
         resume_next(vm, link);
         if (vm->state.began_us >= until)
             break;
     }
     uint64_t light = vm->state.began_us - began;
-    vm->clock.owed_us =
-        vm->clock.owed_us > light && !mp_link_is_alone(&vm->schedule.ready) ? vm->clock.owed_us - light : 0;
+    vm->clock.owed_us = vm->clock.owed_us > light && has_next(vm) ? vm->clock.owed_us - light : 0;
     if (has_heavy && vm->clock.owed_us == 0 && (link = mp_link_take(&vm->schedule.heavy)) != NULL) {
         began = vm->state.began_us;
         resume_heavy(vm, link);

@@ -16,7 +16,7 @@ static void on_call(void *ctx, mp_call *call)
 }
 
 static void on_note(void *ctx, const mp_era *MP_NULLABLE era, mp_session *MP_NULLABLE session, mp_str method,
-                    mp_str params)
+                    mp_str params, unsigned share)
 {
     mp_lib *lib = mp_lib_of_vm(ctx);
     size_t bytes = method.len + params.len;
@@ -24,7 +24,7 @@ static void on_note(void *ctx, const mp_era *MP_NULLABLE era, mp_session *MP_NUL
         mp_stat_add(&mp_stat_dropped_notes, 1);
         return;
     }
-    mp_lib_task *task = mp_lib_task_new(ctx, &mp_note_work);
+    mp_lib_task *task = mp_lib_task_new(ctx, &mp_note_work, share);
     task->era = era == NULL && session != NULL ? mp_session_era(session) : era;
     mp_buf_put(&task->text, method);
     mp_buf_put(&task->text, params);
@@ -60,11 +60,11 @@ static const mp_auth_facts *auth_facts(void *ctx)
     return &mp_lib_of_vm(ctx)->auth;
 }
 
-static void on_entry(void *ctx, mp_authn *entry)
+static void on_entry(void *ctx, mp_authn *entry, unsigned share)
 {
     if (mp_authn_packed(entry).len == 0 && mp_authn_is_known(ctx, entry))
         return;
-    mp_lib_task *task = mp_lib_task_new(ctx, &mp_authn_work);
+    mp_lib_task *task = mp_lib_task_new(ctx, &mp_authn_work, share);
     task->entry = entry;
     mp_authn_set_user(entry, task);
 }
@@ -72,6 +72,11 @@ static void on_entry(void *ctx, mp_authn *entry)
 static void put_principal(void *ctx, const mp_principal *principal, mp_buf *out)
 {
     mp_principal_put_packed(ctx, principal, out);
+}
+
+static size_t find_ahead(void *ctx, unsigned share, bool *is_alone)
+{
+    return mp_vm_ahead(ctx, share, is_alone);
 }
 
 static bool on_order(void *ctx, mp_str text)
@@ -89,5 +94,5 @@ static void on_entry_cancel(MP_UNUSED void *ctx, mp_authn *entry)
     mp_task_cancel(&task->super);
 }
 
-const mp_rpc_hooks mp_lib_hooks = {on_call,  on_note,       on_cancel, auth_facts,
-                                   on_entry, put_principal, on_order,  on_entry_cancel};
+const mp_rpc_hooks mp_lib_hooks = {on_call,       on_note,  on_cancel,       auth_facts, on_entry,
+                                   put_principal, on_order, on_entry_cancel, find_ahead};

@@ -109,7 +109,7 @@ static int l_parallel(lua_State *L)
     lua_pushvalue(L, 1);
     group->functions = luaL_ref(L, LUA_REGISTRYINDEX); /* nothing below raises an error */
     for (int i = 1; i <= count; i++) {
-        mp_lib_task *member = mp_lib_task_new(parent->vm, &mp_member_work);
+        mp_lib_task *member = mp_lib_task_new(parent->vm, &mp_member_work, parent->share);
         member->super.payer = parent->payer;
         member->place = i;
         member->span = mp_container(parent, mp_lib_task, super)->span;

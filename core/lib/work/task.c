@@ -2,9 +2,9 @@
 #include "lib/bindings.h"
 #include <lauxlib.h>
 
-mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work)
+mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work, unsigned share)
 {
-    mp_lib_task *task = mp_container(mp_task_new(vm, work), mp_lib_task, super);
+    mp_lib_task *task = mp_container(mp_task_new(vm, work, share), mp_lib_task, super);
     task->call = NULL;
     task->entry = NULL;
     task->mark = 0;
@@ -24,7 +24,7 @@ mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work)
 
 mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call)
 {
-    mp_lib_task *task = mp_lib_task_new(vm, work);
+    mp_lib_task *task = mp_lib_task_new(vm, work, mp_call_share(call));
     task->call = call;
     task->super.is_gentle = mp_call_is_hidden(call);
     mp_call_set_user(call, task);

@@ -96,11 +96,12 @@ static void end_detached(mp_task *super)
     task->id = NULL;
 }
 
-const mp_work mp_call_work = {"call",     mp_run_call, park_call,    fail_call,
-                              abort_call, call_label,  call_subject, end_call};
-const mp_work mp_detached_work = {"detached", mp_run_job, park_call,    fail_call,
-                                  abort_call, call_label, call_subject, end_detached};
-const mp_work mp_cron_work = {"cron", mp_run_scheduled, park_call, fail_call, abort_call, call_label, NULL, end_call};
+const mp_work mp_call_work = {"call",     mp_run_call,  park_call, fail_call, abort_call,
+                              call_label, call_subject, end_call,  false};
+const mp_work mp_detached_work = {"detached", mp_run_job,   park_call,    fail_call, abort_call,
+                                  call_label, call_subject, end_detached, false};
+const mp_work mp_cron_work = {"cron", mp_run_scheduled, park_call, fail_call, abort_call, call_label,
+                              NULL,   end_call,         false};
 
 /* -- notifications ----------------------------------------------------------------------------------------------- */
 
@@ -160,7 +161,8 @@ static void end_authn(mp_task *super)
     fail_authn(super);
 }
 
-const mp_work mp_authn_work = {"auth", mp_run_entry, park_authn, fail_authn, limit_authn, authn_label, NULL, end_authn};
+const mp_work mp_authn_work = {"auth",      mp_run_entry, park_authn, fail_authn, limit_authn,
+                               authn_label, NULL,         end_authn,  true};
 
 /* -- members of a group ------------------------------------------------------------------------------------------ */
 

@@ -193,6 +193,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     call->began = mp_loop_now_us(rpc->loop);
     call->weight = envelope->weight;
     call->principal = mp_principal_ref(rpc->principal);
+    call->share = rpc->share;
     call->console = rpc->console;
     call->is_hidden = rpc->is_hidden;
     call->id = envelope->id;

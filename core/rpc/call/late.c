@@ -7,6 +7,11 @@ bool mp_call_is_late(mp_call *call, uint64_t now_us)
            mp_method_may_be_shed(call->method);
 }
 
+unsigned mp_call_share(const mp_call *call)
+{
+    return call->share;
+}
+
 bool mp_call_is_overloaded(const mp_call *call)
 {
     return call->rpc->pressure.is_overloaded;

@@ -38,6 +38,7 @@ struct mp_call {
     mp_subscriber *MP_NULLABLE subscriber; /* NULL if the call does not listen to topics */
     uint64_t mark;                         /* 0: it was not asked for yet */
     uint64_t serial;                       /* number of the call, unique in its rpc */
+    unsigned share;                        /* see mp_call_share */
     mp_link in_session;                    /* guarded by the session's lock, like `serial`, `rpc` and `id` */
     /* The message by which its thread cancels it is on its way; guarded by the session's lock, and so not beside flags
      * of the call's thread: the compiler reads several of those at once. */

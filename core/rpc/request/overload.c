@@ -3,11 +3,12 @@
  * A worker is overloaded from the moment at which a request had waited for overload.wait before it began, and others
  * waited behind it; or at which preempted tasks need that long until each of them has gone on once, and most new tasks
  * are preempted. From then on the wait of a new request is estimated when it arrives, from the number of tasks that
- * wait and the rate at which they begin; and, as far as tasks are preempted, from the number of preempted tasks that go
- * on before it. Where the estimate is above an eighth of overload.wait, requests that open sessions and list things are
- * refused; above a quarter, calls. So what is served is served soon, and what is refused is refused at once. The worker
- * is no longer overloaded when nothing was refused for a second and the estimate is below a quarter of overload.wait.
- * While it is, no connection is accepted above nine tenths of limits.connections. */
+ * begin before it and the rate at which they do; and, as far as tasks are preempted, from the number of preempted tasks
+ * that go on before it. Callers begin in turns (engine.h), so that number is small for those who ask for little. Where
+ * the estimate is above an eighth of overload.wait, requests that open sessions and list things are refused; above a
+ * quarter, calls. So what is served is served soon, and what is refused is refused at once. The worker is no longer
+ * overloaded when nothing was refused for a second and the estimate is below a quarter of overload.wait. While it is,
+ * no connection is accepted above nine tenths of limits.connections. */
 #include "request.h"
 
 MP_GAUGE(workers_overloaded, "workers_overloaded", "", "",
@@ -49,14 +50,18 @@ static bool is_of_beginning(mp_str method)
            (method.len > end.len && mp_str_eq(mp_str_from(method, method.len - end.len), end));
 }
 
-size_t mp_pressure_waiting(const mp_rpc *rpc)
+size_t mp_pressure_ahead(const mp_rpc *rpc)
 {
-    return rpc->pressure.waiting + (size_t)(rpc->last_serial - rpc->pressure.serial);
+    bool is_alone;
+    return rpc->hooks->ahead(rpc->ctx, rpc->share, &is_alone);
 }
 
+/* How long the request that is being served would wait. */
 static uint64_t estimate_us(mp_rpc *rpc)
 {
-    return mp_pace_time_us(&rpc->pressure.pace, mp_pressure_waiting(rpc)) + rpc->pressure.round_us;
+    bool is_alone;
+    size_t ahead = rpc->hooks->ahead(rpc->ctx, rpc->share, &is_alone);
+    return mp_pace_time_us(&rpc->pressure.pace, ahead) + (is_alone ? 0 : rpc->pressure.round_us);
 }
 
 bool mp_request_is_shed(mp_rpc *rpc)
@@ -89,7 +94,7 @@ static void set_overloaded(mp_rpc *rpc, bool is_overloaded)
     mp_servers_press(is_overloaded ? 1 : -1);
     if (is_overloaded)
         mp_log(MP_WARN, "worker overloaded", mp_log_int("worker", rpc->index),
-               mp_log_int("waiting", (int64_t)mp_pressure_waiting(rpc)),
+               mp_log_int("waiting", (int64_t)rpc->pressure.waiting),
                mp_log_str("hint",
                           MP_STR("requests wait longer than overload.wait, so some are refused: add workers, or limit "
                                  "callers by a policy")));
@@ -149,9 +154,9 @@ void mp_rpc_press(mp_rpc *rpc, const mp_load *load)
     measure_pressure(pressure, waiting, load->begun, now_us);
     count_round(pressure, load, now_us);
     pressure->waiting = waiting;
-    pressure->serial = rpc->last_serial;
     if (pressure->is_overloaded && now_us - pressure->refused_us >= CALM_US &&
-        (pressure->late_us == UINT64_MAX || estimate_us(rpc) <= pressure->late_us / CALLS_PART))
+        (pressure->late_us == UINT64_MAX ||
+         mp_pace_time_us(&pressure->pace, waiting) + pressure->round_us <= pressure->late_us / CALLS_PART))
         set_overloaded(rpc, false);
     if (!pressure->is_overloaded && pressure->round_us > pressure->late_us) {
         pressure->refused_us = now_us;

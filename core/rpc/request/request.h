@@ -71,8 +71,8 @@ void mp_pressure_rise(mp_rpc *rpc);
 unsigned mp_pressure_refuse(mp_rpc *rpc, size_t ahead);
 /* False for requests that are never refused for overload: they are cheap, or end something. */
 bool mp_method_may_be_shed(mp_str method);
-/* Number of tasks that wait, estimated from the last turn. */
-size_t mp_pressure_waiting(const mp_rpc *rpc);
+/* How many tasks begin before the request that is being served, at most. */
+size_t mp_pressure_ahead(const mp_rpc *rpc);
 extern const char mp_overloaded[];
 
 #endif

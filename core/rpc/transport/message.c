@@ -23,7 +23,7 @@ void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session)
         if (!mp_session_answer(session, envelope->id, envelope->is_error, envelope->answer))
             mp_stat_add(&mp_stat_dropped_unmatched, 1);
     } else if (!mp_str_is(envelope->method, "notifications/cancelled")) {
-        rpc->hooks->on_note(rpc->ctx, mp_session_era(session), session, envelope->method, envelope->params);
+        rpc->hooks->on_note(rpc->ctx, mp_session_era(session), session, envelope->method, envelope->params, rpc->share);
     } else if (envelope->cancels.len > 0) {
         mp_call_cancel_by_id(session, envelope->cancels);
     }
@@ -54,7 +54,7 @@ static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *MP
     if (rpc->draining) {
         mp_refuse_message(rpc, transport, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
     } else if (!transport->is_pipe && mp_request_is_shed(rpc)) {
-        mp_pressure_refuse(rpc, mp_pressure_waiting(rpc));
+        mp_pressure_refuse(rpc, mp_pressure_ahead(rpc));
         mp_refuse_message(rpc, transport, session, MP_CAUSE_OVERLOAD, MP_CODE_INTERNAL, mp_overloaded);
     } else if (!mp_session_table_take_call(rpc->table, rpc->envelope.size)) {
         mp_refuse_message(rpc, transport, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, mp_too_many_calls);

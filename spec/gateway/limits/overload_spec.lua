@@ -191,3 +191,55 @@ describe("a worker that is overloaded", function()
     assert.has_nothing_left(g)
   end)
 end)
+
+describe("principals of a worker that is overloaded", function()
+  local function as(name, request)
+    request.headers.Authorization = "Bearer " .. name
+    return request
+  end
+
+  local function start_named(patience)
+    local all = {
+      ["auth/main.lua"] = "return auth { function(request) return { id = try(request.bearer, 'no token') } end }",
+      ["tools/number.lua"] = [[
+local n = 0
+return tool { "Computes for half a millisecond, and says how many calls had begun.", function()
+  n = n + 1
+  local number, from = n, os.clock()
+  while os.clock() - from < 0.0005 do end
+  return tostring(number)
+end }]],
+    }
+    for path, text in pairs(scripts) do all[path] = text end
+    return gateway.start { workers = 1, scripts = all, config = { overload = { wait = patience } } }
+  end
+
+  it("begin in turns, whoever comes first", function()
+    local g <close> = start_named "off"
+    local names, all = { "ann", "ben", "eve", "joe" }, connect(g, 240)
+    local function name_of(i) return names[(i - 1) // 60 + 1] end
+    local early = {}
+    for i, answer in ipairs(burst(g, all, function(i) return as(name_of(i), message("tools/call", "number")) end)) do
+      local n = tonumber(answer:json().result.content[1].text)
+      if n <= 100 then early[name_of(i)] = (early[name_of(i)] or 0) + 1 end
+    end
+    for _, name in ipairs(names) do -- 25 of each, but for what began before all requests were read
+      assert.is_true((early[name] or 0) >= 18, name .. " has " .. tostring(early[name]) .. " of the first 100")
+    end
+    close(all)
+    assert.has_nothing_left(g)
+  end)
+
+  it("are served all that they ask for, if that is less than the share of each", function()
+    local g <close> = start_named "400ms"
+    local all, refused = connect(g, 802), 0
+    for _ = 1, 5 do
+      local answers = burst(g, all, function(i) return as(i <= 800 and "greedy" or i == 801 and "ann" or "ben", burn()) end)
+      refused = refused + count(answers, 503)
+      assert.same({ 200, 200 }, { answers[801].status, answers[802].status })
+    end
+    assert.is_true(refused > 100, refused)
+    close(all)
+    assert.has_nothing_left(g)
+  end)
+end)
