@@ -340,7 +340,7 @@ describe("a service manager that is not as it should be", function()
     assert.equal(200, g:admin("/healthz").status)
     m:command "hear"
     m:wait_store(function(found) return found[name_of(port)] == 2 end)
-    assert.matches("^READY=1 ", m:notes()[#m:notes()])
+    wait.for_fact("the end of the last reload", 20, function() return m:notes()[#m:notes()]:find "^READY=1 " end)
     m:deafen()
     m:signal(SIGTERM)
     m:wait "^ended 0$"
