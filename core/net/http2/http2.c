@@ -259,6 +259,19 @@ static h2o_http2_stream_t *MP_NULLABLE newest_arriving(const h2o_http2_conn_t *h
     return newest;
 }
 
+bool mp_http2_refuse_parts(mp_http2 *h2)
+{
+    static const mp_http2_refusal stopping = {MP_CAUSE_STOPPING, 503, MP_STR("the gateway is stopping\n")};
+    const h2o_http2_conn_t *h2o = h2->h2o;
+    h2o_http2_stream_t *stream = NULL;
+    bool had_some = false;
+    while (h2o != NULL && h2o->state == H2O_HTTP2_CONN_STATE_OPEN && (stream = newest_arriving(h2o, false)) != NULL) {
+        mp_http2_answer_early(h2, stream, &stopping);
+        had_some = true;
+    }
+    return had_some;
+}
+
 /* An answer that is complete and waits for its stream's window; NULL if there is none. */
 static h2o_http2_stream_t *MP_NULLABLE find_unread(const h2o_http2_conn_t *h2o)
 {

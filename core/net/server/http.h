@@ -257,6 +257,8 @@ void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error);
 void mp_http2_free(mp_http2 *MP_NULLABLE h2);
 /* Call it repeatedly: sends GOAWAY, and closes the connection when its last stream has ended. */
 void mp_http2_drain(mp_http2 *h2);
+/* The process ends: answers the requests that have arrived in part with 503. False: there are none. */
+bool mp_http2_refuse_parts(mp_http2 *h2);
 /* The answer that on_request shall give to the current request; NULL: the request is complete. */
 const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(const mp_http2 *h2);
 /* False if the connection has too many event streams. Otherwise one more is counted. */

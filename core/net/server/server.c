@@ -19,6 +19,7 @@ MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that 
 #define DRAIN_TICK_MS 20
 #define COMPLAIN_EVERY_MS 10000
 #define FREE_TURNS 1000
+#define WRITE_TURNS 10 /* turns in which the answers are written that requests get at the end */
 /* a drain leaves a new connection this time, since its first request may be on its way */
 #define FIRST_REQUEST_MS 200
 /* connections that wait to be taken over by one server: more would wait long if it is stuck */
@@ -482,12 +483,18 @@ static void refuse_part(mp_conn *conn)
     send(h2o_socket_get_fd(socket), answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void end_all(mp_server *server)
+/* `turn`: how often it was called before. */
+static void end_all(mp_server *server, int turn)
 {
     for (mp_link *link = mp_link_first(&server->conns), *next; link != &server->conns; link = next) {
         next = link->next;
         mp_conn *conn = mp_container(link, mp_conn, link);
         refuse_part(conn);
+        mp_http2 *h2 = conn->http2;
+        if (h2 != NULL && mp_http2_refuse_parts(h2))
+            conn->is_refused = true;
+        if (h2 != NULL && conn->is_refused && turn < WRITE_TURNS)
+            continue; /* until the answers are written */
         shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR);
         if (conn->http2 == NULL && !mp_link_is_alone(&conn->streams)) /* frees at most this connection */
             mp_stream_lose(mp_container(conn->streams.next, mp_stream, link), false);
@@ -505,7 +512,7 @@ void mp_server_close(mp_server *server)
      * those that were shut down. */
     for (int i = 0; server->conn_count > 0 && i < FREE_TURNS; i++) {
         mp_loop_turn(server->loop, false);
-        end_all(server);
+        end_all(server, i);
     }
 }
 

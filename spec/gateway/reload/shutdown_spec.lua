@@ -2,6 +2,7 @@
 -- cannot start serves no client (B-81).
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local http2 = require "spec.helpers.http2"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
@@ -140,6 +141,22 @@ describe("while it drains", function()
       assert.equal(503, response.status)
       assert.equal("the gateway is stopping\n", response.body)
       one:close()
+    end
+    assert.equal(0, (g:wait_exit()))
+  end)
+
+  it("a request over HTTP/2 that has not arrived completely at the end of limits.drain gets 503", function()
+    local g <close> = gateway.start { workers = 1, config = http2.config { limits = { drain = "300ms" } } }
+    local peer <close> = http2.connect(g)
+    local ids = {}
+    for i = 1, 3 do ids[i] = peer:post(false) end
+    peer:send(http2.frame(http2.DATA, 0, ids[2], "{"), http2.frame(http2.DATA, 0, ids[3], ("x"):rep(10000)))
+    assert.is_true(peer:is_alive())
+    g:signal "sigterm"
+    for _, id in ipairs(ids) do
+      local answer = peer:answer(id)
+      assert.equal(503, answer.status)
+      assert.equal("the gateway is stopping\n", answer.data)
     end
     assert.equal(0, (g:wait_exit()))
   end)
