@@ -31,6 +31,14 @@ local QUICK_S = 2                           -- seconds; after a stream that ende
 
 local gathering = {}      -- name of an upstream -> { first, last }: times (s) of the notifications whose changes were not read yet
 
+local is_retired = false  -- a reload has put another Lua state in the place of this one
+local retired = host.task.event()
+
+bus.on("retired", function()
+  is_retired = true
+  retired:set()
+end)
+
 local function read_gathered(record)
   local state = gathering[record.name]
   local _ <close> = setmetatable({}, { __close = function() gathering[record.name] = nil end })
@@ -47,8 +55,9 @@ local function read_gathered(record)
   end
   class_lists.forget(record, since)
   while not federated.has_begun(record, since) do
+    if is_retired then return federated.forget(record) end -- the next Lua state reads them, if it has the upstream
     if federated.read(record) then return end
-    host.time.sleep(GATHER_S)
+    retired:wait(GATHER_S)
   end
 end
 
@@ -149,14 +158,6 @@ end
 
 local healing = {}        -- name -> true while a task of this Lua state subscribes again
 local healed = {}         -- name -> { at, pause }: when the last attempt was, in seconds, and the pause before it
-local is_retired = false  -- a reload has put another Lua state in the place of this one
-local retired = host.task.event()
-
-bus.on("retired", function()
-  is_retired = true
-  retired:set()
-end)
-
 -- Seconds before the gateway subscribes again: none, unless the subscriptions ended as soon as they had begun.
 local function rest_of(record)
   local before = healed[record.name]

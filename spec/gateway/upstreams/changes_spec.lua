@@ -9,6 +9,7 @@
 -- pairs: resources that change; clients 2025-06-18..; upstreams 2024-11-05 sse
 -- pairs: resources that change; clients 2025-06-18..; upstreams 2025-06-18 stdio
 -- pairs: resources that change; clients 2025-06-18..; upstreams 2026-07-28 stdio
+local cjson = require "cjson.safe"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
@@ -409,14 +410,19 @@ describe("a channel that was lost", function()
   end)
 end)
 
-local function change_description(g)
+-- Reloads the configuration after change(text).
+local function reload(g, change)
   local path = g.dir .. "/moonpool.yaml"
   local file <close> = assert(io.open(path))
   local text = file:read "a"
   local out <close> = assert(io.open(path, "w"))
-  out:write((text:gsub('"prefix":', '"describe":{"first":"Another text."},"prefix":')))
+  out:write((change(text)))
   out:close()
   assert.equal(200, g:admin("/reload", "POST").status)
+end
+
+local function change_description(g)
+  reload(g, function(text) return text:gsub('"prefix":', '"describe":{"first":"Another text."},"prefix":') end)
 end
 
 describe("an upstream that is gone", function()
@@ -441,6 +447,24 @@ describe("an upstream that is gone", function()
     g:wait_status(function(status) return status.gauges.vms_draining == 0 end, 30)
     u:behave()
     wait_way(u)
+  end)
+
+  it("from the configuration just as its lists are to be read again is asked no more, and the scripts from before end", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    u:offer("tools", { "first" })
+    local g <close> = start(u)
+    local c <close> = g:client "2025-11-25"
+    wait.for_fact("the first list", 20, function() return #names_of(c) > 0 end)
+    wait_way(u)
+    g:wait_status(function(status) return status.gauges.tasks == 0 end)
+    u:announce "notifications/tools/list_changed"
+    g:wait_status(function(status) return status.gauges.jobs == 1 end) -- it waits for further notifications
+    reload(g, function(text)
+      local config = cjson.decode(text)
+      config.upstreams = nil
+      return cjson.encode(config)
+    end)
+    g:wait_status(function(status) return status.gauges.vms_draining == 0 and status.gauges.jobs == 0 end, 30)
   end)
 
   it("when its lists are to be read, has them read soon after it is back", function()
