@@ -24,7 +24,7 @@ typedef struct mp_conditions {
     int64_t stuck_since, main_since, unready_since, unsaved_since; /* seconds since 1970; 0: it is not so */
 } mp_conditions;
 
-/* Takes a sample, once a second. */
+/* Looks whether the numbers have grown, and what else is wrong. Called once a second. */
 void mp_conditions_sample(mp_conditions *conditions, const mp_readiness *readiness);
 /* Appends the list. `stuck`: a sentence for each stuck worker; `scripts` and `certificates`: members of /status. */
 void mp_conditions_put(mp_conditions *conditions, const mp_readiness *readiness, mp_upstreams *upstreams, mp_str stuck,

@@ -169,7 +169,8 @@ const char *mp_sql_words(sqlite3 *db, mp_sql_account *account)
     int code = sqlite3_errcode(db) & 0xff;
     mp_sql_refused over = account->refused_by;
     account->refused_by = MP_SQL_NOT_REFUSED;
-    if (over != MP_SQL_NOT_REFUSED && (code == SQLITE_NOMEM || code == SQLITE_TOOBIG))
+    bool is_cause = code == SQLITE_TOOBIG ? over == MP_SQL_OVER_LENGTH : code == SQLITE_NOMEM;
+    if (over != MP_SQL_NOT_REFUSED && is_cause)
         return refusals[over];
     const char *file = sqlite3_db_filename(db, "main");
     if (code == SQLITE_FULL)

@@ -143,7 +143,8 @@ static void start_clock(mp_store *store, entry *e, uint64_t until)
     settle_entry(room, e, room->heap_count++);
 }
 
-/* An entry of quotas may have expired up to 70 minutes before it is the first of its heap. */
+/* When the first entry expires. Quotas are ordered by periods of 70 minutes (mp_room_rank), so one of theirs may have
+ * expired that long before. */
 uint64_t mp_store_first(const mp_store *store)
 {
     uint64_t first = UINT64_MAX;

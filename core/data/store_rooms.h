@@ -52,7 +52,7 @@ uint64_t mp_room_rank(mp_room_id id, uint64_t until, const char *text);
 bool mp_room_takes(const mp_room *room, mp_room_id id, mp_str key, int64_t entries, int64_t bytes);
 /* Counts what an entry with this key adds to the room. */
 void mp_room_count(mp_room *room, mp_room_id id, mp_str key, int64_t entries, int64_t bytes);
-/* Counts and logs that the room has taken an entry no more. */
+/* Counts and logs that the room was full and has refused an entry. */
 void mp_room_refuse(mp_room *room, mp_room_id id, uint64_t now_ms);
 void mp_room_note_evicted(mp_room_id id);
 /* The rooms are empty: returns the memory of their shares. The heaps are the caller's. */

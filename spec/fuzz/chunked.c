@@ -61,29 +61,28 @@ static bool is_trailer(mp_str line, bool is_whole)
     return name == line.len ? !is_whole || name == 0 : name > 0 && line.ptr[name] == ':';
 }
 
-/* The end of a line is missing: what is there may still become one, or never. A CR that ends it counts as its end. */
-static bool may_become(mp_str rest, mp_str line, bool (*fits)(mp_str line, bool is_whole))
-{
-    return fits(line, line.len < rest.len);
-}
-
 static bool is_size_line(mp_str line, bool is_whole)
 {
     size_t value;
     return read_size(line, is_whole, &value);
 }
 
+/* Cuts off a line that fits. Where its end is missing, what is there must be able to become one; a CR counts as its
+ * end. Returns BROKEN, INCOMPLETE, or 0. */
+static int take_line(mp_str *rest, mp_str *line, bool (*fits)(mp_str line, bool is_whole))
+{
+    size_t len = rest->len;
+    int result = cut_line(rest, line);
+    return result != BROKEN && fits(*line, line->len < len) ? result : BROKEN;
+}
+
 static ssize_t read_trailers(mp_str rest)
 {
     mp_str line;
     for (;;) {
-        int result = cut_line(&rest, &line);
-        if (result == BROKEN || (result == INCOMPLETE && !may_become(rest, line, is_trailer)))
-            return BROKEN;
-        if (result == INCOMPLETE)
-            return INCOMPLETE;
-        if (!is_trailer(line, true))
-            return BROKEN;
+        int result = take_line(&rest, &line, is_trailer);
+        if (result != 0)
+            return result;
         if (line.len == 0)
             return (ssize_t)rest.len;
     }
@@ -95,13 +94,10 @@ static ssize_t read_plainly(mp_str rest, mp_buf *body)
     mp_str line;
     size_t len;
     for (;;) {
-        int result = cut_line(&rest, &line);
-        if (result == BROKEN || (result == INCOMPLETE && !may_become(rest, line, is_size_line)))
-            return BROKEN;
-        if (result == INCOMPLETE)
-            return INCOMPLETE;
-        if (!read_size(line, true, &len))
-            return BROKEN;
+        int result = take_line(&rest, &line, is_size_line);
+        if (result != 0)
+            return result;
+        read_size(line, true, &len);
         if (len == 0)
             return read_trailers(rest);
         size_t part = len < rest.len ? len : rest.len;
