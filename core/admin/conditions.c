@@ -55,9 +55,9 @@ static int64_t read_count(size_t i)
 {
     size_t count;
     int64_t sum = 0;
-    const mp_stat *const *list = mp_stat_list(&count);
+    const mp_stat *const *list = mp_stat_family(counted[i].family, &count);
     for (size_t k = 0; k < count; k++)
-        if (strcmp(list[k]->family, counted[i].family) == 0 && is_among(counted[i].values, list[k]->value))
+        if (is_among(counted[i].values, list[k]->value))
             sum += mp_stat_read(list[k]);
     return sum;
 }

@@ -88,7 +88,7 @@ void mp_map_drop(mp_map *map, mp_node *node)
 
 void mp_map_each(mp_map *map, void (*visit)(mp_node *node, void *arg), void *MP_NULLABLE arg)
 {
-    for (size_t i = 0; i <= map->mask; i++)
+    for (size_t i = 0; map->count > 0 && i <= map->mask; i++)
         for (mp_node *node = map->slots[i], *next; node != NULL; node = next) {
             next = node->next;
             visit(node, arg);

@@ -51,15 +51,6 @@ int64_t mp_stat_read(const mp_stat *stat)
     return sum;
 }
 
-int64_t mp_stat_sum(const char *family)
-{
-    int64_t sum = 0;
-    for (const mp_stat *const *row = first_row; row < end_of_rows; row++)
-        if (strcmp((*row)->family, family) == 0)
-            sum += mp_stat_read(*row);
-    return sum;
-}
-
 static int compare_stats(const void *a, const void *b)
 {
     const mp_stat *one = *(const mp_stat *const *)a, *other = *(const mp_stat *const *)b;
@@ -84,4 +75,31 @@ const mp_stat *const *mp_stat_list(size_t *count)
     pthread_once(&once, sort_rows);
     *count = row_count;
     return sorted;
+}
+
+const mp_stat *const *mp_stat_family(const char *family, size_t *count)
+{
+    size_t all, from = 0, to;
+    const mp_stat *const *list = mp_stat_list(&all);
+    for (size_t end = all; from < end;) {
+        size_t middle = from + (end - from) / 2;
+        if (strcmp(list[middle]->family, family) < 0)
+            from = middle + 1;
+        else
+            end = middle;
+    }
+    for (to = from; to < all && strcmp(list[to]->family, family) == 0;)
+        to++;
+    *count = to - from;
+    return list + from;
+}
+
+int64_t mp_stat_sum(const char *family)
+{
+    size_t count;
+    int64_t sum = 0;
+    const mp_stat *const *list = mp_stat_family(family, &count);
+    for (size_t i = 0; i < count; i++)
+        sum += mp_stat_read(list[i]);
+    return sum;
 }

@@ -68,6 +68,8 @@ static inline void mp_stat_add(const mp_stat *stat, int64_t n)
 int64_t mp_stat_read(const mp_stat *stat);
 /* All gauges and counters, ordered by family and then by value ("5ms" before "20ms"). */
 const mp_stat *const *mp_stat_list(size_t *count);
+/* The part of that list with this family. */
+const mp_stat *const *mp_stat_family(const char *family, size_t *count);
 /* The sum of all values of a family. */
 int64_t mp_stat_sum(const char *family);
 /* Gives the calling thread its own copy, for its whole life. Threads without one share a copy. */

@@ -565,8 +565,10 @@ static void collect_if_expired(mp_node *node, void *arg)
 void mp_session_table_sweep(mp_rpc *rpc)
 {
     mp_session_table *table = rpc->table;
+    sweep found;
     for (unsigned i = rpc->index; i < SHARDS; i += atomic_load(&table->rpc_count)) {
-        sweep found = {.rpc = rpc};
+        found.rpc = rpc;
+        found.count = 0;
         pthread_mutex_lock(&table->shards[i].lock);
         mp_map_each(&table->shards[i].sessions, collect_if_expired, &found);
         pthread_mutex_unlock(&table->shards[i].lock);

@@ -32,9 +32,10 @@ end
 
 local function burn() return message("tools/call", "burn") end
 
-local function connect(g, count)
+-- `from(i)`: the client's own address of connection i, if it is called.
+local function connect(g, count, from)
   local all = {}
-  for i = 1, count do all[i] = g:connect() end
+  for i = 1, count do all[i] = g:connect(from and { from = from(i) }) end
   return all
 end
 
@@ -200,7 +201,12 @@ describe("principals of a worker that is overloaded", function()
 
   local function start_named(patience)
     local all = {
-      ["auth/main.lua"] = "return auth { function(request) return { id = try(request.bearer, 'no token') } end }",
+      ["auth/main.lua"] = [[
+return auth { function(request)
+  local from = os.clock()
+  while os.clock() - from < 0.0001 do end
+  return { id = try(request.bearer, "no token") }
+end }]],
       ["tools/number.lua"] = [[
 local n = 0
 return tool { "Computes for half a millisecond, and says how many calls had begun.", function()
@@ -214,10 +220,13 @@ end }]],
     return gateway.start { workers = 1, scripts = all, config = { overload = { wait = patience } } }
   end
 
+  -- Each has an address of its own: until the auth script has said whose a request is, turns go by address.
   it("begin in turns, whoever comes first", function()
     local g <close> = start_named "off"
-    local names, all = { "ann", "ben", "eve", "joe" }, connect(g, 240)
-    local function name_of(i) return names[(i - 1) // 60 + 1] end
+    local names = { "ann", "ben", "eve", "joe" }
+    local function number_of(i) return (i - 1) // 60 + 1 end
+    local function name_of(i) return names[number_of(i)] end
+    local all = connect(g, 240, function(i) return "127.0.0." .. number_of(i) end)
     local early = {}
     for i, answer in ipairs(burst(g, all, function(i) return as(name_of(i), message("tools/call", "number")) end)) do
       local n = tonumber(answer:json().result.content[1].text)
