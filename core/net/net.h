@@ -143,6 +143,8 @@ mp_str mp_stream_address(const mp_stream *stream);
  * whoever has one address there has all of them. A link-local address stands for itself, since its network is that of
  * everyone on the link. So does a text that is no address ("unix"). The result is `address` or is in `room`. */
 mp_str mp_address_counted(mp_str address, char room[MP_COUNTED_TEXT]);
+/* A number of what stands for the client's address: the same for all requests of one client. */
+unsigned mp_stream_share(const mp_stream *stream);
 /* The address of the connection, or of its PROXY header, which may be a proxy's; empty if the stream is gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
 /* Another process of this gateway has sent the request on. The address of its client, the begin of its URL as clients

@@ -102,7 +102,7 @@ static void serve_path(mp_rpc *rpc, mp_stream *stream)
 void mp_serve_as(mp_rpc *rpc, mp_stream *stream, mp_principal *principal)
 {
     rpc->principal = principal;
-    rpc->share = mp_principal_share(principal, mp_stream_address(stream));
+    rpc->share = mp_principal_share(principal, stream);
     rpc->names_foreign_session = false;
     serve_path(rpc, stream);
     rpc->principal = mp_nobody;

@@ -79,3 +79,26 @@ mp_str mp_stream_address(const mp_stream *stream)
     const char *client = live->client;
     return client != NULL ? mp_str_of(client) : mp_conn_peer(live->conn);
 }
+
+/* Not 0. */
+static unsigned share_of(mp_str address)
+{
+    char room[MP_COUNTED_TEXT];
+    mp_str counted = mp_address_counted(address, room);
+    uint32_t share = 2166136261U; /* FNV-1a: who wants to be in another's share can have its address */
+    for (size_t i = 0; i < counted.len; i++)
+        share = (share ^ (unsigned char)counted.ptr[i]) * 16777619U;
+    return (share >> 8) + 1;
+}
+
+unsigned mp_stream_share(const mp_stream *stream)
+{
+    const mp_live *live = stream->live;
+    if (live == NULL)
+        return 0;
+    if (live->client != NULL)
+        return share_of(mp_str_of(live->client));
+    if (live->conn->share == 0)
+        live->conn->share = share_of(mp_conn_peer(live->conn));
+    return live->conn->share;
+}

@@ -53,6 +53,7 @@ typedef struct {
     mp_link streams;            /* the requests being served: at most one with HTTP/1 */
     char peer[MP_ADDRESS_TEXT]; /* an address, "unix" or MP_PEER_GONE: filled by a PROXY header, or by the first call of
                               mp_conn_peer */
+    unsigned share;             /* of `peer`, for mp_stream_share; 0: not computed yet */
     bool is_hidden;             /* its PROXY header has no address of the client: `peer` is the proxy */
     bool reads_requests;        /* the TLS handshake is complete, or there is none */
     bool is_refused;            /* an error was sent before the whole request arrived: further input is discarded */

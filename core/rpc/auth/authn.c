@@ -70,7 +70,7 @@ static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop)
         authn->began_us = mp_loop_now_us(rpc->loop);
     mp_link_put(&rpc->authns, &authn->link);
     mp_stream_on_gone(stream, on_client_left, authn);
-    rpc->hooks->on_entry(rpc->ctx, authn, mp_principal_share(mp_nobody, mp_stream_address(authn->stream)));
+    rpc->hooks->on_entry(rpc->ctx, authn, mp_stream_share(authn->stream));
 }
 
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
@@ -149,7 +149,7 @@ void mp_authn_restart_all(mp_rpc *rpc, void *old)
         mp_link_put(&rpc->authns, &authn->link);
         rpc->hooks->on_entry_cancel(old, authn);
         if (rpc->auth->is_asked || authn->hop != NULL)
-            rpc->hooks->on_entry(rpc->ctx, authn, mp_principal_share(mp_nobody, mp_stream_address(authn->stream)));
+            rpc->hooks->on_entry(rpc->ctx, authn, mp_stream_share(authn->stream));
         else /* the request has credentials, but the new scripts have no authentication */
             refuse_busy(authn, "the auth scripts were reloaded: try again");
     }

@@ -55,17 +55,11 @@ void mp_principal_forsake(mp_principal *principal)
         free(principal);
 }
 
-unsigned mp_principal_share(const mp_principal *principal, mp_str address)
+unsigned mp_principal_share(const mp_principal *principal, const mp_stream *stream)
 {
-    char room[MP_COUNTED_TEXT];
-    uint32_t share = 2166136261U; /* FNV-1a: who wants to be in another's share can have its address */
-    if (principal != mp_nobody)
-        return (unsigned)principal->key[0] << 8 | principal->key[1];
-    bool is_ipv6 = address.len > 0 && memchr(address.ptr, ':', address.len) != NULL;
-    mp_str counted = is_ipv6 ? mp_address_counted(address, room) : address;
-    for (size_t i = 0; i < counted.len; i++)
-        share = (share ^ (unsigned char)counted.ptr[i]) * 16777619U;
-    return share >> 8;
+    if (principal == mp_nobody)
+        return mp_stream_share(stream);
+    return (unsigned)principal->key[0] << 8 | principal->key[1];
 }
 
 mp_str mp_principal_id(const mp_principal *principal)

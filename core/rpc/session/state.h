@@ -51,8 +51,8 @@ struct mp_principal {
 /* Compares two keys in a time that does not depend on where they differ. */
 bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY]);
 
-/* The share of its requests: see mp_call_share. `address`: of the client, for mp_nobody. */
-unsigned mp_principal_share(const mp_principal *principal, mp_str address);
+/* The share of a request of its own: see mp_call_share. */
+unsigned mp_principal_share(const mp_principal *principal, const mp_stream *stream);
 
 /* -- session.c, sessions.c ----------------------------------------------------------------------------------------- */
 
