@@ -16,7 +16,7 @@ typedef struct {
     mp_timer limit;
     mp_admin *admin;
     mp_stream *MP_NULLABLE stream; /* counted reference of the admin thread; NULL once it has its answer */
-    mp_loop *home;
+    mp_loop *loop;
     mp_message all_answered;
     mp_call_inquiry super;
     atomic_int refs; /* one of the admin thread, one of each worker that has not answered */
@@ -54,7 +54,7 @@ static void close_inquiry(inquiry *asked, unsigned unanswered)
     if (stream == NULL)
         return;
     asked->stream = NULL;
-    mp_timer_stop(asked->home, &asked->limit);
+    mp_timer_stop(asked->loop, &asked->limit);
     mp_link_drop(&asked->link);
     mp_admin_query_slots_give(mp_admin_query_slots_of(asked->admin), unanswered);
     mp_stream_on_gone(stream, NULL, NULL);
@@ -125,7 +125,7 @@ static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_o
     asked->ended = asked->ended || ended;
     pthread_mutex_unlock(&asked->lock);
     if (atomic_fetch_sub(&asked->left, 1) == 1 && !is_over)
-        mp_loop_post(asked->home, &asked->all_answered); /* the message has the reference of this worker */
+        mp_loop_post(asked->loop, &asked->all_answered); /* the message has the reference of this worker */
     else
         give_back(asked);
 }
@@ -139,7 +139,7 @@ static void begin_inquiry(mp_admin *admin, mp_stream *stream, mp_call_inquiry wh
     unsigned count = mp_session_table_rpcs(table);
     inquiry *asked = mp_new(sizeof *asked);
     asked->admin = admin;
-    asked->home = mp_stream_loop(stream);
+    asked->loop = mp_stream_loop(stream);
     asked->stream = mp_stream_ref(stream);
     asked->all_answered = (mp_message){.deliver = on_all_answered};
     asked->super = what;
@@ -148,7 +148,7 @@ static void begin_inquiry(mp_admin *admin, mp_stream *stream, mp_call_inquiry wh
     atomic_init(&asked->left, count);
     pthread_mutex_init(&asked->lock, NULL);
     mp_link_put(&api->inquiries, &asked->link);
-    mp_timer_start(asked->home, &asked->limit, MP_QUESTION_MS, on_limit);
+    mp_timer_start(asked->loop, &asked->limit, MP_QUESTION_MS, on_limit);
     mp_stream_on_gone(stream, on_gone, asked);
     mp_session_table_inquire(table, count, &asked->super);
     mp_stream_detect_close(stream); /* may close the inquiry */

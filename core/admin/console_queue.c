@@ -73,7 +73,7 @@ static void on_sent(void *ctx, uint64_t mark, mp_str json)
     /* posted under the lock: the admin thread's loop may be gone once the queue is closed */
     if (!is_closed && !queue->is_posted) {
         queue->is_posted = true;
-        mp_loop_post(queue->settings.home, &mp_console_queue_ref(queue)->arrived);
+        mp_loop_post(queue->settings.loop, &mp_console_queue_ref(queue)->arrived);
     }
     pthread_mutex_unlock(&queue->lock);
     free(one);

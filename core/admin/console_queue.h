@@ -22,7 +22,7 @@
 typedef struct mp_console_queue mp_console_queue;
 
 typedef struct {
-    mp_loop *home;          /* of the admin thread */
+    mp_loop *loop;          /* of the admin thread */
     size_t most_bytes;      /* of waiting messages */
     const mp_stat *dropped; /* counts messages that were dropped because there was no room */
     /* A message, on the admin thread. `mark`: of the call that it answers; 0: it answers none. It may close the
@@ -35,7 +35,7 @@ typedef struct {
     void *ctx;
 } mp_console_queue_settings;
 
-/* -- functions for the admin thread -- */
+/* -- functions for the admin thread -------------------------------------------------------------------------------- */
 
 mp_console_queue *mp_console_queue_new(const mp_console_queue_settings *settings);
 /* Opens a console whose messages come to the queue. Sets the hooks of `settings` and their ctx; the caller sets its
@@ -47,7 +47,7 @@ void mp_console_queue_close(mp_console_queue *queue);
 /* The number of messages that were dropped because there was no room. */
 uint64_t mp_console_queue_dropped(mp_console_queue *queue);
 
-/* -- any thread -- */
+/* -- any thread ---------------------------------------------------------------------------------------------------- */
 
 mp_console_queue *mp_console_queue_ref(mp_console_queue *queue);
 void mp_console_queue_unref(mp_console_queue *queue);

@@ -34,7 +34,7 @@ struct mp_admin_profile {
     const mp_admin_gateway *gateway;
     mp_admin_access *access;
     state state;
-    mp_loop *home;
+    mp_loop *loop;
     mp_stream *MP_NULLABLE stream; /* counted reference; NULL: the reader has left */
     mp_admin_caller caller;
     mp_timer limit, clock; /* the end of the time; the next progress, look or turn */
@@ -90,8 +90,8 @@ static mp_profile_totals totals_of(const mp_admin_profile *p)
 static void settle_profile(mp_admin_profile *p)
 {
     mp_profile_totals totals = totals_of(p);
-    mp_timer_stop(p->home, &p->limit);
-    mp_timer_stop(p->home, &p->clock);
+    mp_timer_stop(p->loop, &p->limit);
+    mp_timer_stop(p->loop, &p->clock);
     mp_log(MP_INFO, "profile ended", mp_log_str("caller", mp_str_of(p->caller.name)),
            mp_log_str("why", mp_str_of(p->cause)), mp_log_int("samples", (int64_t)totals.taken),
            mp_log_int("lost", (int64_t)totals.lost));
@@ -103,7 +103,7 @@ static void settle_profile(mp_admin_profile *p)
     p->state = IDLE;
     mp_stat_add(&mp_stat_profiles, -1);
     if (p->stops_loop)
-        mp_loop_stop(p->home);
+        mp_loop_stop(p->loop);
 }
 
 /* Drops the stream, which may have ended already. */
@@ -195,13 +195,13 @@ static void send_some(mp_timer *timer)
     else if (is_full)
         mp_stream_on_drained(stream, on_drained, p);
     else
-        mp_timer_start(p->home, &p->clock, 0, send_some);
+        mp_timer_start(p->loop, &p->clock, 0, send_some);
 }
 
 static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
 {
     mp_admin_profile *p = ctx;
-    mp_timer_start(p->home, &p->clock, 0, send_some);
+    mp_timer_start(p->loop, &p->clock, 0, send_some);
 }
 
 /* Waits until the workers have ended their parts. */
@@ -211,8 +211,8 @@ static void look_at_workers(mp_timer *timer)
     p->without_answer = 0;
     for (int i = 0; i < p->part_count; i++)
         p->without_answer += !mp_profile_is_over(p->parts[i].profile);
-    if (p->without_answer > 0 && mp_loop_now(p->home) < p->ended_ms + MP_QUESTION_MS) {
-        mp_timer_start(p->home, &p->clock, LOOK_MS, look_at_workers);
+    if (p->without_answer > 0 && mp_loop_now(p->loop) < p->ended_ms + MP_QUESTION_MS) {
+        mp_timer_start(p->loop, &p->clock, LOOK_MS, look_at_workers);
         return;
     }
     mp_stat_add(&mp_stat_admin_unanswered, p->without_answer);
@@ -221,7 +221,7 @@ static void look_at_workers(mp_timer *timer)
         return;
     }
     p->state = SENDING;
-    mp_timer_start(p->home, &p->clock, 0, send_some);
+    mp_timer_start(p->loop, &p->clock, 0, send_some);
 }
 
 static void end_gathering(mp_admin_profile *p, const char *why)
@@ -230,11 +230,11 @@ static void end_gathering(mp_admin_profile *p, const char *why)
         return;
     p->state = ENDING;
     p->cause = why;
-    p->ended_ms = mp_loop_now(p->home);
-    mp_timer_stop(p->home, &p->limit);
+    p->ended_ms = mp_loop_now(p->loop);
+    mp_timer_stop(p->loop, &p->limit);
     for (int i = 0; i < p->part_count; i++)
         post_order(p->gateway, p->parts[i].number, NULL);
-    mp_timer_start(p->home, &p->clock, 0, look_at_workers);
+    mp_timer_start(p->loop, &p->clock, 0, look_at_workers);
 }
 
 /* The reader has left: ends the profile if it runs, or drops what is left to send. */
@@ -260,10 +260,10 @@ static void tell_progress(mp_timer *timer)
     if (stream == NULL)
         return;
     mp_scoped_buf out = {0};
-    mp_timer_start(p->home, &p->clock, PROGRESS_MS, tell_progress);
+    mp_timer_start(p->loop, &p->clock, PROGRESS_MS, tell_progress);
     if (mp_stream_room(stream) > EVENT_ROOM) {
         mp_buf_printf(&out, "data: {\"event\":\"progress\",\"ms\":%llu,\"samples\":%llu}\n\n",
-                      (unsigned long long)(mp_loop_now(p->home) - p->began_ms), (unsigned long long)totals_of(p).taken);
+                      (unsigned long long)(mp_loop_now(p->loop) - p->began_ms), (unsigned long long)totals_of(p).taken);
         mp_stream_send(stream, mp_buf_str(&out));
     }
 }
@@ -341,9 +341,9 @@ static void begin_profile(mp_admin_profile *p, mp_stream *stream, const mp_admin
         return; /* the client has left */
     p->state = GATHERING;
     p->caller = *caller;
-    p->home = mp_stream_loop(stream);
+    p->loop = mp_stream_loop(stream);
     p->stream = mp_stream_ref(stream);
-    p->began_ms = mp_loop_now(p->home);
+    p->began_ms = mp_loop_now(p->loop);
     p->at_part = 0;
     p->at_stack = 0;
     p->without_answer = 0;
@@ -355,8 +355,8 @@ static void begin_profile(mp_admin_profile *p, mp_stream *stream, const mp_admin
     for (int i = 0; i < p->part_count; i++)
         post_order(p->gateway, p->parts[i].number, p->parts[i].profile);
     mp_stream_on_gone(stream, on_gone, p);
-    mp_timer_start(p->home, &p->limit, (uint64_t)asked->seconds * 1000, on_limit);
-    mp_timer_start(p->home, &p->clock, PROGRESS_MS, tell_progress);
+    mp_timer_start(p->loop, &p->limit, (uint64_t)asked->seconds * 1000, on_limit);
+    mp_timer_start(p->loop, &p->clock, PROGRESS_MS, tell_progress);
     mp_scoped_buf out = {0};
     mp_buf_printf(&out, "data: {\"event\":\"profile began\",\"pid\":%d,", (int)getpid());
     mp_buf_printf(&out, "\"seconds\":%lld,\"hz\":%lld,\"unit\":\"%s\",\"workers\":%d}\n\n", (long long)asked->seconds,
@@ -420,7 +420,7 @@ void mp_admin_profile_stop(mp_admin_profile *p)
 
 static void on_patience_over(mp_timer *timer)
 {
-    mp_loop_stop(mp_container(timer, mp_admin_profile, patience)->home);
+    mp_loop_stop(mp_container(timer, mp_admin_profile, patience)->loop);
 }
 
 void mp_admin_profile_await(mp_admin_profile *p, mp_loop *loop)
@@ -445,7 +445,7 @@ mp_admin_profile *mp_admin_profile_new(const mp_admin_gateway *gateway, mp_admin
 void mp_admin_profile_free(mp_admin_profile *MP_NULLABLE p)
 {
     if (p != NULL && p->patience.slot != 0)
-        mp_timer_stop(p->home, &p->patience);
+        mp_timer_stop(p->loop, &p->patience);
     if (p != NULL && p->state != IDLE) {
         p->stops_loop = false;
         p->cause = "the gateway has stopped";

@@ -24,7 +24,7 @@ typedef struct {
     mp_stream *MP_NULLABLE stream;   /* counted reference; NULL once it is over */
     mp_console_queue *queue;         /* freeing its last reference frees the run; not used once the run is over */
     mp_console *MP_NULLABLE console; /* NULL before the first message, and once it is over */
-    mp_loop *home;
+    mp_loop *loop;
     mp_timer limit;
     unsigned worker;
     mp_admin_caller caller;
@@ -79,7 +79,7 @@ static void close_run(run *of, bool is_operator)
     mp_admin_runs *runs = of->runs;
     runs->run_count--;
     mp_stat_add(&mp_stat_admin_runs, -1);
-    mp_timer_stop(of->home, &of->limit);
+    mp_timer_stop(of->loop, &of->limit);
     mp_stream_on_gone(stream, NULL, NULL);
     mp_stream_unref(stream);
     mp_link_drop(&of->link);
@@ -322,17 +322,17 @@ static run *new_run(mp_admin_runs *runs, mp_stream *stream, const mp_admin_calle
     const mp_runtime_config *settings = mp_admin_settings(runs->admin);
     run *made = mp_new(sizeof *made);
     made->runs = runs;
-    made->home = mp_stream_loop(stream);
+    made->loop = mp_stream_loop(stream);
     made->caller = *caller;
     made->worker = runs->next_worker++ % count_workers(runs->admin);
     made->queue = mp_console_queue_new(&(mp_console_queue_settings){
-        made->home, settings->http.stream_queue, &mp_stat_dropped_runs, take_message, on_overflow, free_run, made});
+        made->loop, settings->http.stream_queue, &mp_stat_dropped_runs, take_message, on_overflow, free_run, made});
     made->stream = mp_stream_ref(stream);
     mp_link_put(&runs->list, &made->link);
     runs->run_count++;
     mp_stat_add(&mp_stat_admin_runs, 1);
     mp_stream_on_gone(stream, on_gone, made);
-    mp_timer_start(made->home, &made->limit, (uint64_t)RUN_MS, on_limit);
+    mp_timer_start(made->loop, &made->limit, (uint64_t)RUN_MS, on_limit);
     return made;
 }
 

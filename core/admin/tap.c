@@ -25,7 +25,7 @@ typedef struct {
     atomic_bool is_posted; /* `news` is on its way */
     atomic_int refs;       /* one of the list, and one of `news` while that is posted */
     mp_timer limit;
-    mp_loop *home;
+    mp_loop *loop;
     mp_admin_caller caller;
     mp_tap_arguments arguments;
 } reader;
@@ -58,7 +58,7 @@ static void close_reader(reader *of)
         stream, &(mp_decision){.event = "tap closed", .caller = mp_str_of(of->caller.name), .why = mp_str_of(why)});
     mp_log(MP_INFO, "tap closed", mp_log_str("caller", mp_str_of(of->caller.name)),
            mp_log_int("events", (int64_t)totals.sent), mp_log_int("dropped", (int64_t)totals.dropped));
-    mp_timer_stop(of->home, &of->limit);
+    mp_timer_stop(of->loop, &of->limit);
     mp_stream_on_gone(stream, NULL, NULL);
     mp_stream_on_drained(stream, NULL, NULL);
     mp_stream_unref(stream);
@@ -116,7 +116,7 @@ static void pump_events(reader *of)
     if (out.len > 0)
         mp_stat_add(&mp_stat_tap_batches, 1);
     if (of->is_awake && taps->batch.slot == 0)
-        mp_timer_start(of->home, &taps->batch, BATCH_MS, on_batch);
+        mp_timer_start(of->loop, &taps->batch, BATCH_MS, on_batch);
     if (out.len == 0 && has_more && is_empty)
         end_reader(of, "limits.stream_queue is too small for an event");
     else if (mp_stream_send(stream, mp_buf_str(&out)) == 0 && has_more) /* a failed send has closed the reader */
@@ -169,7 +169,7 @@ static void wake_reader(void *ctx)
     if (atomic_exchange(&of->is_posted, true))
         return;
     atomic_fetch_add(&of->refs, 1);
-    mp_loop_post(of->home, &of->news);
+    mp_loop_post(of->loop, &of->news);
 }
 
 /* -- the request --------------------------------------------------------------------------------------------------- */
@@ -300,7 +300,7 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
 {
     reader *made = mp_new(sizeof *made);
     made->taps = taps;
-    made->home = mp_stream_loop(stream);
+    made->loop = mp_stream_loop(stream);
     made->caller = *caller;
     made->arguments = filter->arguments;
     made->news = (mp_message){.deliver = on_news};
@@ -327,7 +327,7 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
         return;
     }
     mp_stream_on_gone(stream, on_gone, made);
-    mp_timer_start(made->home, &made->limit, (uint64_t)seconds * 1000, on_limit);
+    mp_timer_start(made->loop, &made->limit, (uint64_t)seconds * 1000, on_limit);
     mp_scoped_buf out = {0};
     mp_buf_printf(&out, "data: {\"event\":\"tap opened\",\"arguments\":\"%s\",\"seconds\":%lld}\n\n",
                   forms[filter->arguments], (long long)seconds);

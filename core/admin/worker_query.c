@@ -23,7 +23,7 @@ typedef struct {
     queries *all;
     mp_stream *MP_NULLABLE stream; /* counted reference; NULL once it is over */
     mp_console_queue *queue;       /* whose last reference frees the question; not used once it is over */
-    mp_loop *home;
+    mp_loop *loop;
     mp_timer limit;
     mp_admin_caller caller;
     mp_buf params, then;  /* `params`: the question for one worker; `then`: the question for all workers once that one
@@ -93,7 +93,7 @@ static void close_query(query *of, unsigned unanswered)
         return;
     of->stream = NULL;
     mp_admin_query_slots_give(mp_admin_query_slots_of(of->all->admin), unanswered);
-    mp_timer_stop(of->home, &of->limit);
+    mp_timer_stop(of->loop, &of->limit);
     mp_stream_on_gone(stream, NULL, NULL);
     mp_stream_unref(stream);
     mp_link_drop(&of->link);
@@ -148,7 +148,7 @@ static void on_limit(mp_timer *timer)
         conclude_query(of, stream);
     } else if (!of->is_second && of->workers > 1) {
         ask_second(of);
-        mp_timer_start(of->home, &of->limit, MP_QUESTION_MS, on_limit);
+        mp_timer_start(of->loop, &of->limit, MP_QUESTION_MS, on_limit);
     } else {
         mp_admin_refuse(stream, 503, MP_STR("a worker does not answer: see stuck in /status, or try again"));
         close_query(of, 1);
@@ -199,7 +199,7 @@ static void ask_all(query *of, mp_str result)
     of->left = of->workers;
     for (unsigned i = 0; i < of->workers; i++)
         ask_worker(of, i, FOLLOWS, &of->then);
-    mp_timer_start(of->home, &of->limit, MP_QUESTION_MS, on_limit);
+    mp_timer_start(of->loop, &of->limit, MP_QUESTION_MS, on_limit);
 }
 
 static void take_answer(void *ctx, MP_UNUSED uint64_t mark, mp_str json)
@@ -259,12 +259,12 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
         return;
     query *made = mp_new(sizeof *made + workers * sizeof *made->consoles);
     made->all = all;
-    made->home = mp_stream_loop(stream);
+    made->loop = mp_stream_loop(stream);
     made->caller = *caller;
     if (*made->caller.name == '\0')
         snprintf(made->caller.name, sizeof made->caller.name, "unknown");
     made->queue = mp_console_queue_new(
-        &(mp_console_queue_settings){made->home, config->lib.vm.call_output + ENVELOPE_BYTES,
+        &(mp_console_queue_settings){made->loop, config->lib.vm.call_output + ENVELOPE_BYTES,
                                      &mp_stat_dropped_admin_questions, take_answer, on_overflow, free_query, made});
     made->workers = workers;
     made->worker = all->next_worker++ % workers;
@@ -273,7 +273,7 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     made->stream = mp_stream_ref(stream);
     mp_link_put(&all->list, &made->link);
     mp_stream_on_gone(stream, on_gone, made);
-    mp_timer_start(made->home, &made->limit, MP_QUESTION_MS, on_limit);
+    mp_timer_start(made->loop, &made->limit, MP_QUESTION_MS, on_limit);
     ask_worker(made, made->worker, ASKED, &made->params);
     mp_stream_detect_close(stream); /* may close the question */
 }

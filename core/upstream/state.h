@@ -66,7 +66,7 @@ struct mp_upstreams {
 
     struct mp_pending_table *pending;
     atomic_int
-        pending_ends; /* messages that end pending exchanges, on their way to the homes of the pending exchanges */
+        pending_ends; /* messages that end pending exchanges, on their way to the workers of the pending exchanges */
     atomic_bool has_ended_pending; /* true once the process is stopping: no exchange is pending any more */
 
     atomic_int owned; /* channels that belong to sessions */
@@ -185,21 +185,21 @@ struct mp_channel {
     mp_link in_owner;
     mp_link in_ended; /* in the list of channels to close, until mp_channel_close_soon; thread that ends the channel */
 
-    atomic_bool has_place;   /* a process is counted for the channel but was not started */
-    mp_upstream_host *home;  /* the worker that claimed it; never changes */
-    char *MP_NULLABLE given; /* the session id that the upstream gave while the channel was opened; home's thread */
-    void *MP_NULLABLE connection; /* of the transport, on the home's thread; NULL: not made yet, or closed */
-    mp_link listen_streams;       /* listen streams; home's thread */
-    bool has_gap;                 /* an MP_OBSERVED_GAP waits to be taken; home's thread */
-    int64_t strays; /* requests of the upstream that belong to no exchange, since `strays_since_ms`; home's thread */
+    atomic_bool has_place;    /* a process is counted for the channel but was not started */
+    mp_upstream_host *worker; /* the worker that claimed it; never changes */
+    char *MP_NULLABLE given;  /* the session id that the upstream gave while the channel was opened; worker's thread */
+    void *MP_NULLABLE connection; /* of the transport, on the worker's thread; NULL: not made yet, or closed */
+    mp_link listen_streams;       /* listen streams; worker's thread */
+    bool has_gap;                 /* an MP_OBSERVED_GAP waits to be taken; worker's thread */
+    int64_t strays; /* requests of the upstream that belong to no exchange, since `strays_since_ms`; worker's thread */
     uint64_t strays_since_ms;
     char *key_text;     /* the text of its key */
-    mp_link exchanges;  /* transports with a home: exchanges that were given to `send` and are not over, oldest first;
-                           home's thread */
-    mp_message closing; /* posted once, to the home */
+    mp_link exchanges;  /* transports of one worker: exchanges that were given to `send` and are not over, oldest first;
+                           worker's thread */
+    mp_message closing; /* posted once, to the worker */
     mp_upstream_host *closing_host; /* the worker that `closing` was posted to */
     bool closing_is_lost;
-    bool is_closed; /* `close` was called; home's thread */
+    bool is_closed; /* `close` was called; worker's thread */
 };
 
 struct mp_channel_request {
@@ -319,7 +319,7 @@ struct mp_own_exchange {
     /* ms of the monotonic clock at which total_ms is over; pending: the ms that were left. Task's thread */
     uint64_t total_at;
 
-    /* Members for the thread of the transport: the home's, or the task's. */
+    /* Members for the thread of the transport: the worker's, or the task's. */
     mp_link in_channel;
     void *MP_NULLABLE request; /* of the transport; NULL: it has none for the exchange */
 };
@@ -346,7 +346,7 @@ struct mp_upstream_host {
     mp_account ordered;
     mp_link processes, streams; /* connections of the transports stdio and sse */
     uint64_t sweep_us;          /* when this host looks next whether the table is to be swept, in us */
-    mp_link pending;            /* of mp_pending_exchange whose home this is, and that are not over */
+    mp_link pending;            /* of mp_pending_exchange that this worker has sent, and that are not over */
     uint64_t pending_end_by;    /* ms; 0: mp_upstream_host_end was not called */
     uint64_t end_by;            /* ms; 0: mp_upstream_host_end was not called */
     atomic_bool is_over;        /* the loop has ended */
@@ -457,8 +457,8 @@ void mp_upstreams_serve_waiting(mp_upstreams *table);
 
 /* -- channel.c ----------------------------------------------------------------------------------------------------- */
 
-/* A new channel that the task of `home` has to open. Under the upstream's lock; the channel is counted already. */
-mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *home);
+/* A new channel that the task of `worker` has to open. Under the upstream's lock; the channel is counted already. */
+mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *worker);
 /* Starts a process that was counted for the channel, or else counts one more. False: limits.upstreams.processes run. */
 bool mp_channel_use_place(mp_channel *channel);
 /* The channel needs no process any more: gives back a process that was counted for it and not started. */
@@ -468,10 +468,10 @@ void mp_channels_close(mp_link *ended, bool is_lost);
 /* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it.
  * True if it had not ended before: then the caller has a counted reference. */
 bool mp_channel_detach(mp_channel *channel, bool is_lost);
-/* Posts the end to the channel's home, and gives the counted reference back. */
+/* Posts the end to the channel's worker, and gives the counted reference back. */
 void mp_channel_close_soon(mp_channel *channel, bool is_lost);
-/* Ends the channels whose home is this host. The caller holds no lock. */
-void mp_channels_end_home(mp_upstream *upstream, const mp_upstream_host *home);
+/* Ends the channels of this worker. The caller holds no lock. */
+void mp_channels_end_worker(mp_upstream *upstream, const mp_upstream_host *worker);
 /* Closes idle channels, frees keys without channels, and wakes requests for a channel that wait. The caller holds no
  * lock. */
 void mp_channels_sweep(mp_upstream *upstream, uint64_t now);

@@ -1,9 +1,9 @@
 /* transport.h: what a transport to upstreams implements, and what it calls; for the files of this module alone.
  *
- * A transport with a home has one connection for each channel: a process, or an event stream. The connection belongs to
- * one worker, the home of the channel, which is the worker of the task that opens it. All functions of the table run on
- * the home's thread. Exchanges of tasks on other workers are posted to the home, and what arrives is posted back:
- * exchange.c does both. A transport without a home sends each exchange on the worker of its task.
+ * A transport of one worker has one connection for each channel: a process, or an event stream. The connection belongs
+ * to the channel's worker, that of the task that opens it. All functions of the table run on that worker's thread.
+ * Exchanges of tasks on other workers are posted to it, and what arrives is posted back: exchange.c does both. Any
+ * other transport sends each exchange on the worker of its task.
  *
  * Nothing here may run Lua. The functions that a transport calls may be called inside callbacks of the loop. */
 #ifndef MP_UPSTREAM_TRANSPORT_H
@@ -13,10 +13,10 @@
 
 struct mp_upstream_transport {
     const char *name; /* "http", "sse", "stdio" */
-    bool has_home;
-    /* Sends exchange->message. With a home: the first exchange of a channel makes the connection (channel->connection)
-     * first; the transport holds the exchange by mp_exchange_ref until the message is written. It sets
-     * exchange->was_sent once the upstream may have received a byte, before it may fail. */
+    bool one_worker;  /* a channel has one connection, which belongs to the channel's worker */
+    /* Sends exchange->message. With one worker: the first exchange of a channel makes the connection
+     * (channel->connection) first; the transport holds the exchange by mp_exchange_ref until the message is written. It
+     * sets exchange->was_sent once the upstream may have received a byte, before it may fail. */
     void (*send)(mp_own_exchange *exchange);
     /* Sends a whole message (a reply, a cancellation) on behalf of an exchange; nothing waits for it. */
     void (*say)(mp_own_exchange *exchange, mp_str message);
@@ -25,8 +25,8 @@ struct mp_upstream_transport {
     void (*leave)(mp_own_exchange *exchange);
     /* The task has taken all waiting events. May be NULL. */
     void (*MP_NULLABLE resume)(mp_own_exchange *exchange);
-    /* True if the upstream may have received the message. NULL: exchange->was_sent says it. Transports without a home
-     * only. */
+    /* True if the upstream may have received the message. NULL: exchange->was_sent says it, as it
+     * does with one worker. */
     bool (*MP_NULLABLE has_sent)(const mp_own_exchange *exchange);
     /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. */
     void (*close)(mp_channel *channel, bool is_lost);
@@ -84,7 +84,8 @@ mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *he
 
 /* A message that belongs to the exchange. `bytes` is one JSON-RPC message, or an array of messages; it is copied.
  * Messages that are no answer to this exchange, no request and no notification are dropped and counted. On the thread
- * of the exchange's task, or, with a home, of the home. Returns the number of answers to this exchange (0 or 1). */
+ * of the exchange's task, or, with one worker, of the channel's worker. Returns the number of answers to this exchange
+ * (0 or 1). */
 int mp_exchange_message(mp_own_exchange *exchange, int status, mp_str bytes);
 /* The upstream has accepted a message without an id. */
 void mp_exchange_accepted(mp_own_exchange *exchange, int status);
@@ -99,13 +100,13 @@ void mp_exchange_settle(mp_own_exchange *exchange, mp_failure_reason reason, con
 mp_own_exchange *mp_exchange_ref(mp_own_exchange *exchange);
 void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange);
 
-/* -- what a transport with a home calls, for a channel ------------------------------------------------------------- */
+/* -- what a transport of one worker calls, for a channel ----------------------------------------------------------- */
 
 /* A message has arrived on the connection of the channel, or on a listen stream. A response belongs to an exchange by
  * its id; notifications/progress by its token, which Lua makes equal to the id of its request; a log message to the
  * only exchange that runs. A request goes to the only exchange of the channel, else to the newest one. What belongs to
  * no exchange is observed (observer.c), but for responses and progress, which are dropped and counted. False: the bytes
- * are no JSON-RPC message. On the home's thread. */
+ * are no JSON-RPC message. On the worker's thread. */
 bool mp_channel_message(mp_channel *channel, mp_str bytes);
 /* All exchanges of the channel fail with this reason. */
 void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const char *why);
@@ -128,8 +129,8 @@ mp_str mp_message_next(mp_json_cursor *cursor);
  */
 void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char *why);
 /* A process is about to be started. False: it may not be, because too many have ended by themselves (DOWN, `retry_ms`)
- * or limits.upstreams.processes (BUSY) are used up. Each success is followed by one mp_upstream_stopped. On the home's
- * thread. */
+ * or limits.upstreams.processes (BUSY) are used up. Each success is followed by one mp_upstream_stopped. On the
+ * worker's thread. */
 bool mp_channel_may_start(mp_channel *channel, mp_failure_reason *reason, int64_t *retry_ms);
 /* A program has ended by itself, or could not be started. */
 void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why);

@@ -491,7 +491,7 @@ bool mp_upstream_host_end(mp_upstream_host *host)
             if (is_last)
                 mp_channels_sweep(found.list[i], now);
             else
-                mp_channels_end_home(found.list[i], host);
+                mp_channels_end_worker(found.list[i], host);
         bool is_unused = found.count == 0;
         forget_records(&found);
         if (is_unused)
@@ -515,7 +515,7 @@ void mp_upstream_host_settle(mp_upstream_host *MP_NULLABLE host)
     if (host == NULL)
         return;
     host->is_over = true;
-    mp_pending_table_leave_home(host);
+    mp_pending_table_leave(host);
     mp_exchanges_end(host);
 }
 

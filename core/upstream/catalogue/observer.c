@@ -53,7 +53,7 @@ void mp_observe_event(mp_channel *channel, mp_observation_kind kind)
     if (kind == MP_OBSERVED_GAP && channel->has_gap)
         return;
     channel->has_gap = channel->has_gap || kind == MP_OBSERVED_GAP;
-    put_observed(channel->home, observed_new(channel, kind, 0));
+    put_observed(channel->worker, observed_new(channel, kind, 0));
 }
 
 void mp_observe_end(mp_channel *channel, int64_t id, int status)
@@ -61,14 +61,14 @@ void mp_observe_end(mp_channel *channel, int64_t id, int status)
     observed *one = observed_new(channel, MP_OBSERVED_ENDED, 0);
     one->it.stream_id = id;
     one->it.status = status;
-    put_observed(channel->home, one);
+    put_observed(channel->worker, one);
 }
 
 /* Counts a request of the upstream that belongs to no exchange. False if there were too many: the request gets no
  * answer then, since an upstream that asks again after each answer would keep the gateway busy for ever. */
 static bool count_stray(mp_channel *channel)
 {
-    uint64_t now = mp_loop_now(channel->home->loop);
+    uint64_t now = mp_loop_now(channel->worker->loop);
     int64_t most = MP_UPSTREAM_QUESTIONS;
     if (now >= channel->strays_since_ms + STRAYS_WITHIN_MS) {
         channel->strays_since_ms = now;
@@ -85,7 +85,7 @@ static bool count_stray(mp_channel *channel)
 
 void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
 {
-    mp_upstream_host *host = channel->home;
+    mp_upstream_host *host = channel->worker;
     if (envelope->kind == MP_KIND_REQUEST && !count_stray(channel))
         return;
     if (host->observed_bytes + bytes.len > (size_t)MP_UPSTREAM_QUEUE) {

@@ -97,14 +97,14 @@ static void deliver_closing(mp_message *message, mp_loop *MP_NULLABLE loop)
     if (loop != NULL) {
         if (!atomic_load(&channel->closing_host->is_over)) {
             channel->transport->close(channel, channel->closing_is_lost);
-            if (channel->closing_is_lost && channel->closing_host == channel->home)
+            if (channel->closing_is_lost && channel->closing_host == channel->worker)
                 mp_observe_event(channel, MP_OBSERVED_LOST);
         }
         mp_channel_unref(channel);
         return;
     }
     atomic_store(&channel->closing_host->is_over, true);
-    mp_upstream_host *other = channel->transport->has_home ? NULL : mp_upstreams_live_host(channel->upstream->table);
+    mp_upstream_host *other = channel->transport->one_worker ? NULL : mp_upstreams_live_host(channel->upstream->table);
     if (other == NULL) {
         mp_channel_unref(channel);
         return;
@@ -134,8 +134,8 @@ void mp_channel_close_soon(mp_channel *channel, bool is_lost)
     disown_channel(channel);
     channel->closing_is_lost = is_lost;
     channel->closing.deliver = deliver_closing;
-    channel->closing_host = channel->home;
-    mp_loop_post(channel->home->loop, &channel->closing);
+    channel->closing_host = channel->worker;
+    mp_loop_post(channel->worker->loop, &channel->closing);
 }
 
 bool mp_channel_detach(mp_channel *channel, bool is_lost)
@@ -157,7 +157,7 @@ bool mp_channel_detach(mp_channel *channel, bool is_lost)
     return true;
 }
 
-mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *home)
+mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *worker)
 {
     mp_channel *channel = mp_new(sizeof *channel);
     atomic_init(&channel->refs, 1); /* the reference of the key */
@@ -165,7 +165,7 @@ mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upst
     channel->transport = upstream->transport;
     channel->part = mp_upstream_part_ref(upstream->part);
     channel->serial = atomic_fetch_add(&upstream->table->serial, 1) + 1;
-    channel->home = home;
+    channel->worker = worker;
     channel->key = key;
     channel->is_claimed = true;
     channel->used_at = mp_monotonic_ms();
@@ -385,7 +385,7 @@ typedef struct {
     uint64_t now;
     int count;
     bool is_last; /* the process ends: no worker sends messages any more */
-    const mp_upstream_host *home;
+    const mp_upstream_host *worker;
 } sweep;
 
 static void sweep_key(mp_node *node, void *ctx)
@@ -410,23 +410,23 @@ static void sweep_key(mp_node *node, void *ctx)
     }
 }
 
-static void end_if_home(mp_node *node, void *ctx)
+static void end_if_bound(mp_node *node, void *ctx)
 {
     sweep *it = ctx;
     mp_channel *channel = mp_container(node, mp_channel_key, node)->channel;
-    if (channel != NULL && channel->home == it->home && channel->transport->has_home &&
+    if (channel != NULL && channel->worker == it->worker && channel->transport->one_worker &&
         mp_channel_detach(channel, false)) {
         mp_link_init(&channel->in_ended);
         mp_link_put(it->ended, &channel->in_ended);
     }
 }
 
-void mp_channels_end_home(mp_upstream *upstream, const mp_upstream_host *home)
+void mp_channels_end_worker(mp_upstream *upstream, const mp_upstream_host *worker)
 {
     mp_link ended = {0};
-    sweep it = {.upstream = upstream, .ended = &ended, .home = home};
+    sweep it = {.upstream = upstream, .ended = &ended, .worker = worker};
     pthread_mutex_lock(&upstream->lock);
-    mp_map_each(&upstream->keys, end_if_home, &it);
+    mp_map_each(&upstream->keys, end_if_bound, &it);
     pthread_mutex_unlock(&upstream->lock);
     mp_channels_close(&ended, false);
 }

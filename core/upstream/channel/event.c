@@ -99,7 +99,7 @@ int mp_exchange_take(mp_own_exchange *exchange, const mp_upstream_host *here, in
         mp_channel_count_dropped(exchange->super.channel);
     else if (mp_exchange_hold(exchange, size_of(envelope, bytes), questions))
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
-    else if (here != exchange->super.host && !exchange->transport->has_home)
+    else if (here != exchange->super.host && !exchange->transport->one_worker)
         mp_channel_count_dropped(exchange->super.channel); /* on a listen stream, which belongs to another worker */
     else
         mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE,
@@ -123,7 +123,7 @@ static int take_array(mp_own_exchange *exchange, mp_upstream_host *here, int sta
 
 int mp_exchange_message(mp_own_exchange *exchange, int status, mp_str bytes)
 {
-    mp_upstream_host *host = exchange->transport->has_home ? exchange->super.channel->home : exchange->super.host;
+    mp_upstream_host *host = exchange->transport->one_worker ? exchange->super.channel->worker : exchange->super.host;
     mp_envelope *envelope = &host->envelope;
     mp_envelope_read_any(envelope, bytes, SIZE_MAX);
     return envelope->kind == MP_KIND_ARRAY ? take_array(exchange, host, status, bytes)

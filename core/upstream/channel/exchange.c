@@ -80,7 +80,7 @@ typedef enum { SEND, SAY, LEAVE } action;
 typedef struct {
     mp_own_exchange *exchange; /* a counted reference */
     action action;
-    size_t size; /* bytes of the message and, for SEND, of the exchange: counted in home->ordered until it arrives */
+    size_t size; /* bytes of the message and, for SEND, of the exchange: counted in worker->ordered until it arrives */
     size_t len;
     char bytes[];
 } action_message;
@@ -88,7 +88,7 @@ typedef struct {
 /* True if the task's thread is the transport's. */
 static bool is_direct(const mp_own_exchange *exchange)
 {
-    return !exchange->transport->has_home || exchange->super.channel->home == exchange->super.host;
+    return !exchange->transport->one_worker || exchange->super.channel->worker == exchange->super.host;
 }
 
 /* True if the upstream may have received the message. */
@@ -103,9 +103,9 @@ static bool may_have_run(const mp_own_exchange *exchange)
 static void perform_action(mp_own_exchange *exchange, action what, mp_str bytes)
 {
     const mp_upstream_transport *transport = exchange->transport;
-    bool is_home = transport->has_home;
+    bool is_bound = transport->one_worker;
     if (what == SEND) {
-        if (is_home && !exchange->super.channel->is_closed) {
+        if (is_bound && !exchange->super.channel->is_closed) {
             mp_link_put(&exchange->super.channel->exchanges, &exchange->in_channel);
             mp_exchange_ref(exchange);
         }
@@ -115,7 +115,7 @@ static void perform_action(mp_own_exchange *exchange, action what, mp_str bytes)
             transport->say(exchange, bytes);
     } else {
         transport->leave(exchange);
-        if (is_home && !mp_link_is_alone(&exchange->in_channel)) {
+        if (is_bound && !mp_link_is_alone(&exchange->in_channel)) {
             mp_link_drop(&exchange->in_channel);
             mp_exchange_unref(exchange);
         }
@@ -127,9 +127,9 @@ static void post_failure(mp_own_exchange *exchange, mp_upstream_failure failure)
 static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
 {
     const action_message *it = content;
-    mp_account_give(&it->exchange->super.channel->home->ordered, (int64_t)it->size);
+    mp_account_give(&it->exchange->super.channel->worker->ordered, (int64_t)it->size);
     mp_stat_add(&mp_stat_upstream_ordered_bytes, -(int64_t)it->size);
-    if (loop != NULL && !it->exchange->super.channel->home->is_over) {
+    if (loop != NULL && !it->exchange->super.channel->worker->is_over) {
         perform_action(it->exchange, it->action, (mp_str){it->bytes, it->len});
     } else if (it->action == SEND) {
         post_failure(it->exchange,
@@ -138,13 +138,13 @@ static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
     mp_exchange_unref(it->exchange);
 }
 
-/* Counts a message in home->ordered; false if it does not fit. LEAVE always fits: it follows a SEND that did, and
+/* Counts a message in worker->ordered; false if it does not fit. LEAVE always fits: it follows a SEND that did, and
  * without it the exchange would stay. */
-static bool take_room(mp_upstream_host *home, action what, size_t size)
+static bool take_room(mp_upstream_host *worker, action what, size_t size)
 {
     if (what == LEAVE)
-        mp_account_add(&home->ordered, (int64_t)size);
-    else if (!mp_account_take_posted(&home->ordered, size))
+        mp_account_add(&worker->ordered, (int64_t)size);
+    else if (!mp_account_take_posted(&worker->ordered, size))
         return false;
     mp_stat_add(&mp_stat_upstream_ordered_bytes, (int64_t)size);
     return true;
@@ -157,15 +157,15 @@ static bool give_message(mp_own_exchange *exchange, action what, mp_str bytes)
         perform_action(exchange, what, bytes);
         return true;
     }
-    mp_upstream_host *home = exchange->super.channel->home;
+    mp_upstream_host *worker = exchange->super.channel->worker;
     size_t held = what == SEND ? sizeof *exchange + exchange->message.len : 0;
     size_t size = sizeof(action_message) + bytes.len + held;
-    if (!take_room(home, what, size)) {
+    if (!take_room(worker, what, size)) {
         mp_stat_add(&mp_stat_refused_upstream_busy, 1);
         return false;
     }
     const action_message message = {mp_exchange_ref(exchange), what, size, bytes.len};
-    mp_loop_send(home->loop, deliver_deed, &message, sizeof message, bytes);
+    mp_loop_send(worker->loop, deliver_deed, &message, sizeof message, bytes);
     return true;
 }
 

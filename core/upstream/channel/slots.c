@@ -83,7 +83,7 @@ static bool is_refused_trial(const mp_own_exchange *exchange)
         return false;
     if (status >= 400 && status < 500)
         return status != 401 && status != 403 && status != 429;
-    return failure->reason == MP_FAILURE_TIMEOUT && exchange->transport->has_home;
+    return failure->reason == MP_FAILURE_TIMEOUT && exchange->transport->one_worker;
 }
 
 static void count_result(mp_upstream *upstream, const mp_own_exchange *exchange)

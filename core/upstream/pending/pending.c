@@ -1,5 +1,5 @@
-/* pending.c: a pending exchange on its home, the worker that sent it: the events that are kept for the next task, and
- * the messages that the resumed exchange of that task sends. */
+/* pending.c: a pending exchange on the worker that sent it: the events that are kept for the next task, and the
+ * messages that the resumed exchange of that task sends. */
 #include "upstream/pending/pending.h"
 
 /* Bytes of notifications that are kept of a pending exchange: a client shows them when its user comes back. */
@@ -62,7 +62,7 @@ void mp_pending_unref(mp_pending_exchange *MP_NULLABLE pending)
     free(pending);
 }
 
-/* -- the home: what is kept ---------------------------------------------------------------------------------------- */
+/* -- the worker: what is kept -------------------------------------------------------------------------------------- */
 
 /* The first kept notification of this method (NULL: any); NULL: there is none. */
 static mp_queued_event *MP_NULLABLE find_note(const mp_pending_exchange *pending, const char *MP_NULLABLE method)
@@ -169,9 +169,9 @@ static void on_ready(void *ctx)
     serve_resumed(pending);
 }
 
-/* -- the home: the end --------------------------------------------------------------------------------------------- */
+/* -- the worker: the end ------------------------------------------------------------------------------------------- */
 
-/* Ends a pending exchange at its home. `message` as for mp_exchange_cancel. May free the pending exchange. */
+/* Ends a pending exchange at its worker. `message` as for mp_exchange_cancel. May free the pending exchange. */
 static void close_pending(mp_pending_exchange *pending, mp_str message)
 {
     if (pending->is_over)
@@ -180,12 +180,12 @@ static void close_pending(mp_pending_exchange *pending, mp_str message)
     pending->exchange->super.ready = NULL; /* the exchange stays until the pending exchange is freed */
     mp_exchange_cancel(&pending->exchange->super, message);
     pending->exchange->is_detached = true;
-    mp_link_drop(&pending->in_home);
+    mp_link_drop(&pending->in_worker);
     clear_kept(pending);
     clear_cancel_messages(pending);
     mp_resumed_exchange *resumed = pending->resumed;
     pending->resumed = NULL;
-    mp_pending_unref(pending); /* the reference of the home */
+    mp_pending_unref(pending); /* the reference of the worker */
     mp_resumed_exchange_unref(resumed);
 }
 
@@ -204,7 +204,7 @@ static void deliver_end(void *content, mp_loop *MP_NULLABLE loop)
 {
     const end_message *it = content;
     mp_pending_exchange *pending = it->pending;
-    mp_upstream_host *of_channel = pending->exchange->super.channel->home;
+    mp_upstream_host *of_channel = pending->exchange->super.channel->worker;
     if (loop != NULL && !pending->is_over && pending->resumed == NULL) {
         send_cancel_messages(pending);
         if (it->cause == MP_PENDING_EXPIRED)
@@ -221,21 +221,21 @@ void mp_pending_post_end(mp_pending_exchange *pending, mp_pending_cause cause)
 {
     const end_message message = {mp_pending_ref(pending), cause};
     atomic_fetch_add(&pending->table->pending_ends, 1);
-    mp_loop_send(pending->home->loop, deliver_end, &message, sizeof message, MP_STR_NONE);
+    mp_loop_send(pending->worker->loop, deliver_end, &message, sizeof message, MP_STR_NONE);
 }
 
-void mp_pending_table_leave_home(mp_upstream_host *host)
+void mp_pending_table_leave(mp_upstream_host *host)
 {
     while (!mp_link_is_alone(&host->pending)) {
-        mp_pending_exchange *pending = mp_container(host->pending.next, mp_pending_exchange, in_home);
+        mp_pending_exchange *pending = mp_container(host->pending.next, mp_pending_exchange, in_worker);
         mp_pending_table_forget(pending);
         close_pending(pending, MP_STR_NONE);
     }
 }
 
-/* -- the home: messages of the resumed exchange -------------------------------------------------------------------- */
+/* -- the worker: messages of the resumed exchange ------------------------------------------------------------------ */
 
-static void post_home_ended(mp_resumed_exchange *resumed)
+static void post_worker_ended(mp_resumed_exchange *resumed)
 {
     mp_resumed_exchange_post_news(
         resumed, NULL, mp_upstream_failure_of(MP_FAILURE_STOPPED, true, "the worker of the exchange has ended"));
@@ -248,7 +248,7 @@ static void attach_resumed(mp_pending_exchange *pending, mp_resumed_exchange *re
     pending->is_wanted = true;
     if (pending->is_over) { /* the worker that holds the exchange has ended meanwhile */
         pending->resumed = NULL;
-        post_home_ended(resumed);
+        post_worker_ended(resumed);
         mp_resumed_exchange_unref(resumed);
         return;
     }
@@ -332,7 +332,7 @@ void mp_pending_deliver(void *content, mp_loop *MP_NULLABLE loop)
     if (loop != NULL) {
         perform_message(it->resumed->pending, it);
     } else if (it->word == MP_RESUMED_ATTACH || it->word == MP_RESUMED_ASK) {
-        post_home_ended(it->resumed);
+        post_worker_ended(it->resumed);
     }
     free(it->event);
     for (size_t i = 0; i < it->cancel_count; i++)
@@ -363,13 +363,13 @@ bool mp_own_exchange_make_pending(mp_exchange *super, const mp_pending_options *
     if (entry == NULL)
         return false;
     mp_pending_exchange *pending = mp_new(sizeof *pending);
-    atomic_init(&pending->refs, 2); /* the reference of the home, and one of this function */
+    atomic_init(&pending->refs, 2); /* the reference of the worker, and one of this function */
     pending->table = table;
-    pending->home = super->host;
+    pending->worker = super->host;
     pending->exchange = exchange; /* takes the reference that the task of the exchange had */
     pending->cancel_messages = mp_pending_copy_cancel_messages(options);
     pending->cancel_count = options->cancel_count;
-    mp_link_put(&pending->home->pending, &pending->in_home);
+    mp_link_put(&pending->worker->pending, &pending->in_worker);
     free(super->taken);
     super->taken = NULL;
     super->ready = on_ready;

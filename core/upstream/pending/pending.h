@@ -1,12 +1,12 @@
 /* pending.h: exchanges that wait without a task until a client's retry takes them up, and the table that finds them;
  * for the files of this module alone.
  *
- * A pending exchange stays on the worker that sent it, its home: timers, slots and the transport are there. A task that
- * takes it up, on any worker, has a resumed exchange: it asks the home for one event after another by messages, and the
- * home performs its replies. At most one event is on its way, so a task that makes the exchange pending again knows
+ * A pending exchange stays on the worker that sent it: timers, slots and the transport are there. A task that takes it
+ * up, on any worker, has a resumed exchange: it asks the first worker for one event after another by messages, and that
+ * worker performs its replies. At most one event is on its way, so a task that makes the exchange pending again knows
  * what it has not read and sends it back.
  *
- *   pending   an exchange that waits, or one that was taken up; at its home
+ *   pending   an exchange that waits, or one that was taken up; at its worker
  *   resumed   a pending exchange as the task that has taken it up sees it
  *   entry     a handle in the table of the process, for one use: of a pending exchange, or of bytes that the call of a
  *             script keeps until its retry */
@@ -23,13 +23,13 @@ typedef struct mp_pending_table mp_pending_table;
 struct mp_pending_exchange {
     atomic_int refs;
     mp_upstreams *table;
-    mp_upstream_host *home;
-    mp_own_exchange *exchange; /* a counted reference; home's thread. Its channel may be read on any thread */
+    mp_upstream_host *worker;
+    mp_own_exchange *exchange; /* a counted reference; worker's thread. Its channel may be read on any thread */
     mp_pending_entry
         *MP_NULLABLE entry; /* guarded by the table's lock; NULL: the exchange was taken up, or its handle is gone */
 
-    /* Members for the home's thread. */
-    mp_link in_home;
+    /* Members for the worker's thread. */
+    mp_link in_worker;
     mp_link kept;            /* of mp_queued_event, oldest first */
     size_t note_bytes;       /* of the notifications in `kept` */
     mp_str *cancel_messages; /* messages to the upstream that are sent if the exchange is not taken up in time */
@@ -63,7 +63,7 @@ struct mp_resumed_exchange {
                         pending exchange */
 };
 
-/* The kinds of messages from a resumed exchange to the home of a pending exchange. */
+/* The kinds of messages from a resumed exchange to the worker of a pending exchange. */
 typedef enum {
     MP_RESUMED_ATTACH,     /* a resumed exchange exists now, and waits for an event */
     MP_RESUMED_ASK,        /* the resumed exchange waits for an event */
@@ -93,12 +93,12 @@ typedef enum {
 
 mp_pending_exchange *mp_pending_ref(mp_pending_exchange *pending);
 void mp_pending_unref(mp_pending_exchange *MP_NULLABLE pending);
-/* Posts the end of a pending exchange to its home. Any thread; the caller holds no lock. */
+/* Posts the end of a pending exchange to its worker. Any thread; the caller holds no lock. */
 void mp_pending_post_end(mp_pending_exchange *pending, mp_pending_cause cause);
 /* Ends the pending exchanges of a host whose loop ends. On its thread, or when all loops have ended. */
-void mp_pending_table_leave_home(mp_upstream_host *host);
+void mp_pending_table_leave(mp_upstream_host *host);
 
-/* A message of a resumed exchange has arrived at the home. */
+/* A message of a resumed exchange has arrived at the worker. */
 void mp_pending_deliver(void *content, mp_loop *MP_NULLABLE loop);
 mp_str *mp_pending_copy_cancel_messages(const mp_pending_options *options);
 
@@ -106,8 +106,8 @@ mp_str *mp_pending_copy_cancel_messages(const mp_pending_options *options);
 
 mp_resumed_exchange *mp_resumed_exchange_ref(mp_resumed_exchange *resumed);
 void mp_resumed_exchange_unref(mp_resumed_exchange *MP_NULLABLE resumed);
-/* From the home: sends the resumed exchange an event, or (NULL) the failure of the exchange. Takes over what `failure`
- * owns. */
+/* From the worker: sends the resumed exchange an event, or (NULL) the failure of the exchange. Takes over what
+ * `failure` owns. */
 void mp_resumed_exchange_post_news(mp_resumed_exchange *resumed, mp_queued_event *MP_NULLABLE event,
                                    mp_upstream_failure failure);
 

@@ -1,5 +1,5 @@
 /* resumed_exchange.c: a resumed exchange: represents a pending exchange on the worker of the task that has taken it up,
- * and exchanges messages with the worker that holds the exchange, its home. */
+ * and exchanges messages with the worker that sent the exchange. */
 #include "upstream/pending/pending.h"
 
 /* -- counted references -------------------------------------------------------------------------------------------- */
@@ -30,15 +30,15 @@ void mp_resumed_exchange_unref(mp_resumed_exchange *MP_NULLABLE resumed)
 
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
-/* Sends a message, without its resumed exchange and bytes yet, to the home. */
-static void send_home(mp_resumed_exchange *resumed, mp_resumed_message message, mp_str bytes)
+/* Sends a message, without its resumed exchange and bytes yet, to the worker. */
+static void send_worker(mp_resumed_exchange *resumed, mp_resumed_message message, mp_str bytes)
 {
     message.resumed = mp_resumed_exchange_ref(resumed);
     message.len = bytes.len;
-    mp_loop_send(resumed->pending->home->loop, mp_pending_deliver, &message, sizeof message, bytes);
+    mp_loop_send(resumed->pending->worker->loop, mp_pending_deliver, &message, sizeof message, bytes);
 }
 
-/* A message from the home to the resumed exchange: an event, or the failure of the exchange. */
+/* A message from the worker to the resumed exchange: an event, or the failure of the exchange. */
 typedef struct {
     mp_resumed_exchange *resumed; /* a counted reference */
     mp_queued_event *MP_NULLABLE event;
@@ -61,9 +61,9 @@ static void deliver_news(void *content, mp_loop *MP_NULLABLE loop)
         if (exchange->ready != NULL)
             exchange->ready(exchange->ctx);
     } else if (loop != NULL &&
-               resumed->is_pending_again) { /* the home waits for what it sent, also if that was the failure */
+               resumed->is_pending_again) { /* the worker waits for what it sent, also if that was the failure */
         mp_upstream_failure_clear(&it->failure);
-        send_home(resumed, (mp_resumed_message){.word = MP_RESUMED_GIVE_BACK, .event = it->event}, MP_STR_NONE);
+        send_worker(resumed, (mp_resumed_message){.word = MP_RESUMED_GIVE_BACK, .event = it->event}, MP_STR_NONE);
     } else {
         free(it->event);
         mp_upstream_failure_clear(&it->failure);
@@ -91,7 +91,7 @@ static mp_queued_event *MP_NULLABLE take_and_ask(mp_exchange *exchange)
     mp_queued_event *event = take_event(resumed);
     if (event == NULL && !resumed->is_asked && !exchange->is_ended) {
         resumed->is_asked = true;
-        send_home(resumed, (mp_resumed_message){.word = MP_RESUMED_ASK}, MP_STR_NONE);
+        send_worker(resumed, (mp_resumed_message){.word = MP_RESUMED_ASK}, MP_STR_NONE);
     }
     return event;
 }
@@ -100,7 +100,7 @@ static bool reply_by_resumed(mp_exchange *exchange, mp_str message)
 {
     bool is_over = mp_exchange_is_over(exchange);
     if (!is_over)
-        send_home(resumed_of(exchange), (mp_resumed_message){.word = MP_RESUMED_REPLY}, message);
+        send_worker(resumed_of(exchange), (mp_resumed_message){.word = MP_RESUMED_REPLY}, message);
     return !is_over;
 }
 
@@ -110,7 +110,7 @@ static void cancel_by_resumed(mp_exchange *exchange, mp_str message)
     if (resumed->has_left)
         return;
     resumed->has_left = exchange->is_ended = true;
-    send_home(resumed, (mp_resumed_message){.word = MP_RESUMED_LEAVE}, message);
+    send_worker(resumed, (mp_resumed_message){.word = MP_RESUMED_LEAVE}, message);
 }
 
 static void leave_resumed(mp_exchange *exchange)
@@ -119,7 +119,7 @@ static void leave_resumed(mp_exchange *exchange)
     mp_resumed_exchange_unref(resumed_of(exchange));
 }
 
-/* The task makes the exchange pending again: returns the event that was not read to the home. */
+/* The task makes the exchange pending again: returns the event that was not read to the worker. */
 static bool make_pending_again(mp_exchange *exchange, const mp_pending_options *options, char handle[MP_PENDING_HANDLE],
                                mp_upstream_failure *failure)
 {
@@ -139,7 +139,7 @@ static bool make_pending_again(mp_exchange *exchange, const mp_pending_options *
                                         .cancel_count = options->cancel_count};
     resumed->has_left = resumed->is_pending_again = exchange->is_ended = true;
     /* sent before the handle is valid, so that messages of the next resumed exchange arrive after it */
-    send_home(resumed, message, MP_STR_NONE);
+    send_worker(resumed, message, MP_STR_NONE);
     mp_pending_table_publish(table, entry, resumed->pending, NULL, 0, handle);
     mp_exchange_free(exchange);
     return true;
@@ -160,6 +160,6 @@ mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str hand
         .kind = &resumed_kind, .channel = pending->exchange->super.channel, .host = host, .ready = ready, .ctx = ctx};
     resumed->pending = pending;
     resumed->is_asked = true;
-    send_home(resumed, (mp_resumed_message){.word = MP_RESUMED_ATTACH}, MP_STR_NONE);
+    send_worker(resumed, (mp_resumed_message){.word = MP_RESUMED_ATTACH}, MP_STR_NONE);
     return &resumed->super;
 }

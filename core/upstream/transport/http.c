@@ -210,7 +210,7 @@ static void take_session(const arrival *at)
     if (id.len == 0 || id.len > MAX_SESSION || exchange->super.given != NULL)
         return;
     exchange->super.given = mp_dup(id);
-    if (exchange->super.host != channel->home)
+    if (exchange->super.host != channel->worker)
         return;
     if (channel->given != NULL)
         tell_upstream(exchange->super.host, channel, "DELETE", MP_STR_NONE);
@@ -230,7 +230,7 @@ static void settle_session(const arrival *at)
         take_session(at);
         return;
     }
-    if (exchange->super.given != NULL && exchange->super.host == channel->home) {
+    if (exchange->super.given != NULL && exchange->super.host == channel->worker) {
         free(channel->given);
         channel->given = NULL;
     }
@@ -583,7 +583,7 @@ static void resume_exchange(mp_own_exchange *exchange)
 static void close_channel(mp_channel *channel, bool is_lost)
 {
     const char *session = mp_http_session(channel, true);
-    if (channel->closing_host == channel->home) {
+    if (channel->closing_host == channel->worker) {
         channel->is_closed = true;
         mp_listen_streams_close(channel);
     }

@@ -89,7 +89,7 @@ void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, cons
         add_header(to, "Mcp-Session-Id",
                    exchange != NULL && exchange->session.len > 0
                        ? exchange->session.ptr
-                       : mp_http_session(channel, exchange == NULL || host == channel->home));
+                       : mp_http_session(channel, exchange == NULL || host == channel->worker));
     const char *revision = exchange != NULL && exchange->revision.len > 0 ? exchange->revision.ptr : channel->revision;
     bool is_named = exchange != NULL && exchange->revision.len > 0;
     if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))

@@ -323,7 +323,7 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_excha
     const mp_upstream_part *part = channel->part;
     mp_err err = {"the URL is not valid", ""};
     connection *it = mp_new(sizeof *it);
-    it->host = channel->home;
+    it->host = channel->worker;
     it->channel = mp_channel_ref(channel);
     it->reader.most = part->limits.answer;
     mp_transfer *stream = part->url == NULL ? NULL : begin_stream(it, &err);
@@ -475,7 +475,7 @@ static void free_host(mp_upstream_host *host)
 }
 
 const mp_upstream_transport mp_upstream_sse = {.name = "sse",
-                                               .has_home = true,
+                                               .one_worker = true,
                                                .send = send_exchange,
                                                .say = say_message,
                                                .leave = leave_exchange,

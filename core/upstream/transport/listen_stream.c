@@ -1,7 +1,7 @@
 /* listen_stream.c: listen streams over HTTP: event streams for messages of an upstream that belong to no request. A
  * channel with a session has one GET; requests whose answer does not end (subscriptions/listen) are POSTs. They use an
  * HTTP client of their own, so that no call waits for the connection of one. All but the functions of upstream.h runs
- * on the thread of the channel's home. */
+ * on the thread of the channel's worker. */
 #include "upstream/transport/listen_stream.h"
 
 MP_GAUGE(upstream_listen_streams, "upstream_listen_streams", "", "",
@@ -43,7 +43,7 @@ struct mp_listen_stream_opening {
     int64_t id;
     char *MP_NULLABLE message, *MP_NULLABLE revision;
     char **MP_NULLABLE headers;
-    int status; /* 0: no answer yet. Written by the home before `super` goes back */
+    int status; /* 0: no answer yet. Written by the worker before `super` goes back */
 };
 
 static void unref_opening(mp_listen_stream_opening *opening)
@@ -314,7 +314,7 @@ static listen_stream *listen_stream_new(mp_listen_stream_opening *opening)
 {
     mp_channel *channel = opening->channel;
     listen_stream *it = mp_new(sizeof *it);
-    it->host = channel->home;
+    it->host = channel->worker;
     it->channel = mp_channel_ref(channel);
     it->id = opening->id;
     it->message = opening->message;
@@ -337,12 +337,12 @@ static void deliver_wish(mp_message *message, mp_loop *MP_NULLABLE loop)
         unref_opening(opening);
         return;
     }
-    if (channel->home->is_over || channel->home->end_by != 0 || channel->is_closed) {
+    if (channel->worker->is_over || channel->worker->end_by != 0 || channel->is_closed) {
         answer_opening(opening, -1);
         return;
     }
     /* the connection of such a transport carries all messages: it needs no stream */
-    if (channel->transport->has_home) {
+    if (channel->transport->one_worker) {
         answer_opening(opening, 200);
         return;
     }
@@ -379,7 +379,7 @@ mp_listen_stream_opening *mp_channel_listen(mp_upstream_host *host, mp_channel *
     opening->revision = copy_text(options->revision);
     opening->headers = mp_copy_texts(options->headers);
     opening->super.deliver = deliver_wish;
-    mp_loop_post(channel->home->loop, &opening->super);
+    mp_loop_post(channel->worker->loop, &opening->super);
     return opening;
 }
 
@@ -413,5 +413,5 @@ static void deliver_leave(void *content, mp_loop *MP_NULLABLE loop)
 void mp_channel_unlisten(mp_channel *channel, int64_t id)
 {
     const leave_message message = {mp_channel_ref(channel), id};
-    mp_loop_send(channel->home->loop, deliver_leave, &message, sizeof message, MP_STR_NONE);
+    mp_loop_send(channel->worker->loop, deliver_leave, &message, sizeof message, MP_STR_NONE);
 }

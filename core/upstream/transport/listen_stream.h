@@ -4,7 +4,7 @@
 
 #include "upstream/transport.h"
 
-/* -- listen_stream.c: on the home's thread ------------------------------------------------------------------------- */
+/* -- listen_stream.c: on the worker's thread ----------------------------------------------------------------------- */
 
 /* At the bottom of each turn of a host. True if it did something. */
 bool mp_listen_streams_turn(mp_upstream_host *host);
@@ -18,7 +18,7 @@ void mp_listen_streams_close(mp_channel *channel);
 /* The worker ends. */
 void mp_listen_streams_end(mp_upstream_host *host);
 
-/* -- observer.c: on the home's thread ------------------------------------------------------------------------------ */
+/* -- observer.c: on the worker's thread ---------------------------------------------------------------------------- */
 
 /* Keeps a message that belongs to no exchange for Lua. Over MP_UPSTREAM_QUEUE it is dropped and counted, and Lua learns
  * that there is a gap. */

@@ -1,4 +1,4 @@
-/* stdio.c: upstreams that are programs. A channel has one process, which its home owns; messages are lines. Exchanges
+/* stdio.c: upstreams that are programs. A channel has one process, which its worker owns; messages are lines. Exchanges
  * wait here until the process runs and reads; from then on the program may have received them. */
 #include "upstream/transport.h"
 
@@ -295,7 +295,7 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_excha
         return NULL;
     }
     connection *it = mp_new(sizeof *it);
-    it->host = channel->home;
+    it->host = channel->worker;
     it->channel = mp_channel_ref(channel);
     if (start_process(it, &err) == 0) {
         mp_link_put(&it->host->processes, &it->link);
@@ -410,7 +410,7 @@ static void free_host(mp_upstream_host *host)
 }
 
 const mp_upstream_transport mp_upstream_stdio = {.name = "stdio",
-                                                 .has_home = true,
+                                                 .one_worker = true,
                                                  .send = send_exchange,
                                                  .say = say_message,
                                                  .leave = leave_exchange,

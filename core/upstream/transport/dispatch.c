@@ -1,5 +1,5 @@
-/* home.c: functions that the transports with a home, and listen streams, share: finding the exchange of a channel to
- * which a message belongs, the end of a channel whose connection has ended, and the limits of processes. */
+/* dispatch.c: functions that the transports of one worker, and listen streams, share: finding the exchange of a channel
+ * to which a message belongs, the end of a channel whose connection has ended, and the limits of processes. */
 #include "upstream/transport/listen_stream.h"
 
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
@@ -35,13 +35,13 @@ static void look_at(search *it, mp_own_exchange *exchange)
     it->list[it->count++] = mp_exchange_ref(exchange);
 }
 
-/* Looks at each running exchange of the channel. Exchanges with a home are on the list of the home, oldest first;
- * exchanges of other transports are on the list of the upstream, which they leave before they are freed. */
+/* Looks at each running exchange of the channel. Those of a transport of one worker are on the worker's list, oldest
+ * first; exchanges of other transports are on the list of the upstream, which they leave before they are freed. */
 static void look_for(search *it, mp_channel *channel)
 {
     it->list = it->room;
     it->most = sizeof it->room / sizeof *it->room;
-    if (channel->transport->has_home) {
+    if (channel->transport->one_worker) {
         for (mp_link *link = mp_link_last(&channel->exchanges); link != &channel->exchanges; link = link->prev)
             look_at(it, mp_container(link, mp_own_exchange, in_channel));
         return;
@@ -157,7 +157,7 @@ static void take_back(mp_channel *channel, const mp_envelope *envelope, mp_str b
     look_for(&it, channel);
     for (size_t i = 0; i < it.count; i++)
         if (it.list[i]->takes_questions)
-            mp_exchange_take(it.list[i], channel->home, 0, envelope, bytes);
+            mp_exchange_take(it.list[i], channel->worker, 0, envelope, bytes);
     end_search(&it);
 }
 
@@ -173,7 +173,7 @@ static void observe_message(mp_channel *channel, const mp_envelope *envelope, mp
 
 static bool take_one(mp_channel *channel, mp_str bytes)
 {
-    mp_envelope *envelope = &channel->home->envelope;
+    mp_envelope *envelope = &channel->worker->envelope;
     mp_envelope_read_any(envelope, bytes, SIZE_MAX);
     if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID)
         return false;
@@ -184,12 +184,12 @@ static bool take_one(mp_channel *channel, mp_str bytes)
     mp_own_exchange *exchange = owner_of(channel, envelope);
     if (exchange == NULL)
         observe_message(channel, envelope, bytes);
-    else if (envelope->kind == MP_KIND_RESPONSE && !channel->transport->has_home)
+    else if (envelope->kind == MP_KIND_RESPONSE && !channel->transport->one_worker)
         mp_channel_count_dropped(channel); /* over HTTP an answer is valid only on the stream of its own request */
     else if (envelope->kind == MP_KIND_RESPONSE && bytes.len > exchange->answer)
         mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE, "the answer is larger than `answer`");
     else
-        mp_exchange_take(exchange, channel->home, 0, envelope, bytes);
+        mp_exchange_take(exchange, channel->worker, 0, envelope, bytes);
     mp_exchange_unref(exchange);
     return true;
 }
@@ -201,7 +201,7 @@ bool mp_channel_message(mp_channel *channel, mp_str bytes)
         return false;
     if (text.ptr[0] == '{')
         return take_one(channel, text);
-    mp_envelope *envelope = &channel->home->envelope;
+    mp_envelope *envelope = &channel->worker->envelope;
     mp_envelope_read_any(envelope, text, SIZE_MAX);
     if (envelope->kind != MP_KIND_ARRAY)
         return false;
