@@ -5,8 +5,7 @@
 #include "own_token.h"
 #include <fnmatch.h>
 
-MP_COUNTER(refused_admin, "refused", "reason", "admin",
-           "requests to the admin listener without the role that they need")
+MP_REFUSED(refused_admin, "admin", MP_FAULT, "requests to the admin listener without the role that they need")
 
 #define WRONG_MOST 10 /* wrong tokens of one address in WRONG_WINDOW_MS; then its tokens are not looked at */
 #define WRONG_WINDOW_MS 60000

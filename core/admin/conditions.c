@@ -22,13 +22,8 @@ static const struct {
 #undef CONDITION
 };
 
-/* The reasons of `refused` that are the gateway's limits, and not mistakes of a client. */
-#define REFUSALS                                                                                                       \
-    "answers|auth_pending|bodies|calls|connections|databases|jobs|listeners|lookups|lua_memory|overload|pool|"         \
-    "processes|sessions|statements|upstream_busy|upstream_processes|waiting"
-
-/* Numbers that grow while something is wrong: those of a family whose label is among `values`; "": the family has one
- * number. `what` follows the count. */
+/* Numbers that grow while something is wrong: those of a family whose label is among `values`; "": the whole family,
+ * of `refused` its limits alone. `what` follows the count. */
 static const struct {
     int kind;
     const char *family, *values, *what;
@@ -36,14 +31,17 @@ static const struct {
     {AUDIT_LOST, "dropped", "audit", "lines of the audit were lost"},
     {STORE_UNSAVED, "store_failures", "", "writes of the store to its file failed"},
     {JOBS_FAIL, "job_runs", "failed", "runs of jobs failed"},
-    {REFUSES, "refused", REFUSALS, "requests were refused because a limit was reached"},
+    {REFUSES, "refused", "", "requests were refused because a limit was reached"},
+    {STORE_FULL, "store_room_refused", "", "entries had no place in their room of the store"},
     {LOG_LOST, "dropped", "log|records", "lines of the log, or recorded calls, were lost"},
     {SPANS_LOST, "spans", "dropped|failed", "spans of traces were lost"},
 };
 
-/* True if `value` is one of the words between the bars. */
+/* True if `value` is one of the words between the bars, or there are none. */
 static bool is_among(const char *words, const char *value)
 {
+    if (words[0] == '\0')
+        return true;
     size_t len = strlen(value);
     for (const char *at = strstr(words, value); at != NULL; at = strstr(at + 1, value))
         if ((at == words || at[-1] == '|') && (at[len] == '\0' || at[len] == '|'))
@@ -55,9 +53,10 @@ static int64_t read_count(size_t i)
 {
     size_t count;
     int64_t sum = 0;
+    bool is_refused = counted[i].kind == REFUSES;
     const mp_stat *const *list = mp_stat_family(counted[i].family, &count);
     for (size_t k = 0; k < count; k++)
-        if (is_among(counted[i].values, list[k]->value))
+        if ((!is_refused || list[k]->refused_for == MP_LIMIT_REACHED) && is_among(counted[i].values, list[k]->value))
             sum += mp_stat_read(list[k]);
     return sum;
 }
@@ -181,23 +180,33 @@ static void put_scripts(mp_buf *out, mp_str scripts)
     put_condition(out, kind, mp_buf_str(&what), read_time(at.value.span), 0);
 }
 
+static void put_certificate(mp_buf *out, mp_str one, int kind)
+{
+    mp_json_member address, expires, at, why;
+    mp_scoped_buf what = {0};
+    if (!mp_json_find_member(one, MP_STR("address"), &address) ||
+        !mp_json_find_member(one, MP_STR("expires"), &expires))
+        return;
+    bool is_refused = mp_json_find_member(one, MP_STR("at"), &at) && mp_json_find_member(one, MP_STR("why"), &why);
+    mp_buf_put(&what, kind == CERTIFICATE_REFUSED ? MP_STR("the new files of the certificate of ")
+                                                  : MP_STR("the certificate of "));
+    mp_json_unescape(&what, address.span);
+    if (kind == CERTIFICATE_REFUSED && is_refused) {
+        mp_buf_put(&what, MP_STR(" are refused: "));
+        mp_json_unescape(&what, why.span);
+        put_condition(out, kind, mp_buf_str(&what), read_time(at.value.span), 0);
+    } else if (kind == CERTIFICATE_EXPIRES && read_time(expires.value.span) - (int64_t)time(NULL) < EXPIRES_S) {
+        mp_buf_printf(&what, " ends at %.*s", MP_STR_ARG(expires.value.span));
+        put_condition(out, kind, mp_buf_str(&what), 0, 0);
+    }
+}
+
 /* `certificates`: that member of /status. */
-static void put_certificates(mp_buf *out, mp_str certificates)
+static void put_certificates(mp_buf *out, mp_str certificates, int kind)
 {
     mp_json_cursor cursor = {certificates.ptr + 1, certificates.ptr + certificates.len};
-    for (mp_json_token token; (token = mp_json_next(&cursor)).type == MP_JSON_T_OPEN_OBJECT;) {
-        mp_str one = mp_json_skip(&cursor, token);
-        mp_json_member address, expires;
-        if (!mp_json_find_member(one, MP_STR("address"), &address) ||
-            !mp_json_find_member(one, MP_STR("expires"), &expires) ||
-            read_time(expires.value.span) - (int64_t)time(NULL) >= EXPIRES_S)
-            continue;
-        mp_scoped_buf what = {0};
-        mp_buf_put(&what, MP_STR("the certificate of "));
-        mp_json_unescape(&what, address.span);
-        mp_buf_printf(&what, " ends at %.*s", MP_STR_ARG(expires.value.span));
-        put_condition(out, CERTIFICATE_EXPIRES, mp_buf_str(&what), 0, 0);
-    }
+    for (mp_json_token token; (token = mp_json_next(&cursor)).type == MP_JSON_T_OPEN_OBJECT;)
+        put_certificate(out, mp_json_skip(&cursor, token), kind);
 }
 
 static void put_counted(mp_buf *out, const mp_conditions *conditions, int kind)
@@ -230,7 +239,8 @@ void mp_conditions_put(mp_conditions *conditions, const mp_readiness *readiness,
     put_since(out, STORE_UNSAVED, MP_STR("changes of the store wait for its file"), conditions->unsaved_since);
     put_scripts(out, scripts);
     put_since(out, MAIN_STUCK, MP_STR("the main thread, which reloads, makes no progress"), conditions->main_since);
-    put_certificates(out, certificates);
+    put_certificates(out, certificates, CERTIFICATE_REFUSED);
+    put_certificates(out, certificates, CERTIFICATE_EXPIRES);
     for (int kind = JOBS_FAIL; kind < CONDITIONS; kind++)
         put_counted(out, conditions, kind);
     mp_buf_putc(out, ']');

@@ -3,7 +3,7 @@
 #include "json/json.h"
 #include <math.h>
 
-MP_COUNTER(refused_readers, "refused", "reason", "admin_readers",
+MP_REFUSED(refused_readers, "admin_readers", MP_LIMIT_REACHED,
            "requests for /api/live and /api/history above 16, and for /api/tap above 8")
 MP_COUNTER(dropped_live, "dropped", "reason", "live", "events of /api/live for which a slow reader had no room")
 

@@ -5,7 +5,7 @@
 #include <moonpool/version.h>
 #include <sys/resource.h>
 
-MP_COUNTER(refused_scrapes, "refused", "reason", "metrics",
+MP_REFUSED(refused_scrapes, "metrics", MP_LIMIT_REACHED,
            "requests of /metrics that found 64 others waiting for the text")
 MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
 

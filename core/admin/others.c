@@ -15,7 +15,7 @@
 MP_COUNTER(others_unanswered, "processes_unanswered", "", "",
            "questions that another process of this gateway did not answer in time")
 
-MP_COUNTER(refused_others, "refused", "reason", "admin_processes",
+MP_REFUSED(refused_others, "admin_processes", MP_LIMIT_REACHED,
            "requests of /status and /metrics that found 64 others waiting for the processes of this gateway")
 
 #define MAX_WAITING 64 /* requests of /status and /metrics; each keeps an answer of each process */

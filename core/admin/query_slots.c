@@ -2,7 +2,7 @@
 #include "json/json.h"
 
 MP_GAUGE(admin_questions, "admin_questions", "", "", "requests to the admin listener that wait for workers")
-MP_COUNTER(refused_admin_questions, "refused", "reason", "admin_questions",
+MP_REFUSED(refused_admin_questions, "admin_questions", MP_LIMIT_REACHED,
            "requests to the admin listener while 16 wait for workers")
 MP_COUNTER(admin_unanswered, "admin_unanswered", "", "",
            "questions of the admin listener that a worker did not answer within 2 s")

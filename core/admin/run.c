@@ -7,7 +7,7 @@
 #include <moonpool/version.h>
 
 MP_GAUGE(admin_runs, "admin_runs", "", "", "calls that operators run through the admin listener")
-MP_COUNTER(refused_runs, "refused", "reason", "admin_runs", "POST /api/call while 16 calls of operators run")
+MP_REFUSED(refused_runs, "admin_runs", MP_LIMIT_REACHED, "POST /api/call while 16 calls of operators run")
 MP_COUNTER(dropped_runs, "dropped", "reason", "admin_runs",
            "messages of calls that operators run, whose readers were too slow")
 

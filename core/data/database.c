@@ -11,10 +11,9 @@
 MP_GAUGE(databases, "databases", "", "", "open SQLite databases of scripts")
 MP_GAUGE(statements, "statements", "", "", "SQL statements of scripts that wait or run")
 MP_ACCOUNT(sqlite_bytes, "sqlite_bytes", "", "", "bytes of SQL parameters and results in progress")
-MP_COUNTER(refused_sqlite_bytes, "refused", "reason", "sqlite_bytes",
+MP_REFUSED(refused_sqlite_bytes, "sqlite_bytes", MP_LIMIT_REACHED,
            "SQL statements whose parameters and results are more than 256 MiB together")
-MP_COUNTER(refused_statements, "refused", "reason", "statements",
-           "SQL statements above 1,024 that wait for one database")
+MP_REFUSED(refused_statements, "statements", MP_LIMIT_REACHED, "SQL statements above 1,024 that wait for one database")
 
 #define MAX_WAITING MP_LIMIT(sqlite_queue, 1024) /* statements for one database: a second of small ones */
 #define MAX_HELD                                                                                                       \

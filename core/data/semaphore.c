@@ -5,7 +5,7 @@
 
 MP_GAUGE(calls_waiting, "calls_waiting", "", "",
          "calls that wait because of the concurrency limit of their tool, or for their turn at an upstream")
-MP_COUNTER(refused_waiting, "refused", "reason", "waiting", "calls above 256 that wait for a tool with concurrency")
+MP_REFUSED(refused_waiting, "waiting", MP_LIMIT_REACHED, "calls above 256 that wait for a tool with concurrency")
 
 typedef struct {
     mp_node node;

@@ -9,7 +9,7 @@ MP_ACCOUNT(sqlite_heap_bytes, "sqlite_heap_bytes", "", "",
 
 static _Thread_local mp_sql_account *MP_NULLABLE mine;
 
-MP_COUNTER(refused_sqlite_prepare, "refused", "reason", "sqlite_prepare",
+MP_REFUSED(refused_sqlite_prepare, "sqlite_prepare", MP_LIMIT_REACHED,
            "SQL statements that take more than 16 MiB of memory to prepare")
 
 /* Counts `size` bytes more for this thread. False if one of the limits has no room for them. */

@@ -29,8 +29,10 @@ typedef struct {
     mp_tls_slot *slot;
     signature tried[3];
     uint64_t made_at, failed_at; /* failed_at: 0 if the latest files are served or their failure was logged */
-    int64_t expires;             /* protected by the lock, like is_ok */
+    int64_t expires;             /* protected by the lock, like all below */
     bool is_ok;
+    int64_t refused_at; /* seconds since 1970 at which the latest files were refused; 0: they were not */
+    char *MP_NULLABLE why;
 } entry;
 
 struct mp_certificates {
@@ -140,6 +142,7 @@ void mp_certificates_free(mp_certificates *MP_NULLABLE all)
         for (int k = 0; k < 3; k++)
             free(all->entries[i].paths[k]);
         free(all->entries[i].address);
+        free(all->entries[i].why);
     }
     if (all->fd >= 0)
         close(all->fd);
@@ -314,8 +317,22 @@ static void keep_result(mp_certificates *all, entry *e, bool is_ok, int64_t expi
 {
     MP_LOCKED(&all->lock);
     e->is_ok = is_ok;
-    if (is_ok)
+    if (is_ok) {
         e->expires = expires;
+        e->refused_at = 0;
+    }
+}
+
+static void keep_refusal(mp_certificates *all, entry *e, const mp_tls_findings *findings)
+{
+    size_t i = 0;
+    while (i + 1 < findings->count && findings->all[i].is_warning)
+        i++;
+    MP_LOCKED(&all->lock);
+    free(e->why);
+    e->why = strdup(findings->all[i].err.text);
+    if (e->refused_at == 0)
+        e->refused_at = (int64_t)time(NULL);
 }
 
 static void try_entry(mp_certificates *all, entry *e, bool logs_failure, bool is_change)
@@ -330,6 +347,7 @@ static void try_entry(mp_certificates *all, entry *e, bool logs_failure, bool is
         e->failed_at = logs_failure ? 0 : now;
         if (!logs_failure)
             return;
+        keep_refusal(all, e, &findings);
         log_findings(e, &findings);
         mp_log(MP_WARN, "certificate not renewed", mp_log_str("address", mp_str_of(e->address)),
                mp_log_str("why", MP_STR("its files have errors: the previous certificate stays in use")));
@@ -389,6 +407,14 @@ void mp_certificates_run(mp_certificates *all)
     look_at_files(all, is_asked);
 }
 
+static void put_member(mp_buf *out, const char *name, const char *MP_NULLABLE value)
+{
+    if (value == NULL)
+        return;
+    mp_buf_printf(out, ",\"%s\":", name);
+    mp_json_put_string(out, mp_str_of(value));
+}
+
 void mp_certificates_describe(mp_certificates *all, mp_buf *out)
 {
     mp_buf_putc(out, '[');
@@ -398,18 +424,16 @@ void mp_certificates_describe(mp_certificates *all, mp_buf *out)
         put_day(day, all->entries[i].expires);
         mp_buf_printf(out, "%s{\"address\":", i == 0 ? "" : ",");
         mp_json_put_string(out, mp_str_of(all->entries[i].address));
-        mp_buf_printf(out, ",\"expires\":\"%s\",\"ok\":%s}", day, all->entries[i].is_ok ? "true" : "false");
+        mp_buf_printf(out, ",\"expires\":\"%s\",\"ok\":%s", day, all->entries[i].is_ok ? "true" : "false");
+        if (all->entries[i].refused_at != 0) {
+            put_day(day, all->entries[i].refused_at);
+            mp_buf_printf(out, ",\"at\":\"%s\"", day);
+            put_member(out, "why", all->entries[i].why);
+        }
+        mp_buf_putc(out, '}');
     }
     pthread_mutex_unlock(&all->lock);
     mp_buf_putc(out, ']');
-}
-
-static void put_member(mp_buf *out, const char *name, const char *MP_NULLABLE value)
-{
-    if (value == NULL)
-        return;
-    mp_buf_printf(out, ",\"%s\":", name);
-    mp_json_put_string(out, mp_str_of(value));
 }
 
 /* The caller has the lock. */
@@ -454,12 +478,17 @@ void mp_certificates_describe_all(mp_certificates *all, mp_buf *out)
 
 void mp_certificates_put_metrics(mp_certificates *all, mp_buf *out)
 {
-    mp_metrics_put_head(out, "moonpool_certificate_expiry_timestamp_seconds", "", "gauge",
-                        "when a listener's certificate expires");
+    static const char *const names[] = {"moonpool_certificate_expiry_timestamp_seconds", "moonpool_certificate_ok"};
+    static const char *const texts[] = {"when a listener's certificate expires",
+                                        "0: the latest files of a listener's certificate are refused"};
     MP_LOCKED(&all->lock);
-    for (size_t i = 0; i < all->count; i++) {
-        mp_buf_put(out, MP_STR("moonpool_certificate_expiry_timestamp_seconds{address=\""));
-        mp_metrics_put_label(out, mp_str_of(all->entries[i].address));
-        mp_buf_printf(out, "\"} %lld\n", (long long)all->entries[i].expires);
+    for (int k = 0; k < 2; k++) {
+        mp_metrics_put_head(out, names[k], "", "gauge", texts[k]);
+        for (size_t i = 0; i < all->count; i++) {
+            mp_buf_printf(out, "%s{address=\"", names[k]);
+            mp_metrics_put_label(out, mp_str_of(all->entries[i].address));
+            mp_buf_printf(out, "\"} %lld\n",
+                          (long long)(k == 0 ? all->entries[i].expires : all->entries[i].refused_at == 0));
+        }
     }
 }

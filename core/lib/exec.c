@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <math.h>
 
-MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over 16 of one worker")
+MP_REFUSED(refused_processes, "processes", MP_LIMIT_REACHED, "programs over 16 of one worker")
 
 #define GRACE_MS MP_LIMIT(exec_grace_ms, 2000) /* between SIGTERM and SIGKILL */
 #define MAX_WORDS 4096

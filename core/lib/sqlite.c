@@ -7,7 +7,7 @@
 #include "lib/sql_text.h"
 #include <lauxlib.h>
 
-MP_COUNTER(refused_databases, "refused", "reason", "databases", "databases above 32 that one worker has open")
+MP_REFUSED(refused_databases, "databases", MP_LIMIT_REACHED, "databases above 32 that one worker has open")
 
 #define DATABASE "moonpool.database"
 #define HANDLE "moonpool.statement"

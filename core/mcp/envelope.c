@@ -1,8 +1,8 @@
 /* envelope.c: reads one JSON-RPC message in one scan. */
 #include "mcp.h"
 
-MP_COUNTER(refused_values, "refused", "reason", "values", "bodies with more than 100,000 values")
-MP_COUNTER(refused_ids, "refused", "reason", "ids", "messages whose id or progressToken is longer than 4 KiB")
+MP_REFUSED(refused_values, "values", MP_FAULT, "bodies with more than 100,000 values")
+MP_REFUSED(refused_ids, "ids", MP_FAULT, "messages whose id or progressToken is longer than 4 KiB")
 
 /* Members that the scan has found. The message may still turn out to be broken or invalid. */
 typedef struct {

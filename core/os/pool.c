@@ -3,7 +3,7 @@
 #include <signal.h>
 
 MP_GAUGE(pool_jobs, "pool_jobs", "", "", "blocking jobs that wait for a thread or run")
-MP_COUNTER(refused_pool, "refused", "reason", "pool", "blocking jobs above 1,024 that wait")
+MP_REFUSED(refused_pool, "pool", MP_LIMIT_REACHED, "blocking jobs above 1,024 that wait")
 
 #define MAX_THREADS 64
 

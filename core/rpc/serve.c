@@ -1,9 +1,9 @@
 /* serve.c: a worker's server role: which path leads to which transport, and how the role starts, drains and ends. */
 #include "rpc/transport/transport.h"
 
-MP_COUNTER(refused_origin, "refused", "reason", "origin", "requests whose Host or Origin is not allowed")
+MP_REFUSED(refused_origin, "origin", MP_FAULT, "requests whose Host or Origin is not allowed")
 
-MP_COUNTER(refused_loop, "refused", "reason", "loop",
+MP_REFUSED(refused_loop, "loop", MP_FAULT,
            "requests that came through this gateway before: gateways are upstreams of each other")
 
 #define SWEEP_MS 250 /* time between two searches for idle sessions */

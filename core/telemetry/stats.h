@@ -23,6 +23,12 @@ typedef enum {
     MP_SHOWN_BY_LABELS,  /* only /status has it: /metrics has a family of series with its name */
 } mp_shown;
 
+/* Why something was refused. `moonpool status` and an alert tell of limits alone. */
+typedef enum {
+    MP_FAULT,         /* of a client, a script or a server behind the gateway: more room would not mend it */
+    MP_LIMIT_REACHED, /* an operator gives more room, or changes what needs so much */
+} mp_refused_for;
+
 typedef struct {
     /* in the section mp_stat_slots: the copy that threads without a slot of their own share; elsewhere: an account
      * (account.h), which has no copies */
@@ -30,6 +36,7 @@ typedef struct {
     const char *family, *label, *value, *text; /* label and value are "" if the family has one member */
     mp_stat_kind kind;
     mp_shown shown;
+    mp_refused_for refused_for; /* of the family `refused` */
 } mp_stat;
 
 /* Declares the gauge or counter mp_stat_<id>: a member of `family`, for which `label` has `value`; `text` says what it
@@ -37,6 +44,12 @@ typedef struct {
 #define MP_GAUGE(id, family, label, value, ...) MP_STAT_DECLARE(id, MP_STAT_GAUGE, family, label, value, __VA_ARGS__)
 #define MP_COUNTER(id, family, label, value, ...)                                                                      \
     MP_STAT_DECLARE(id, MP_STAT_COUNTER, family, label, value, __VA_ARGS__)
+
+/* Declares a counter of the family `refused`: a refusal whose `reason` is a limit or a fault. */
+#define MP_REFUSED(id, reason, refused_for, text)                                                                      \
+    static _Atomic int64_t mp_stat_slot_##id MP_STAT_SLOT;                                                             \
+    MP_STAT_KEEP(id, &mp_stat_slot_##id, "refused", "reason", reason, text, MP_STAT_COUNTER, MP_SHOWN_AS_COUNTED,      \
+                 refused_for)
 
 /* A variable of each thread's copy of the numbers. */
 #define MP_STAT_SLOT __attribute__((section("mp_stat_slots")))
@@ -47,7 +60,10 @@ typedef struct {
 
 /* Takes `shown`, or its default, which follows. */
 #define MP_STAT_ROW(id, slot, kind, family, label, value, text, shown, ...)                                            \
-    const mp_stat mp_stat_##id = {slot, family, label, value, text, kind, shown};                                      \
+    MP_STAT_KEEP(id, slot, family, label, value, text, kind, shown, MP_FAULT)
+
+#define MP_STAT_KEEP(id, ...)                                                                                          \
+    const mp_stat mp_stat_##id = {__VA_ARGS__};                                                                        \
     static const mp_stat *const mp_stat_row_##id __attribute__((used, section("mp_stat_rows"))) = &mp_stat_##id;
 
 /* Bytes from the section mp_stat_slots to the calling thread's copy of it; 0 for threads without a copy. */

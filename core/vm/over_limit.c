@@ -2,7 +2,7 @@
 #include "vm/schedule.h"
 
 MP_COUNTER(tool_cpu, "tool_aborted", "reason", "cpu", "calls over limits.call.cpu")
-MP_COUNTER(refused_lua_memory, "refused", "reason", "lua_memory", "calls that needed memory above limits.lua_memory")
+MP_REFUSED(refused_lua_memory, "lua_memory", MP_LIMIT_REACHED, "calls that needed memory above limits.lua_memory")
 MP_COUNTER(tool_memory, "tool_aborted", "reason", "memory", "calls over limits.call.memory")
 
 const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)

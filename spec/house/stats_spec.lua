@@ -25,6 +25,7 @@ describe("gauges and counters", function()
         if declared[family] then complain("%s is declared twice", family) end
         declared[family] = path
       end
+      text = text:gsub('MP_REFUSED%((%s*[%w_]+),', 'MP_COUNTER(%1, "refused", "reason",')
       for _, macro in ipairs { "MP_GAUGE", "MP_COUNTER" } do
         for id, family, label, value in text:gmatch(macro .. '%(([%w_]+),%s*"([%w_]*)",%s*"([%w_]*)",%s*"([%w_]*)"') do
           count = count + 1

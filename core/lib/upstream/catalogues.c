@@ -15,21 +15,21 @@ MP_COUNTER(tokens_failed, "upstream_tokens", "outcome", "failed",
 MP_COUNTER(tokens_evicted, "upstream_tokens", "outcome", "evicted",
            "tokens of callers that gave way to others above 4,096")
 
-MP_COUNTER(
-    refused_links, "refused", "reason", "upstream_links",
+MP_REFUSED(
+    refused_links, "upstream_links", MP_LIMIT_REACHED,
     "links in results of upstreams above 1,024 an hour of one principal, 16,384 of one upstream, or 256 of one result")
-MP_COUNTER(
-    refused_upstream_subscriptions, "refused", "reason", "upstream_subscriptions",
+MP_REFUSED(
+    refused_upstream_subscriptions, "upstream_subscriptions", MP_LIMIT_REACHED,
     "resources and MCP tasks of upstreams above 1,024 resources, 256 of one principal, or 256 tasks of one upstream")
-MP_COUNTER(refused_lists, "refused", "reason", "upstream_lists",
+MP_REFUSED(refused_lists, "upstream_lists", MP_LIMIT_REACHED,
            "lists of upstreams that were cut (10,000 items, 32 MiB, 100 pages), and definitions that "
            "were left out, above 256 KiB")
-MP_COUNTER(refused_rounds, "refused", "reason", "upstream_rounds",
+MP_REFUSED(refused_rounds, "upstream_rounds", MP_FAULT,
            "requests that upstreams answered with questions more often than 10 times, or with more than 16 "
            "at once")
-MP_COUNTER(refused_routes, "refused", "reason", "upstream_routes",
+MP_REFUSED(refused_routes, "upstream_routes", MP_FAULT,
            "names and URIs of upstreams that clients do not get, since another upstream has them")
-MP_COUNTER(refused_journals, "refused", "reason", "upstream_journals",
+MP_REFUSED(refused_journals, "upstream_journals", MP_LIMIT_REACHED,
            "calls whose results of upstreams are larger than 1 MiB")
 
 /* Pushes nil and a failure for a message that C refused to send.  [-0, +2, throws] */

@@ -8,7 +8,7 @@
 #include <math.h>
 
 MP_COUNTER(dropped_listed, "dropped", "reason", "listed", "lists of a template's resources that had more than 10,000")
-MP_COUNTER(refused_rate, "refused", "reason", "rate", "calls over a limit or quota of a policy")
+MP_REFUSED(refused_rate, "rate", MP_FAULT, "calls over a limit or quota of a policy")
 
 typedef mp_call_handle handle;
 

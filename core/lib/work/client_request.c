@@ -8,7 +8,7 @@
 #include <lauxlib.h>
 #include <math.h>
 
-MP_COUNTER(refused_questions, "refused", "reason", "questions",
+MP_REFUSED(refused_questions, "questions", MP_FAULT,
            "questions of upstreams above 8 of one call, or 32 to one principal in a minute")
 
 /* -- the request ------------------------------------------------------------------------------------------------- */

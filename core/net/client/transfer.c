@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <moonpool/version.h>
 
-MP_COUNTER(refused_http, "refused", "reason", "http", "outgoing requests over 256 of one worker")
-MP_COUNTER(refused_lookups, "refused", "reason", "lookups", "outgoing requests above 256 lookups of names at once")
-MP_COUNTER(refused_address, "refused", "reason", "address", "outgoing connections to addresses without a grant")
+MP_REFUSED(refused_http, "http", MP_LIMIT_REACHED, "outgoing requests over 256 of one worker")
+MP_REFUSED(refused_lookups, "lookups", MP_LIMIT_REACHED, "outgoing requests above 256 lookups of names at once")
+MP_REFUSED(refused_address, "address", MP_FAULT, "outgoing connections to addresses without a grant")
 
 #define MAX_HEAD_BYTES ((size_t)64 << 10)
 #define WINDOW ((size_t)64 << 10) /* a stream stops reading when this many bytes were not taken */

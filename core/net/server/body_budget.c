@@ -12,7 +12,7 @@
 
 MP_ACCOUNT(body_bytes, "body_bytes", "", "",
            "bytes of requests being received or answered, without small ones that arrived at once")
-MP_COUNTER(refused_bodies, "refused", "reason", "bodies", "requests whose bodies did not fit limits.bodies")
+MP_REFUSED(refused_bodies, "bodies", MP_LIMIT_REACHED, "requests whose bodies did not fit limits.bodies")
 
 enum {
     PAGE = 4096,

@@ -3,8 +3,8 @@
 #include "http.h"
 #include "forwarded.h"
 
-MP_COUNTER(
-    refused_proxy, "refused", "reason", "proxy_protocol",
+MP_REFUSED(
+    refused_proxy, "proxy_protocol", MP_FAULT,
     "connections without a PROXY header, or from peers that are no trusted proxies, at addresses with proxy_protocol")
 
 static void begin_request(mp_conn *conn)

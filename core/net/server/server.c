@@ -8,9 +8,9 @@
 MP_ACCOUNT(connections, "connections", "", "", "open client connections")
 MP_COUNTER(requests, "requests", "", "", "HTTP requests received")
 MP_COUNTER(connections_handed_over, "connections_handed_over", "", "", "connections given to a worker that had fewer")
-MP_COUNTER(refused_own, "refused", "reason", "admin_connections",
+MP_REFUSED(refused_own, "admin_connections", MP_LIMIT_REACHED,
            "times that accepting paused at 256 connections to the admin listener")
-MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that accepting paused at limits.connections")
+MP_REFUSED(refused_connections, "connections", MP_LIMIT_REACHED, "times that accepting paused at limits.connections")
 
 #define SERVER_DESCRIPTORS 2 /* that libh2o opens for a server: a pipe */
 #define ACCEPT_BATCH 16

@@ -8,7 +8,7 @@
 #include <openssl/x509v3.h>
 #include <arpa/inet.h>
 
-MP_COUNTER(refused_tls, "refused", "reason", "tls", "TLS handshakes that failed or took too long")
+MP_REFUSED(refused_tls, "tls", MP_FAULT, "TLS handshakes that failed or took too long")
 
 #define CLOSE_NOTIFY_MS 40
 #define ALERT_CAP 64 /* maximum size of a record that holds an alert, in bytes */

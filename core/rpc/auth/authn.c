@@ -5,7 +5,7 @@
 
 #define AUTH_MS MP_LIMIT(auth_ms, 10000) /* an issuer that answers later is down */
 
-MP_COUNTER(refused_auth, "refused", "reason", "auth", "requests with missing or invalid credentials")
+MP_REFUSED(refused_auth, "auth", MP_FAULT, "requests with missing or invalid credentials")
 
 struct mp_authn {
     mp_link link; /* link in rpc->authns */

@@ -13,7 +13,7 @@
 
 MP_GAUGE(workers_overloaded, "workers_overloaded", "", "",
          "workers that refuse requests because requests wait too long")
-MP_COUNTER(refused_overload, "refused", "reason", "overload", "requests that waited, or would have, for overload.wait")
+MP_REFUSED(refused_overload, "overload", MP_LIMIT_REACHED, "requests that waited, or would have, for overload.wait")
 
 #define WINDOW_US 50000 /* time in which the rate is measured */
 #define ROUND_US 2000   /* time from the slice of one preempted task to that of the next */

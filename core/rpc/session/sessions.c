@@ -16,12 +16,12 @@ MP_COUNTER(closed_idle, "sessions_closed", "reason", "idle", "not used for sessi
 MP_COUNTER(closed_uninitialized, "sessions_closed", "reason", "uninitialized",
            "no initialize, or nothing from a client that may have left without its answer, in 30 s")
 MP_COUNTER(closed_shutdown, "sessions_closed", "reason", "shutdown", "the gateway stopped")
-MP_COUNTER(refused_calls, "refused", "reason", "calls",
+MP_REFUSED(refused_calls, "calls", MP_LIMIT_REACHED,
            "calls over limits.calls_in_flight, or whose requests together are over limits.bodies")
-MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over sessions.max or sessions.per_principal")
-MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.connections")
-MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over 1,024")
-MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
+MP_REFUSED(refused_sessions, "sessions", MP_LIMIT_REACHED, "sessions over sessions.max or sessions.per_principal")
+MP_REFUSED(refused_listeners, "listeners", MP_LIMIT_REACHED, "subscriptions/listen calls over limits.connections")
+MP_REFUSED(refused_jobs, "jobs", MP_LIMIT_REACHED, "background tasks over 1,024")
+MP_REFUSED(refused_auth_pending, "auth_pending", MP_LIMIT_REACHED,
            "requests above 1,024 whose authentication is pending, or took longer than 10 s")
 
 MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_session, 64,

@@ -8,7 +8,7 @@ MP_GAUGE(publications, "publications", "", "", "publications that wait to be sen
 MP_GAUGE(publication_bytes, "publication_bytes", "", "",
          "bytes of publications that wait to be sent, or are being sent")
 MP_ACCOUNT(topic_bytes, "topic_bytes", "", "", "bytes that clients' subscriptions to topics may take, with their names")
-MP_COUNTER(refused_topics, "refused", "reason", "topics",
+MP_REFUSED(refused_topics, "topics", MP_LIMIT_REACHED,
            "subscriptions over the memory of all topics, 256 MiB, or over a client's half of it")
 MP_COUNTER(dropped_publications, "dropped", "reason", "publications", "publications over the queue of a worker")
 

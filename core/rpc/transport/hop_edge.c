@@ -9,7 +9,7 @@
 
 MP_GAUGE(hops, "hops", "", "", "requests that another process of the gateway serves")
 MP_COUNTER(hops_begun, "hops_begun", "", "", "requests sent on to another process of the gateway")
-MP_COUNTER(refused_hops, "refused", "reason", "hops",
+MP_REFUSED(refused_hops, "hops", MP_LIMIT_REACHED,
            "requests for other processes of the gateway, while a worker sends on 4096, or that they did not take")
 
 #define HIGH ((size_t)64 << 10)  /* nothing is read for a client while more bytes wait for it */

@@ -5,7 +5,7 @@
 MP_COUNTER(hops_silent, "hops_silent", "", "",
            "processes of the gateway that did not answer when they were asked whether they live")
 
-MP_COUNTER(refused_orders, "refused", "reason", "orders",
+MP_REFUSED(refused_orders, "orders", MP_LIMIT_REACHED,
            "messages to tasks of other processes of the gateway that do not answer, or for which there was no room")
 MP_ACCOUNT(order_bytes, "order_bytes", "", "",
            "bytes of messages to tasks on their way to another process of the gateway")

@@ -3,7 +3,7 @@
 #include "transport.h"
 #include <unistd.h>
 
-MP_COUNTER(refused_hop_header, "refused", "reason", "hop_header",
+MP_REFUSED(refused_hop_header, "hop_header", MP_FAULT,
            "requests to the socket between processes that no process of this gateway sent, or for another one")
 
 static void refuse_hop(mp_rpc *rpc, mp_stream *stream, int status, const char *why)

@@ -3,7 +3,7 @@
 #include "transport.h"
 
 MP_COUNTER(closed_delete, "sessions_closed", "reason", "delete", "the client sent DELETE")
-MP_COUNTER(refused_answers, "refused", "reason", "answers", "calls while limits.answers was exceeded")
+MP_REFUSED(refused_answers, "answers", MP_LIMIT_REACHED, "calls while limits.answers was exceeded")
 
 static const char *const both_types[] = {"application/json", "text/event-stream", NULL};
 static const char *const events_type[] = {"text/event-stream", NULL};

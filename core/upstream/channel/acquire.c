@@ -5,9 +5,9 @@
 MP_GAUGE(upstream_takes, "upstream_takes", "", "", "tasks that wait for a channel to an upstream")
 MP_COUNTER(upstream_evicted, "upstream_evicted", "", "",
            "idle channels to upstreams that were closed to make room for another one")
-MP_COUNTER(refused_upstream_busy, "refused", "reason", "upstream_busy",
+MP_REFUSED(refused_upstream_busy, "upstream_busy", MP_LIMIT_REACHED,
            "calls of upstreams over `calls` and `waiting`, or over limits.upstreams")
-MP_COUNTER(refused_upstream_down, "refused", "reason", "upstream_down",
+MP_REFUSED(refused_upstream_down, "upstream_down", MP_FAULT,
            "calls of upstreams that failed a moment ago, or refused the credential")
 
 /* ms without a request, after which a channel may end to make room for another one */

@@ -7,7 +7,7 @@
 MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
          "messages to upstreams that wait for their answer or for their turn")
 MP_COUNTER(upstream_calls, "upstream_calls", "", "", "requests sent to upstreams", MP_SHOWN_BY_LABELS)
-MP_COUNTER(refused_upstream_questions, "refused", "reason", "upstream_questions",
+MP_REFUSED(refused_upstream_questions, "upstream_questions", MP_FAULT,
            "requests that ended because their upstream asked more than 256 questions")
 MP_GAUGE(upstream_event_bytes, "upstream_event_bytes", "", "",
          "bytes of messages of upstreams that wait for their calls")

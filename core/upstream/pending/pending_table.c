@@ -8,7 +8,7 @@ MP_GAUGE(upstream_pending, "upstream_pending", "", "",
 MP_COUNTER(upstream_pending_begun, "upstream_pending_begun", "", "", "handles that were given out for a client's retry")
 MP_COUNTER(upstream_pending_expired, "upstream_pending_expired", "", "",
            "pending exchanges and journals that no retry has taken up within five minutes")
-MP_COUNTER(refused_upstream_pending, "refused", "reason", "upstream_pending",
+MP_REFUSED(refused_upstream_pending, "upstream_pending", MP_LIMIT_REACHED,
            "questions of upstreams while 256 calls wait for their clients, or 16 for one principal")
 
 /* entries that wait for a retry: each holds a channel of an upstream, or up to MP_UPSTREAM_JOURNAL bytes */

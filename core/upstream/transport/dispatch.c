@@ -2,7 +2,7 @@
  * to which a message belongs, the end of a channel whose connection has ended, and the limits of processes. */
 #include "upstream/transport/listen_stream.h"
 
-MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
+MP_REFUSED(refused_upstream_processes, "upstream_processes", MP_LIMIT_REACHED,
            "programs of upstreams over limits.upstreams.processes, or started too often")
 
 /* Time in which MP_UPSTREAM_ENDS programs of an upstream may end by themselves: more are started after it, since a

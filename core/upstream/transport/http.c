@@ -6,7 +6,7 @@
 
 MP_COUNTER(upstream_resumed, "upstream_resumed", "", "",
            "event streams of upstreams that ended before the answer and were resumed after their last event")
-MP_COUNTER(refused_upstream_resumptions, "refused", "reason", "upstream_resumptions",
+MP_REFUSED(refused_upstream_resumptions, "upstream_resumptions", MP_FAULT,
            "event streams of upstreams that ended after they were resumed 5 times")
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")

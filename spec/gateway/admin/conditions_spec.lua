@@ -1,4 +1,6 @@
 -- What is wrong with a gateway: `moonpool status` says it first, /status has it as data, and the alerts agree with it.
+local certificates = require "spec.helpers.certificates"
+local client = require "spec.helpers.client"
 local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
 
@@ -53,8 +55,22 @@ describe("the conditions of a gateway", function()
     end
     for name in pairs(alerts) do assert.truthy(known[name] or RATES[name], name .. " is no condition") end
     for name in pairs(RATES) do assert.truthy(alerts[name] and not known[name], name) end
-    local words = read "core/admin/conditions.c":match "#define REFUSALS(.-)\n\n":gsub('[%s\\"]', "")
-    assert.equal(words, read(RULES):match 'refused_total{reason=~"([^"]+)"')
+  end)
+
+  it("are told of each limit that refuses: what declares it says so, and the alert has the same", function()
+    local limits, complaints = {}, {}
+    local sources <close> = assert(io.popen "grep -rlE 'MP_REFUSED|\"refused\"' core --include='*.c'")
+    for path in sources:lines() do
+      local text = read(path)
+      for id, family in text:gmatch 'MP_COUNTER%(%s*([%w_]+),%s*"([%w_]*)"' do
+        if family == "refused" then complaints[#complaints + 1] = path .. ": " .. id .. " is declared by MP_REFUSED, which says why it refuses" end
+      end
+      for reason in text:gmatch 'MP_REFUSED%(%s*[%w_]+,%s*"([%w_]+)",%s*MP_LIMIT_REACHED' do limits[#limits + 1] = reason end
+    end
+    table.sort(limits)
+    assert.equal("", table.concat(complaints, "\n"))
+    assert.is_true(#limits > 30)
+    assert.equal(table.concat(limits, "|"), read(RULES):match 'refused_total{reason=~"([^"]+)"')
   end)
 
   it("are none while nothing is wrong", function()
@@ -101,6 +117,19 @@ describe("the conditions of a gateway", function()
     assert.truthy(g:admin("/metrics").body:find("\nmoonpool_scripts_left_out 1\n", 1, true))
   end)
 
+  it("are files of a certificate that are refused while the one before is served, until they are mended", function()
+    local good = certificates.make { days = 90 }
+    local g <close> = gateway.start { config = { listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem" } } } },
+      files = { ["cert.pem"] = good.certificate, ["key.pem"] = good.key } }
+    assert.truthy(g:admin("/metrics").body:find "\nmoonpool_certificate_ok{address=[^\n]+} 1\n")
+    save(g, "cert.pem", "no certificate")
+    local one = only(g, "certificate_refused")
+    assert.truthy(one.since and one.what:find("^the new files of the certificate of 127%.0%.0%.1:0 are refused: .+"), one.what)
+    assert.truthy(g:admin("/metrics").body:find "\nmoonpool_certificate_ok{address=[^\n]+} 0\n")
+    save(g, "cert.pem", good.certificate)
+    g:wait_status(function(status) return #status.conditions == 0 end)
+  end)
+
   it("are upstreams that are down", function()
     local g <close> = gateway.start { config = { upstreams = { gone = ("http://127.0.0.1:%d/mcp"):format(free_port()) } } }
     local one = only(g, "upstream_down")
@@ -121,6 +150,18 @@ describe("the conditions of a gateway", function()
     assert.truthy(shown(g):find "^critical  3 lines of the audit were lost, since 20%S+Z\n", shown(g))
     g:wait_status(function(status) return #status.conditions == 0 end, 20)
     assert.equal(3, g:status().counters.dropped.audit)
+  end)
+
+  it("are rooms of the store without a place, and no fault of a client", function()
+    local g <close> = gateway.start { config = { store = { entries = 1000 } }, scripts = {
+      ["tools/fill.lua"] = [[
+        return tool { "Fills.", function() local n = 0 while store.set("k" .. n, 1) do n = n + 1 end return n end }]] } }
+    local me <close> = g:client "2026-07-28"
+    assert.equal(403, client.request(g, { path = "/mcp", headers = { Host = "evil.example" } }).status)
+    g:wait_status(function(status) return status.counters.refused.origin == 1 end)
+    me:result("tools/call", { name = "fill" })
+    local one = only(g, "store_full")
+    assert.same({ "warning", 1, "entries had no place in their room of the store" }, { one.severity, one.count, one.what })
   end)
 
   it("are jobs that fail, and requests that a limit refuses", function()
