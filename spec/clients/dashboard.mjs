@@ -89,8 +89,15 @@ async function walk() {
     return (await text()).includes("p50: now");
   });
   await hides("Loading…");
+  writeFileSync(`${scripts}/jobs/fails.lua`, 'return job { "Fails.", every = 0.3, function() error "no" end }');
+  await shows("runs of jobs failed");
   writeFileSync(`${scripts}/tools/broken.lua`, "return tool {\n  'Broken.',\n  function( end }\n");
-  await shows("The scripts were not reloaded");
+  await shows("warning the files on the disk have errors: what was loaded before still serves, since");
+  await shows("next: correct the files");
+  // one list: the conditions of /status, in their order and their words
+  const { conditions } = await (await fetch(`${admin}/status`, { headers: { Authorization: `Bearer ${token}` } })).json();
+  found.told = conditions.map((one) => `${one.severity} ${one.count ? "N " : ""}${one.what}; next: ${one.next}`);
+  found.shown = await js("[...document.querySelectorAll('.wrong p')].map((one) => one.innerText.replace(/ [0-9]+ runs/, ' N runs').replace(/, since [^\\n]*\\n/, '; '))");
   await shows("tools/broken.lua:3");
   await picture("wrong");
   await press("Show");
@@ -98,6 +105,7 @@ async function walk() {
   await shows("tools/broken.lua:3");
   await picture("broken");
   rmSync(`${scripts}/tools/broken.lua`);
+  rmSync(`${scripts}/jobs/fails.lua`);
   await shows("serves what is on the disk");
   await go("#overview");
   await shows("Nothing is wrong.");

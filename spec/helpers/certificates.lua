@@ -86,7 +86,7 @@ end
 
 -- A certificate for 127.0.0.1 and localhost, made once per run.
 function certificates.here()
-  certificates.usual = certificates.usual or certificates.make {}
+  certificates.usual = certificates.usual or certificates.make { days = 90 }
   return certificates.usual
 end
 

@@ -1,6 +1,5 @@
 // Overview: what is wrong now, then the numbers of the gateway.
 import { P50, P99, duration } from "./kit.js";
-import { upstreamsOf } from "./page_upstreams.js";
 
 // What the last reload did; nothing before the first one.
 function lastReload(scripts, time) {
@@ -8,18 +7,18 @@ function lastReload(scripts, time) {
   return scripts.ok ? `Reloaded at ${time(scripts.at).text}: ${scripts.changes || "no changes"}.` : `Reload refused at ${time(scripts.at).text}.`;
 }
 
-// What an operator must act on: a list of { text, detail, page }.
-function wrongs(status, time) {
-  const found = [], scripts = status.scripts ?? {};
-  if (scripts.start) found.push({ text: scripts.start.serves === "last_good" ? "The files on the disk have errors: the last good generation serves."
-    : `Left out because of errors: ${scripts.start.left_out.join(", ")}.`, detail: scripts.errors, page: "scripts" });
-  else if (scripts.ok === false) found.push({ text: `The scripts were not reloaded at ${time(scripts.at).text}: the version before still serves.`, detail: scripts.errors, page: "scripts" });
-  for (const one of status.stuck ?? []) found.push({ text: "A thread is stuck.", detail: typeof one === "string" ? one : JSON.stringify(one) });
-  if (status.draining) found.push({ text: "The gateway drains: it takes nothing new." });
-  if (scripts.needs_restart) found.push({ text: `These keys of the configuration need a restart: ${scripts.needs_restart}` });
-  for (const one of status.certificates ?? []) if (!one.ok) found.push({ text: `The new certificate of ${one.address} is refused: see the log.`, page: "certificates" });
-  for (const one of upstreamsOf(status)) if (one.state === "down" || one.state === "barred") found.push({ text: `The upstream ${one.name} is ${one.state}.`, page: "upstreams" });
-  return found;
+// The page that shows more of a condition of /status.
+const PAGES = { upstream_down: "upstreams", files_refused: "scripts", scripts_left_out: "scripts", jobs_fail: "scripts", certificate_refused: "certificates",
+  certificate_expires: "certificates" };
+
+// The nodes of one condition, in the words of `moonpool status`.
+function condition(one, scripts, el, time) {
+  const page = PAGES[one.condition], detail = page === "scripts" && one.condition !== "jobs_fail" ? scripts.errors : "";
+  return [
+    el("p", {}, el("strong", { class: one.severity === "critical" ? "bad" : "" }, one.severity), ` ${one.count ? `${one.count} ` : ""}${one.what}`,
+      one.since ? `, since ${time(one.since).text}` : "", ...page ? [" ", el("a", { href: `#${page}` }, "Show")] : [], el("br"), el("span", { class: "soft" }, `next: ${one.next}`)),
+    ...detail ? [el("pre", { tabindex: "0", "aria-label": "Details" }, detail)] : [],
+  ];
 }
 
 const rate = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)}/s`, ms = (n) => n >= 10000 ? duration(n) : `${n < 10 ? n.toFixed(1) : Math.round(n)} ms`;
@@ -122,12 +121,11 @@ function build(at, kit) {
   return () => part.load(async () => {
     const status = await json("/status"), { gauges, counters } = status;
     setText(document.getElementById("version"), status.version);
-    const problems = wrongs(status, time), text = JSON.stringify(problems);
+    const all = status.conditions ?? [], text = JSON.stringify([all, status.scripts.errors]);
     if (text !== told) {
       told = text;
-      wrong.replaceChildren(problems.length === 0 ? el("p", { class: "good" }, "Nothing is wrong.") : el("div", { class: "wrong" }, el("h2", {}, "Wrong now"),
-        ...problems.flatMap(({ text: line, detail, page }) => [el("p", {}, line, ...page ? [" ", el("a", { href: `#${page}` }, "Show")] : []),
-          ...detail ? [el("pre", { tabindex: "0", "aria-label": "Details" }, detail)] : []])));
+      wrong.replaceChildren(all.length === 0 ? el("p", { class: "good" }, "Nothing is wrong.")
+        : el("div", { class: "wrong" }, el("h2", {}, "Wrong now"), ...all.flatMap((one) => condition(one, status.scripts, el, time))));
     }
     put("Calls running", gauges.requests_in_flight);
     put("Calls", counters.calls);
@@ -139,7 +137,8 @@ function build(at, kit) {
     put("Calls ended early", sum(counters.tool_aborted));
     put("Memory of Lua", bytes(gauges.lua_bytes));
     put("Generation", status.scripts.generation);
-    setText(since, `Process ${status.pid} for ${duration(status.uptime_ms)}, ${status.workers} worker${status.workers === 1 ? "" : "s"}. ${lastReload(status.scripts, time)}`);
+    setText(since, `Process ${status.pid} for ${duration(status.uptime_ms)}, ${status.workers} worker${status.workers === 1 ? "" : "s"}${status.draining ? ", draining" : ""}. ${lastReload(status.scripts, time)}`
+      + (status.scripts.needs_restart ? ` Needs a restart: ${status.scripts.needs_restart}.` : ""));
     return 1;
   });
 }

@@ -15,7 +15,7 @@ local function start(tls)
   local files = tls and require "spec.helpers.certificates".here()
   return gateway.start {
     files = files and { ["cert.pem"] = files.certificate, ["key.pem"] = files.key },
-    workers = 2, config = {
+    workers = 2, constants = { condition_quiet_ms = 2000 }, config = {
       listen = files and { "127.0.0.1:0", { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem" } } },
       admin = { listen = "127.0.0.1:0", tokens = { operate = { me = token } } }, log = { audit = "audit.log" },
     }, scripts = {
@@ -147,6 +147,8 @@ describe("the dashboard", function()
     assert.is_true(found.cancelled)
     assert.equal("#overview", found.hash)
     assert.equal("rgb(18, 22, 31)", found.theme)
+    assert.equal(2, #found.told)
+    assert.same(found.told, found.shown)
     assert.equal(0, found.images)
     assert.is_false(found.html)
     assert.is_true(found.behind)
