@@ -56,7 +56,7 @@ typedef struct {
     mp_profile *MP_NULLABLE profile; /* counted reference; NULL: the end */
 } profile_message;
 
-static void deliver_order(void *content, mp_loop *MP_NULLABLE loop)
+static void deliver_message(void *content, mp_loop *MP_NULLABLE loop)
 {
     const profile_message *given = content;
     if (loop != NULL && given->profile == NULL)
@@ -67,10 +67,10 @@ static void deliver_order(void *content, mp_loop *MP_NULLABLE loop)
     mp_profile_unref(given->profile);
 }
 
-static void post_order(const mp_admin_gateway *gateway, int worker, mp_profile *MP_NULLABLE profile)
+static void post_message(const mp_admin_gateway *gateway, int worker, mp_profile *MP_NULLABLE profile)
 {
     const profile_message message = {gateway, worker, profile == NULL ? NULL : mp_profile_ref(profile)};
-    mp_loop_send(gateway->worker_loop(gateway->self, worker), deliver_order, &message, sizeof message, MP_STR_NONE);
+    mp_loop_send(gateway->worker_loop(gateway->self, worker), deliver_message, &message, sizeof message, MP_STR_NONE);
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
@@ -233,7 +233,7 @@ static void end_gathering(mp_admin_profile *p, const char *why)
     p->ended_ms = mp_loop_now(p->loop);
     mp_timer_stop(p->loop, &p->limit);
     for (int i = 0; i < p->part_count; i++)
-        post_order(p->gateway, p->parts[i].number, NULL);
+        post_message(p->gateway, p->parts[i].number, NULL);
     mp_timer_start(p->loop, &p->clock, 0, look_at_workers);
 }
 
@@ -353,7 +353,7 @@ static void begin_profile(mp_admin_profile *p, mp_stream *stream, const mp_admin
            mp_log_str("of", mp_str_of(asked->options.memory ? "memory" : "time")),
            mp_log_int("seconds", asked->seconds));
     for (int i = 0; i < p->part_count; i++)
-        post_order(p->gateway, p->parts[i].number, p->parts[i].profile);
+        post_message(p->gateway, p->parts[i].number, p->parts[i].profile);
     mp_stream_on_gone(stream, on_gone, p);
     mp_timer_start(p->loop, &p->limit, (uint64_t)asked->seconds * 1000, on_limit);
     mp_timer_start(p->loop, &p->clock, PROGRESS_MS, tell_progress);

@@ -45,9 +45,9 @@ static int l_id(lua_State *L)
     return 1;
 }
 
-/* bus.send_on(id[, text]): sends the bus message "order" to the process of the gateway that runs the task with this id:
- * true; false if that cannot be sent; nil if no other living process made the id. Without a text nothing is sent.  [-0,
- * +1, throws] */
+/* bus.send_on(id[, text]): sends the bus message "task_message" to the process of the gateway that runs the task with
+ * this id: true; false if that cannot be sent; nil if no other living process made the id. Without a text nothing is
+ * sent.  [-0, +1, throws] */
 static int l_send_on(lua_State *L)
 {
     mp_rpc *rpc = mp_lib_of(L)->rpc;
@@ -55,7 +55,7 @@ static int l_send_on(lua_State *L)
     if (rpc == NULL || !mp_rpc_is_elsewhere(rpc, id))
         lua_pushnil(L);
     else
-        lua_pushboolean(L, text.len == 0 || mp_rpc_order(rpc, id, text));
+        lua_pushboolean(L, text.len == 0 || mp_rpc_send_task_message(rpc, id, text));
     return 1;
 }
 

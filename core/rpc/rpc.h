@@ -88,7 +88,7 @@ typedef struct {
     void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);
     /* Delivers a message of another process of the gateway about a task of this one (lua/moonpool/tasks/tasks.lua).
      * False if it does not fit. */
-    bool (*on_order)(void *ctx, mp_str text);
+    bool (*on_task_message)(void *ctx, mp_str text);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
     /* How many tasks begin before a new call of the share; `*is_alone`: none of the share waits, or was preempted. */
@@ -136,9 +136,9 @@ unsigned mp_rpc_index(const mp_rpc *rpc);
 void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
 /* True if another living process of the gateway made this id of a task. */
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id);
-/* Sends an order about the task with this id to the process that runs it. False if it cannot be sent; what cannot be
+/* Sends a message about the task with this id to the process that runs it. False if it cannot be sent; what cannot be
  * delivered later is logged. */
-bool mp_rpc_order(mp_rpc *rpc, mp_str id, mp_str text);
+bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text);
 /* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
  * authentications start again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);

@@ -76,9 +76,9 @@ static void run_link(mp_upgrade *upgrade)
  * does not, the end of this one is that of the service. */
 static bool has_nothing(void)
 {
-    static const char *const families[] = {"sessions",   "requests_in_flight", "listeners",        "jobs",
-                                           "hops",       "streams_open",       "kept_connections", "upstream_pending",
-                                           "order_bytes"};
+    static const char *const families[] = {
+        "sessions",         "requests_in_flight", "listeners",         "jobs", "hops", "streams_open",
+        "kept_connections", "upstream_pending",   "task_message_bytes"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (mp_stat_sum(families[i]) > 0)
             return false;

@@ -4,7 +4,7 @@
 #define PURPOSE "hop 1"
 #define TEXTS 6
 
-const char *const mp_hop_paths[MP_HOP_ENDPOINTS] = {"/-/mcp", "/-/sse", "/-/messages", "/-/orders"};
+const char *const mp_hop_paths[MP_HOP_ENDPOINTS] = {"/-/mcp", "/-/sse", "/-/messages", "/-/task-messages"};
 
 /* Both processes run on one machine. */
 typedef struct {

@@ -5,9 +5,9 @@
 MP_COUNTER(hops_silent, "hops_silent", "", "",
            "processes of the gateway that did not answer when they were asked whether they live")
 
-MP_REFUSED(refused_orders, "orders", MP_LIMIT_REACHED,
+MP_REFUSED(refused_task_messages, "task_messages", MP_LIMIT_REACHED,
            "messages to tasks of other processes of the gateway that do not answer, or for which there was no room")
-MP_ACCOUNT(order_bytes, "order_bytes", "", "",
+MP_ACCOUNT(task_message_bytes, "task_message_bytes", "", "",
            "bytes of messages to tasks on their way to another process of the gateway")
 
 #define LOOK_MS 250
@@ -15,8 +15,8 @@ MP_ACCOUNT(order_bytes, "order_bytes", "", "",
  * not begun by then is no longer begun */
 #define QUIET_MS MP_HOP_OLDEST_MS
 #define ALIVE_MS 5000 /* within which it must answer: longer than its workers may be busy */
-/* within which an order must be taken, else it is sent again: that an order comes twice changes nothing */
-#define ORDER_MS 10000
+/* within which a message must be taken, else it is sent again: that it comes twice changes nothing */
+#define MESSAGE_MS 10000
 #define AGAIN_MS 1000 /* ms before a message that was not accepted is sent again */
 #define KEPT_MS 60000 /* ms for which a message is sent again, while its process is alive */
 
@@ -38,7 +38,7 @@ static void on_news(MP_UNUSED mp_transfer *transfer, MP_UNUSED void *ctx) {}
 static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
 {
     const mp_hop hop = {.to = it->to,
-                        .endpoint = MP_HOP_ORDERS,
+                        .endpoint = MP_HOP_TASK_MESSAGES,
                         .hops = 1,
                         .sent_ms = mp_hop_now_ms(),
                         .body = it->len,
@@ -56,15 +56,15 @@ static bool send_errand(mp_rpc *rpc, errand *it)
     char socket[MP_PROCESS_PATH], url[64];
     mp_err err = {0};
     mp_scoped_buf header = {0};
-    bool is_order = it->body != NULL;
+    bool is_message = it->body != NULL;
     it->began_ms = mp_monotonic_ms();
     if (put_header(rpc, it, &header) && mp_processes_path(rpc->processes, it->to, "mcp", socket)) {
         const char *const lines[] = {"Accept:", "Content-Type: application/json", header.ptr, NULL};
-        snprintf(url, sizeof url, "http://localhost%s", is_order ? mp_hop_paths[MP_HOP_ORDERS] : MP_HOP_ALIVE);
-        const mp_outgoing outgoing = {.method = is_order ? "POST" : "GET",
+        snprintf(url, sizeof url, "http://localhost%s", is_message ? mp_hop_paths[MP_HOP_TASK_MESSAGES] : MP_HOP_ALIVE);
+        const mp_outgoing outgoing = {.method = is_message ? "POST" : "GET",
                                       .url = url,
                                       .headers = lines,
-                                      .body = is_order ? (mp_str){it->body, it->len} : MP_STR_NONE,
+                                      .body = is_message ? (mp_str){it->body, it->len} : MP_STR_NONE,
                                       .most = 4096,
                                       .is_stream = true,
                                       .unix_path = socket,
@@ -80,7 +80,7 @@ static void free_errand(errand *it)
     mp_link_drop(&it->link);
     mp_transfer_free(it->transfer);
     if (it->body != NULL)
-        mp_account_give(&mp_account_order_bytes, (int64_t)it->len);
+        mp_account_give(&mp_account_task_message_bytes, (int64_t)it->len);
     free(it->body);
     free(it);
 }
@@ -184,7 +184,7 @@ static void look_at_errand(mp_rpc *rpc, errand *it, uint64_t now)
     int status = mp_transfer_status(transfer);
     if (mp_transfer_is_over(transfer))
         end_errand(rpc, it, mp_transfer_failure(transfer) == NULL && status >= 200 && status < 300, now);
-    else if (age >= (it->body == NULL ? ALIVE_MS : ORDER_MS))
+    else if (age >= (it->body == NULL ? ALIVE_MS : MESSAGE_MS))
         end_errand(rpc, it, false, now);
 }
 
@@ -238,7 +238,7 @@ void mp_hops_end_errands(mp_rpc *rpc)
         free_errand(mp_container(hops->errands.next, errand, link));
 }
 
-/* -- orders -------------------------------------------------------------------------------------------------------- */
+/* -- messages about tasks ------------------------------------------------------------------------------------------ */
 
 static int64_t count_errands(const mp_hops *hops)
 {
@@ -253,13 +253,13 @@ bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id)
     return mp_processes_are_several(rpc->processes) && mp_hop_other_of(rpc, id) != 0;
 }
 
-bool mp_rpc_order(mp_rpc *rpc, mp_str id, mp_str text)
+bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text)
 {
     uint16_t to = mp_hop_other_of(rpc, id);
     bool is_taken = to != 0 && text.len > 0 && !mp_hops_are_silent(rpc, to) &&
                     count_errands(rpc->hops) < MP_ERRANDS_MOST &&
-                    mp_account_take_posted(&mp_account_order_bytes, text.len);
+                    mp_account_take_posted(&mp_account_task_message_bytes, text.len);
     if (!is_taken)
-        mp_stat_add(&mp_stat_refused_orders, 1);
+        mp_stat_add(&mp_stat_refused_task_messages, 1);
     return is_taken && begin_errand(rpc, to, mp_dup(text), text.len);
 }

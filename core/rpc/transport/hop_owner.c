@@ -27,7 +27,7 @@ static bool is_of(const mp_hop *hop, const mp_stream *stream)
 /* An order about a task of this process. */
 static void obey_errand(mp_rpc *rpc, mp_stream *stream)
 {
-    if (rpc->hooks->on_order(rpc->ctx, mp_stream_request(stream)->body))
+    if (rpc->hooks->on_task_message(rpc->ctx, mp_stream_request(stream)->body))
         mp_stream_answer(stream, 202, NULL, MP_STR(""), NULL, 0);
     else
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "a worker does not take messages now");
@@ -74,7 +74,7 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
         refuse_hop(rpc, stream, 421, "the request has come through too many processes");
     else if (hop->sent_ms > now || now - hop->sent_ms > MP_HOP_OLDEST_MS)
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "the request is too old: its client has its answer");
-    else if (hop->endpoint == MP_HOP_ORDERS)
+    else if (hop->endpoint == MP_HOP_TASK_MESSAGES)
         obey_errand(rpc, stream);
     else {
         serve_hop(rpc, stream, hop);

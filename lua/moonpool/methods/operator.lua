@@ -257,7 +257,7 @@ local function cancel_task(params)
   if not record then return invalid "no such task: GET /api/tasks lists them" end
   if ids[2] then return invalid "several tasks have this mark, none was cancelled: name more digits" end
   if task_record.is_ended(record) then return invalid("the task has ended: it is " .. record.status) end
-  local refused = tasks.order { id = record.id, cancel = true, by_operator = true }
+  local refused = tasks.send { id = record.id, cancel = true, by_operator = true }
   if refused then return nil, refused end
   return { cancelled = true, task = mark_of(record), resultType = "complete" }
 end

@@ -62,7 +62,7 @@ methods["tasks/cancel"] = function(call, params, era)
     if era.tasks == "extension" then return done() end                                 -- the rule TX-5
     return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)           -- the rule TA-3
   end
-  local refused = tasks.order { id = record.id, cancel = true }
+  local refused = tasks.send { id = record.id, cancel = true }
   if refused then return nil, refused end
   local cancelled = tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now) return task_record.is_ended(now) and now or nil end)
   if era.tasks == "extension" then return done() end
@@ -83,7 +83,7 @@ methods["tasks/update"] = function(call, params, era)
     if type(responses[key]) == "table" then answers[key] = { answer = responses[key] } end
   end
   if next(answers) == nil then return done() end
-  local refused = tasks.order { id = record.id, answers = answers }
+  local refused = tasks.send { id = record.id, answers = answers }
   if refused then return nil, refused end
   tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now)              -- waits until the record shows that the answers arrived
     for key in pairs(answers) do
@@ -120,7 +120,7 @@ function asker:ask(record, key)
   self.open = nil
   local said = answer and { answer = answer } or { refused = refused.message or "refused" }
   -- the question is asked again
-  if tasks.order { id = self.id, answers = { [key] = said } } then self.asked[key] = nil end
+  if tasks.send { id = self.id, answers = { [key] = said } } then self.asked[key] = nil end
 end
 
 -- Called when the record has changed. Withdraws the question that is in flight, if it is no longer open.

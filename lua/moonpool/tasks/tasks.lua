@@ -1,10 +1,10 @@
 -- MCP tasks: tool calls that run on after the answer to their request. The worker that got the call runs the task;
--- other workers, also those of other processes of the gateway, send it orders over the bus, to cancel it or to deliver
--- answers.
+-- other workers, also those of other processes of the gateway, send it messages over the bus, to cancel it or to
+-- deliver answers.
 --   work      a task that this VM runs: its record, its job (a detached call), and the answers that arrived
--- Topics of the bus: "task" (the record with this id has changed), "order" (for the VM that runs the task: cancel,
--- answers), "ended" (its job is over) and "lost" (the client never got its id). After "missed" every waiter looks
--- again.
+-- Topics of the bus: "task" (the record with this id has changed), "task_message" (for the VM that runs the task:
+-- cancel, answers), "ended" (its job is over) and "lost" (the client never got its id). After "missed" every waiter
+-- looks again.
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"
@@ -298,22 +298,22 @@ function tasks.ended(call, tool, wanted, result)
   return work.record
 end
 
--- -- orders -------------------------------------------------------------------------------------------------------------
+-- -- messages -------------------------------------------------------------------------------------------------------------
 
--- An order for the VM that runs the task: { id =, cancel = true, by_operator = true or nil } or { id =, answers = { key
--- = { answer = } or { refused = } } }.
-local function obey(order)
-  local work = running[order.id]
+-- A message for the VM that runs the task: { id =, cancel = true, by_operator = true or nil } or
+-- { id =, answers = { key = { answer = } or { refused = } } }.
+local function take(message)
+  local work = running[message.id]
   if not work then return end
-  if order.cancel then
-    if order.by_operator then work.record.message = "cancelled by an operator" end
+  if message.cancel then
+    if message.by_operator then work.record.message = "cancelled by an operator" end
     work.is_cancelled = finish(work, "cancelled")
-    if work.is_cancelled and work.job then stop(work, order.by_operator) end
+    if work.is_cancelled and work.job then stop(work, message.by_operator) end
     if work.is_cancelled and not work.has_begun and work.abandon then work.abandon() end
     return
   end
   local record, taken = work.record, false
-  for key, said in pairs(order.answers) do
+  for key, said in pairs(message.answers) do
     if record.requests[key] then
       record.requests[key], work.answers[key], taken = nil, said, true
       if work.signals[key] then work.signals[key]:set() end
@@ -324,13 +324,13 @@ local function obey(order)
   save(work)
 end
 
-bus.on("order", function(text) obey(json.decode(text)) end)
+bus.on("task_message", function(text) take(json.decode(text)) end)
 
 -- A bus message: the client of a stateless revision has disconnected without the id of the task that its call created.
 -- No client can name that task, see its result, or cancel it. Another VM may run it: only a record that has ended is
 -- removed here.
 bus.on("lost", function(id)
-  obey { id = id, cancel = true }
+  take { id = id, cancel = true }
   local record = task_record.get(id)
   if record and task_record.is_ended(record) then task_record.delete(record) end
 end)
@@ -397,10 +397,10 @@ end
 
 --- Sends a message to the worker that runs the task, perhaps of another process. Returns an error if the queue of a
 --- worker is full, which may be that worker.
-function tasks.order(order)
-  local text = json.encode(order)
-  local sent = host.bus.send_on(order.id, text)
-  if sent == nil then sent = host.bus.broadcast("order", text) end
+function tasks.send(message)
+  local text = json.encode(message)
+  local sent = host.bus.send_on(message.id, text)
+  if sent == nil then sent = host.bus.broadcast("task_message", text) end
   if sent then return nil end
   return errors.new("internal", "a worker does not take messages now: try again later")
 end

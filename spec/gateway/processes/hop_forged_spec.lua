@@ -59,9 +59,9 @@ describe("the socket between processes", function()
     end
     assert.equal(403, knock(p, old, sealed(p, old, s, { endpoint = 3 })).status)
     local order = '{"id":"' .. c.session .. '","cancel":true}'
-    assert.equal(403, knock(p, old, {}, "/-/orders", order).status)
-    assert.equal(403, knock(p, old, sealed(p, old, "", { body = #order }), "/-/orders", order).status)
-    assert.equal(202, knock(p, old, sealed(p, old, "", { endpoint = 3, body = #order }), "/-/orders", order).status)
+    assert.equal(403, knock(p, old, {}, "/-/task-messages", order).status)
+    assert.equal(403, knock(p, old, sealed(p, old, "", { body = #order }), "/-/task-messages", order).status)
+    assert.equal(202, knock(p, old, sealed(p, old, "", { endpoint = 3, body = #order }), "/-/task-messages", order).status)
     assert.equal(204, knock(p, old, {}, "/-/alive").status) -- tells nothing
     local connection <close> = client.connect(p:path(old))
     connection:send_raw(("POST /-/mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nmoonpool-hop: %s\r\nmoonpool-hop: %s\r\n\r\n"):format(good, good))
