@@ -8,7 +8,9 @@ static mp_json_token string_token(mp_json_cursor *cursor)
     bool escaped = false;
     while (*(at = quote_or_escape(at, cursor->end)) == '\\') {
         escaped = true;
-        at += 2;
+        do
+            at += 2;
+        while (*at == '\\');
     }
     cursor->at = at + 1;
     return (mp_json_token){MP_JSON_T_STRING, {from, (size_t)(at - from)}, escaped};
@@ -62,7 +64,9 @@ mp_json_token mp_json_next(mp_json_cursor *cursor)
         case '\r':
         case ',':
         case ':':
-            cursor->at++;
+            do
+                cursor->at++;
+            while (cursor->at < cursor->end && *cursor->at == ' ');
             break;
         default:
             return number_token(cursor);

@@ -60,6 +60,14 @@ typedef struct {
 mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *MP_NULLABLE visitor, mp_json_type *MP_NULLABLE type,
                             mp_json_fault *MP_NULLABLE fault);
 
+/* The same without a visitor, in parts, between which the caller may do something else. A check lies in
+ * mp_json_check_size() bytes of the caller, needs no end, and borrows the text. */
+typedef struct mp_json_check mp_json_check;
+size_t mp_json_check_size(void);
+void mp_json_check_begin(mp_json_check *check, mp_str text);
+/* Scans about `bytes` more: MP_JSON_STOPPED if there is more, else the result and the fault of the scan. */
+mp_json_result mp_json_check_part(mp_json_check *check, size_t bytes, mp_json_fault *fault);
+
 /* Finds the closing quote of a string; `at` is behind the opening one, `end` behind the text. Sets `*escaped` if the
  * string has escapes, else leaves it. NULL if the string is not valid, and if it has a \u escape, which only the scan
  * reads: a caller that gets NULL scans the text from its start. */

@@ -20,8 +20,12 @@ typedef struct {
     const char *value; /* start of the value of the current member */
 } looked;
 
-typedef struct {
+typedef struct mp_json_check {
     const char *start, *end;
+    /* What is at or behind this byte is left to the next part; `end`: there is but one part. */
+    const char *pause;
+    const char *MP_NULLABLE paused; /* where the next part begins: at a value, or inside a string */
+    bool is_inside, is_key;         /* inside a string; and that string is a key */
     const mp_json_visitor *MP_NULLABLE visitor;
     unsigned depth;                       /* number of open arrays and objects */
     unsigned level;                       /* how many of the open objects the visitor entered */
@@ -59,7 +63,7 @@ static inline bool is_digit(const char *at, const char *end)
 static const char *MP_NULLABLE skip_escape(scan *s, const char *at)
 {
     if (at < s->end && *at != 'u')
-        return *at != '\0' && strchr("\"\\/bfnrt", *at) != NULL ? at + 1 : fail_at(s, at, "unknown escape");
+        return mp_json_escaped[(unsigned char)*at] != 0 ? at + 1 : fail_at(s, at, "unknown escape");
     if (s->end - at < 5)
         return fail_at(s, s->end, "");
     int32_t unit = hex4(at + 1);
@@ -83,9 +87,16 @@ static const char *MP_NULLABLE skip_string(scan *s, const char *at)
             return fail_at(s, at, "");
         if (*at == '"')
             return at + 1;
+        if (at >= s->pause) {
+            s->paused = at;
+            s->is_inside = true;
+            return NULL;
+        }
         if (*at == '\\') {
-            if ((at = skip_escape(s, at + 1)) == NULL)
-                return NULL;
+            do {
+                if ((at = skip_escape(s, at + 1)) == NULL)
+                    return NULL;
+            } while (at < s->pause && *at == '\\');
             continue;
         }
         if ((unsigned char)*at < ' ')
@@ -95,7 +106,7 @@ static const char *MP_NULLABLE skip_string(scan *s, const char *at)
             if (length == 0)
                 return fail_at(s, at, "not UTF-8");
             at += length;
-        } while (at < end && (unsigned char)*at >= 0x80);
+        } while (at < s->pause && (unsigned char)*at >= 0x80);
     }
 }
 
@@ -185,17 +196,25 @@ static void note_key(scan *s, mp_str span)
     s->keys[s->count++] = (seen_key){text, owned};
 }
 
+/* A key ends at `at`. */
+static const char *MP_NULLABLE skip_colon(scan *s, const char *at)
+{
+    at = skip_space(at, s->end);
+    return at < s->end && *at == ':' ? at + 1 : fail_at(s, at, "expected ':'");
+}
+
 static const char *MP_NULLABLE read_key(scan *s, const char *at)
 {
     const char *from = at = skip_space(at, s->end);
     if (at == s->end || *at != '"')
         return fail_at(s, at, "expected a key");
+    s->is_key = true;
     if ((at = skip_string(s, at)) == NULL)
         return NULL;
+    s->is_key = false;
     if (s->depth == s->level)
         note_key(s, (mp_str){from, (size_t)(at - from)});
-    at = skip_space(at, s->end);
-    return at < s->end && *at == ':' ? at + 1 : fail_at(s, at, "expected ':'");
+    return skip_colon(s, at);
 }
 
 /* Returns the first byte behind the opening bracket and white space: the first member, the first element or the
@@ -276,13 +295,36 @@ static const char *MP_NULLABLE read_scalar(scan *s, const char *at, mp_json_type
     }
 }
 
-/* Returns the byte behind the outermost value, or NULL if the text is invalid or the visitor stopped the scan. */
-static const char *MP_NULLABLE read_value(scan *s, const char *at, mp_json_type *outermost)
+/* A value ends at `at`. Closing brackets right behind it end the values around it. Returns the byte behind what has
+ * ended: behind the outermost value, or where the next value begins. */
+static const char *MP_NULLABLE end_values(scan *s, const char *at)
+{
+    while (s->depth > 0) {
+        if (!show_value(s, at))
+            return NULL;
+        at = skip_space(at, s->end);
+        if (at < s->end && *at == ',')
+            return s->closer[s->depth] == '}' ? read_key(s, at + 1) : at + 1;
+        if (at == s->end || *at != s->closer[s->depth])
+            return fail_at(s, at, "expected ',' or a closing bracket");
+        at++;
+        close_last(s);
+    }
+    return at;
+}
+
+/* Returns the byte behind the outermost value, or NULL if the text is invalid, the visitor stopped the scan, or it has
+ * paused. */
+static const char *MP_NULLABLE read_values(scan *s, const char *at, mp_json_type *outermost)
 {
     for (;;) {
         at = skip_space(at, s->end);
         if (at == s->end)
             return fail_at(s, at, "");
+        if (at >= s->pause) {
+            s->paused = at;
+            return NULL;
+        }
         mp_json_type type = type_at(at);
         if (s->values++ == s->most_values) {
             s->is_many = true;
@@ -307,70 +349,99 @@ static const char *MP_NULLABLE read_value(scan *s, const char *at, mp_json_type 
         } else if ((at = read_scalar(s, at, type)) == NULL) {
             return NULL;
         }
-
-        /* A value ends at `at`. Closing brackets right behind it end the values around it. */
-        for (;;) {
-            if (s->depth == 0)
-                return at;
-            if (!show_value(s, at))
-                return NULL;
-            at = skip_space(at, s->end);
-            if (at < s->end && *at == ',') {
-                at++;
-                if (s->closer[s->depth] == '}' && (at = read_key(s, at)) == NULL)
-                    return NULL;
-                break;
-            }
-            if (at == s->end || *at != s->closer[s->depth])
-                return fail_at(s, at, "expected ',' or a closing bracket");
-            at++;
-            close_last(s);
-        }
+        if ((at = end_values(s, at)) == NULL || s->depth == 0)
+            return at;
     }
+}
+
+static void begin_scan(scan *s, mp_str text, const mp_json_visitor *MP_NULLABLE visitor, size_t most_values)
+{
+    s->start = text.len == 0 ? "" : text.ptr;
+    s->end = s->pause = s->start + text.len;
+    s->visitor = visitor;
+    s->depth = s->level = 0;
+    s->what = s->repeated = s->paused = NULL;
+    s->where = s->repeated_at = s->start;
+    s->stopped = s->is_many = s->is_inside = s->is_key = false;
+    s->values = s->tables = 0;
+    s->most_values = most_values;
+    s->count = 0;
+    s->cap = KEYS_INLINE;
+    s->keys = s->few;
+    s->levels[0].hidden = false;
+}
+
+/* `at`: what read_values() has returned. */
+static mp_json_result end_scan(scan *s, const char *MP_NULLABLE at, mp_json_fault *MP_NULLABLE fault)
+{
+    if (at != NULL && (at = skip_space(at, s->end)) != s->end)
+        fail_at(s, at, "text after the value");
+    drop_keys(s, 0);
+    if (s->keys != s->few)
+        free(s->keys);
+    mp_json_result result = s->stopped            ? MP_JSON_STOPPED
+                            : s->is_many          ? MP_JSON_MANY
+                            : s->what != NULL     ? MP_JSON_BROKEN
+                            : s->repeated != NULL ? MP_JSON_REPEATED
+                                                  : MP_JSON_OK;
+    if (fault != NULL && (result == MP_JSON_BROKEN || result == MP_JSON_REPEATED)) {
+        bool broken = result == MP_JSON_BROKEN;
+        fault->what = broken ? s->what : s->repeated;
+        fault->offset = (size_t)((broken ? s->where : s->repeated_at) - s->start);
+    }
+    return result;
 }
 
 mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *MP_NULLABLE visitor, mp_json_type *MP_NULLABLE type,
                             mp_json_fault *MP_NULLABLE fault)
 {
     mp_json_type outermost = MP_JSON_NULL;
-    scan s; /* 4 KiB, not cleared: the arrays are written before they are read */
-    s.start = text.len == 0 ? "" : text.ptr;
-    s.end = s.start + text.len;
-    s.visitor = visitor;
-    s.depth = s.level = 0;
-    s.what = s.repeated = NULL;
-    s.where = s.repeated_at = s.start;
-    s.stopped = s.is_many = false;
-    s.values = s.tables = 0;
     mp_json_tally *tally = visitor == NULL ? NULL : visitor->tally;
-    s.most_values = tally == NULL ? SIZE_MAX : tally->most;
-    s.count = 0;
-    s.cap = KEYS_INLINE;
-    s.keys = s.few;
-    s.levels[0].hidden = false;
-
-    const char *at = read_value(&s, s.start, &outermost);
-    if (at != NULL && (at = skip_space(at, s.end)) != s.end)
-        fail_at(&s, at, "text after the value");
-    drop_keys(&s, 0);
-    if (s.keys != s.few)
-        free(s.keys);
-
+    scan s; /* 4 KiB, not cleared: the arrays are written before they are read */
+    begin_scan(&s, text, visitor, tally == NULL ? SIZE_MAX : tally->most);
+    mp_json_result result = end_scan(&s, read_values(&s, s.start, &outermost), fault);
     if (type != NULL)
         *type = outermost;
     if (tally != NULL) {
         tally->values = s.values;
         tally->tables = s.tables;
     }
-    mp_json_result result = s.stopped            ? MP_JSON_STOPPED
-                            : s.is_many          ? MP_JSON_MANY
-                            : s.what != NULL     ? MP_JSON_BROKEN
-                            : s.repeated != NULL ? MP_JSON_REPEATED
-                                                 : MP_JSON_OK;
-    if (fault != NULL && (result == MP_JSON_BROKEN || result == MP_JSON_REPEATED)) {
-        bool broken = result == MP_JSON_BROKEN;
-        fault->what = broken ? s.what : s.repeated;
-        fault->offset = (size_t)((broken ? s.where : s.repeated_at) - s.start);
-    }
     return result;
+}
+
+size_t mp_json_check_size(void)
+{
+    return sizeof(scan);
+}
+
+void mp_json_check_begin(mp_json_check *check, mp_str text)
+{
+    begin_scan(check, text, NULL, SIZE_MAX);
+    check->paused = check->start;
+}
+
+/* Ends the string that the last part has ended in. Returns what end_values() does. */
+static const char *MP_NULLABLE leave_string(scan *s, const char *at)
+{
+    s->is_inside = false;
+    const char *behind = skip_string(s, at - 1);
+    if (behind == NULL)
+        return NULL;
+    if (!s->is_key)
+        return end_values(s, behind);
+    s->is_key = false;
+    return skip_colon(s, behind);
+}
+
+mp_json_result mp_json_check_part(mp_json_check *check, size_t bytes, mp_json_fault *fault)
+{
+    mp_json_type unused;
+    const char *at = MP_NEVER_NULL(check->paused);
+    check->paused = NULL;
+    check->pause = (size_t)(check->end - at) <= bytes ? check->end : at + bytes;
+    if (check->is_inside && (at = leave_string(check, at)) != NULL && check->depth == 0)
+        return end_scan(check, at, fault);
+    if (at != NULL)
+        at = read_values(check, at, &unused);
+    return check->paused != NULL ? MP_JSON_STOPPED : end_scan(check, at, fault);
 }

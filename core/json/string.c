@@ -26,23 +26,13 @@ static size_t put_code(char *to, uint32_t code)
     return 4;
 }
 
-static char escaped_by(char letter)
-{
-    switch (letter) {
-    case 'b':
-        return '\b';
-    case 'f':
-        return '\f';
-    case 'n':
-        return '\n';
-    case 'r':
-        return '\r';
-    case 't':
-        return '\t';
-    default:
-        return letter;
-    }
-}
+const char mp_json_escaped[256] = {
+    ['"'] = '"', ['\\'] = '\\', ['/'] = '/', ['b'] = '\b', ['f'] = '\f', ['n'] = '\n', ['r'] = '\r', ['t'] = '\t'};
+
+const unsigned char mp_json_digits[256] = {
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+    ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16};
 
 const char *MP_NULLABLE mp_json_string_end(const char *at, const char *end, bool *escaped)
 {
@@ -57,7 +47,7 @@ const char *MP_NULLABLE mp_json_string_end(const char *at, const char *end, bool
             if (length == 0)
                 return NULL;
             at += length;
-        } else if (*at == '\\' && end - at >= 2 && at[1] != '\0' && strchr("\"\\/bfnrt", at[1]) != NULL) {
+        } else if (*at == '\\' && end - at >= 2 && mp_json_escaped[(unsigned char)at[1]] != 0) {
             *escaped = true;
             at += 2;
         } else {
@@ -66,24 +56,47 @@ const char *MP_NULLABLE mp_json_string_end(const char *at, const char *end, bool
     }
 }
 
+/* Copies up to the first backslash or `end`. Moves `*to` and `*at`; false at the end. Up to 15 bytes behind the copy
+ * are overwritten: an escape is longer than what it is for, so they lie inside the room of the caller. */
+static inline bool copy_plain(char **to, const char **at, const char *end)
+{
+#ifdef __SSE2__
+    for (int i = 0; i < 4 && *at < end; i++) { /* faster where escapes are dense */
+        if (**at == '\\')
+            return true;
+        *(*to)++ = *(*at)++;
+    }
+    const __m128i escape = _mm_set1_epi8('\\');
+    for (; end - *at >= 16; *at += 16, *to += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)*at);
+        _mm_storeu_si128((__m128i *)(void *)*to, bytes);
+        unsigned mask = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, escape));
+        if (mask != 0) {
+            *at += __builtin_ctz(mask);
+            *to += __builtin_ctz(mask);
+            return true;
+        }
+    }
+#endif
+    while (*at < end && **at != '\\')
+        *(*to)++ = *(*at)++;
+    return *at < end;
+}
+
 size_t mp_json_copy_string(char *to, mp_str span)
 {
     const char *at = span.ptr + 1, *end = span.ptr + span.len - 1;
     char *start = to;
     while (at < end) {
-        const char *stop = memchr(at, '\\', (size_t)(end - at));
-        size_t plain = (size_t)((stop == NULL ? end : stop) - at);
-        memcpy(to, at, plain);
-        to += plain;
-        if (stop == NULL)
+        if (*at != '\\' && !copy_plain(&to, &at, end))
             break;
-        at = stop + 2;
-        if (stop[1] != 'u') {
-            *to++ = escaped_by(stop[1]);
+        if (at[1] != 'u') {
+            *to++ = mp_json_escaped[(unsigned char)at[1]];
+            at += 2;
             continue;
         }
-        uint32_t code = (uint32_t)hex4(at);
-        at += 4;
+        uint32_t code = (uint32_t)hex4(at + 2);
+        at += 6;
         if ((code & 0xfc00) == 0xd800) {
             code = 0x10000 + ((code & 0x3ff) << 10) + ((uint32_t)hex4(at + 2) & 0x3ff);
             at += 6;

@@ -47,21 +47,21 @@ static inline const char *quote_or_escape(const char *at, const char *end)
     return at;
 }
 
-/* The value of four hexadecimal digits; -1 if one of them is not a digit. */
+/* By the letter behind a backslash: the byte that the escape is for; 0 if it is no such letter. */
+extern const char mp_json_escaped[256];
+/* By byte: the value of the hexadecimal digit, plus 1; 0 if it is none. */
+extern const unsigned char mp_json_digits[256];
+
+static inline int32_t digit_at(const char *at)
+{
+    return mp_json_digits[(unsigned char)*at] - 1;
+}
+
+/* The value of four hexadecimal digits; negative if one of them is not a digit. */
 static inline int32_t hex4(const char *at)
 {
-    int32_t value = 0;
-    for (int i = 0; i < 4; i++) {
-        char c = at[i];
-        int32_t digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                               : -1;
-        if (digit < 0)
-            return -1;
-        value = value << 4 | digit;
-    }
-    return value;
+    int32_t a = digit_at(at), b = digit_at(at + 1), c = digit_at(at + 2), d = digit_at(at + 3);
+    return (a | b | c | d) < 0 ? -1 : a << 12 | b << 8 | c << 4 | d;
 }
 
 #endif

@@ -128,9 +128,14 @@ row([[json.decode
   json.object
   json.raw
   json.array_mt.__newindex
-  moonpool.json.raw.__tostring]], 40, "decode reads the text once and takes turns while it makes the values; raw is the gateway's own",
+  moonpool.json.raw.__tostring]], 40, "decode takes turns while it reads the text and makes the values; the end of one string or number is found in one step, and "
+  .. "its value is made in another; raw is the gateway's own",
   { "local s = '[' .. ('0,'):rep(2000000) .. '0]'", "return #json.decode(s)" }, { "local s = '[' .. ('{},'):rep(200000) .. '0]'", "return #json.decode(s)" },
-  { "local s = '[' .. ('\"abcdefgh\",'):rep(300000) .. '0]'", "return #json.decode(s)" })
+  { "local s = '[' .. ('\"abcdefgh\",'):rep(300000) .. '0]'", "return #json.decode(s)" },
+  { [[local s = '"' .. ('\\n'):rep(8000000) .. '"']], "return #json.decode(s)" }, { [[local s = '"' .. ('a\\n'):rep(5500000) .. '"']], "return #json.decode(s)" },
+  { [[local s = '{"' .. ('\\u00e9'):rep(2700000) .. '":0}']], "return next(json.decode(s))" },
+  { [[local s = '"' .. ('é'):rep(8000000) .. '"']], "return #json.decode(s)" }, { "local s = ('0,'):rep(8000000) s = '[' .. s .. s", "return not json.decode(s)" },
+  { "local s = ('1'):rep(16000000) s = s .. '.' .. s", "return json.decode(s)" }, { "local s = (' '):rep(16000000) s = s .. s .. '1'", "return json.decode(s)" })
 row([[json.splice
   json.preserving]], 40, "lua/moonpool's own: splice reads and copies one message once, with at most 32 edits; preserving is decode")
 row([[events.new

@@ -44,12 +44,23 @@ static int push_result(lua_State *L, mp_json_result result, mp_json_type type, c
     return 4;
 }
 
-/* scan(text) -> result, type[, what, offset] */
+/* scan(text) -> result, type[, what, offset]; fails if a scan in parts of any of some sizes says something else */
 static int l_scan(lua_State *L)
 {
     mp_json_type type;
-    mp_json_fault fault;
+    mp_json_fault fault = {0};
     mp_json_result result = mp_json_scan(check_str(L, 1), NULL, &type, &fault);
+    mp_json_check *check = lua_newuserdatauv(L, mp_json_check_size(), 0);
+    for (size_t bytes = 1; bytes < 40; bytes += bytes / 2 + 1) {
+        mp_json_fault other = {0};
+        mp_json_result in_parts;
+        mp_json_check_begin(check, check_str(L, 1));
+        while ((in_parts = mp_json_check_part(check, bytes, &other)) == MP_JSON_STOPPED)
+            continue;
+        if (in_parts != result || other.what != fault.what || other.offset != fault.offset)
+            return luaL_error(L, "in parts of %d bytes: %d, %s at %d", (int)bytes, (int)in_parts, other.what,
+                              (int)other.offset);
+    }
     return push_result(L, result, type, &fault);
 }
 

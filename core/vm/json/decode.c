@@ -9,6 +9,7 @@
 #include <math.h>
 
 enum { BATCH = 16, LOOK = 32 }; /* values between two checks whether other tasks wait */
+enum { LONG = 256 << 10 };      /* bytes of a token that is found in one turn, and read in another */
 
 /* An array or object that is being read. */
 typedef struct {
@@ -27,6 +28,8 @@ typedef struct {
     mp_str text;
     int base; /* height of the stack before decoding; the slots SAVED to OBJECT_MT follow */
     int look; /* number of values until the next check whether other tasks wait; negative: never yields */
+    bool has_waiting, has_name; /* `waiting` is read next; the name of the next member is on the stack */
+    mp_json_token waiting;
     const char *MP_NULLABLE repeated;   /* one position of a key that its object has twice */
     mp_json_source *MP_NULLABLE source; /* of byte-preserving tables; NULL: the tables are ordinary ones */
     mp_lua_table_kind kind;
@@ -163,6 +166,22 @@ static bool push_scalar(decoder *d, mp_json_token token)
     return true;
 }
 
+/* Finds the next token. False if it is a long one, which waits because other tasks have to run. */
+static inline bool next_token(decoder *d, mp_json_token *token)
+{
+    if (d->has_waiting) {
+        d->has_waiting = false;
+        *token = d->waiting;
+        return true;
+    }
+    *token = mp_json_next(&d->cursor);
+    if (token->span.len <= LONG || d->look < 0 || !mp_task_should_turn(d->L))
+        return true;
+    d->waiting = *token;
+    d->has_waiting = true;
+    return false;
+}
+
 /* Decodes until the outermost value is complete, or other tasks have to run. frames[0] represents the container of
  * that value. */
 static outcome run_decoder(decoder *d)
@@ -176,18 +195,23 @@ static outcome run_decoder(decoder *d)
         }
         if (f->held == BATCH && !store_value(d, f))
             return REPEATED;
-        mp_json_token token = mp_json_next(&d->cursor);
+        mp_json_token token;
+        if (!next_token(d, &token))
+            return PAUSED;
         if (token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT) {
             if ((f->held > 0 || f->stored == 0) && !store_value(d, f))
                 return REPEATED;
             close_frame(d, f);
             continue;
         }
-        if (f->is_object) {
+        if (f->is_object && !d->has_name) {
             f->names[f->held] = token.span.ptr - 1;
             push_string(d, token);
-            token = mp_json_next(&d->cursor);
+            d->has_name = true;
+            if (!next_token(d, &token))
+                return PAUSED;
         }
+        d->has_name = false;
         if (token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT) {
             open_frame(d, token);
         } else {
@@ -212,6 +236,7 @@ static void begin_decoder(decoder *d)
 {
     lua_State *L = d->L;
     d->look = d->look < 0 ? -1 : LOOK;
+    d->has_waiting = d->has_name = false;
     d->depth = 0;
     d->frames[0].held = d->frames[0].stored = 0;
     d->frames[0].is_object = false;

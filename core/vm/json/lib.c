@@ -1,11 +1,12 @@
 /* lib.c: the table that `require "moonpool.json"` returns. */
+#include "vm/closing.h"
 #include "vm/json/source.h"
 #include "vm/schedule.h"
 #include <lauxlib.h>
 
 const char mp_lua_empty_array = 0;
 
-enum { KEY_SHOWN = 64 };
+enum { KEY_SHOWN = 64, PART = 256 << 10 }; /* bytes that are scanned in one step: about a millisecond */
 
 static int encode_into(lua_State *L)
 {
@@ -71,15 +72,55 @@ static int decoded(lua_State *L, void *ctx, const char *MP_NULLABLE repeated)
     return push_fault(L, (mp_json_fault){"repeated key", (size_t)(repeated - text)}, true);
 }
 
+static int check_after_turn(lua_State *L, int status, lua_KContext kind);
+static int decode_after_turn(lua_State *L, int status, lua_KContext kind);
+
+static int end_check(lua_State *L, mp_lua_table_kind kind, mp_json_result result, mp_json_fault fault)
+{
+    lua_settop(L, 1); /* keeps the text on the stack, because `decode` borrows it */
+    if (result != MP_JSON_OK)
+        return push_fault(L, fault, false);
+    mp_str text = mp_check_str(L, 1);
+    return mp_lua_decode_in_turns(L, text, kind, decoded, (void *)(uintptr_t)text.ptr);
+}
+
+/* Goes on with the check at index 2, and yields when other tasks have to run, also before the values are made. */
+static int check_in_turns(lua_State *L, MP_UNUSED int status, lua_KContext kind)
+{
+    mp_json_check *check = lua_touserdata(L, 2);
+    mp_json_fault fault = {0};
+    mp_json_result result;
+    do
+        result = mp_json_check_part(check, PART, &fault);
+    while (result == MP_JSON_STOPPED && !mp_task_should_turn(L));
+    if (result != MP_JSON_STOPPED && (result != MP_JSON_OK || !mp_task_should_turn(L)))
+        return end_check(L, (mp_lua_table_kind)kind, result, fault);
+    mp_task_turn(L);
+    return lua_yieldk(L, 0, kind, result == MP_JSON_OK ? decode_after_turn : check_after_turn);
+}
+
+static int check_after_turn(lua_State *L, int status, lua_KContext kind)
+{
+    mp_closing_after_wait(L);
+    return check_in_turns(L, status, kind);
+}
+
+static int decode_after_turn(lua_State *L, MP_UNUSED int status, lua_KContext kind)
+{
+    mp_closing_after_wait(L);
+    return end_check(L, (mp_lua_table_kind)kind, MP_JSON_OK, (mp_json_fault){0});
+}
+
 static int decode_text(lua_State *L, mp_lua_table_kind kind)
 {
     mp_str text;
     mp_json_fault fault;
     text.ptr = luaL_checklstring(L, 1, &text.len);
-    lua_settop(L, 1); /* keeps the text on the stack, because `decode` borrows it */
-    if (mp_json_scan(text, NULL, NULL, &fault) != MP_JSON_OK)
-        return push_fault(L, fault, false);
-    return mp_lua_decode_in_turns(L, text, kind, decoded, (void *)(uintptr_t)text.ptr);
+    lua_settop(L, 1);
+    if (text.len <= PART)
+        return end_check(L, kind, mp_json_scan(text, NULL, NULL, &fault), fault);
+    mp_json_check_begin(lua_newuserdatauv(L, mp_json_check_size(), 0), text);
+    return check_in_turns(L, LUA_OK, (lua_KContext)kind);
 }
 
 /* decode(text) -> value | nil, why  [throws, yields] */
