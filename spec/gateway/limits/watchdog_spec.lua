@@ -86,6 +86,31 @@ describe("a worker whose loop does not turn", function()
     end
     assert.has_nothing_left(g)
   end)
+
+  it("is reported with its tool, whatever function of C the tool is in", function()
+    local waits = {
+      program = 'os.execute("read line < " .. args.pipe)', output = 'io.popen("cat " .. args.pipe):read "a"', file = 'io.open(args.pipe):read "a"',
+    }
+    local own = {}
+    for name, code in pairs(waits) do
+      own["tools/" .. name .. ".lua"] = ("return tool { 'Blocks.', input = { pipe = t.string }, function(args) %s return 'done' end }"):format(
+        (code:gsub("^io", "local got = io")))
+    end
+    local g <close> = gateway.start { workers = 1, scripts = own, constants = { stuck_ms = 300 },
+      config = { scripts = { path = "scripts", trust = "full" }, limits = { drain = "500ms", call = { time = "1h", cpu = "1h" } } } }
+    local pipe = make_pipe(g)
+    for name in pairs(waits) do
+      local me = g:client "2026-07-28"
+      local stream = me:open("tools/call", { name = name, arguments = { pipe = pipe } })
+      local place = "a function of C, in tools/call " .. name
+      assert.matches("^worker %d$", g:wait_log("thread stuck", { at = place }, 10).fields.thread)
+      assert.equal(place, g:status().stuck[1].at)
+      assert(io.open(pipe, "w")):close()
+      assert.equal("done", stream:answer(10).result.content[1].text)
+      g:wait_status(function(now) return now.gauges.workers_stuck == 0 end)
+      me:close()
+    end
+  end)
 end)
 
 describe("a connection that a worker accepted for another one, which is suspended then", function()
