@@ -1,6 +1,7 @@
 #include "runtime_config.h"
 #include "open_relay.h"
 #include <moonpool/version.h>
+#include <sys/resource.h>
 
 #define MAX_WAITING MP_LIMIT(call_waiting, 256) /* calls that wait for a tool with `concurrency` */
 
@@ -47,6 +48,39 @@ static void make_seal_keys(mp_runtime_config *settings, const mp_process_state *
         settings->seal_keys[0] = process_state->seal_key;
 }
 
+/* Descriptors that no client's connection takes: for each worker its loop, its sockets and idle connections to
+ * upstreams; beside them the admin listener with its 16 connections and its files of /proc, the store with its
+ * database, the log, the audit, records, folders that are watched, and programs, of which each takes four. */
+#define OWN_DESCRIPTORS 128
+#define WORKER_DESCRIPTORS 16
+
+/* The limit of descriptors is raised to what the system allows before the gateway serves. */
+static int64_t most_connections(const mp_config *config)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max >= INT64_MAX)
+        return config->http.connections;
+    int64_t all = (int64_t)files.rlim_max, own = OWN_DESCRIPTORS + (int64_t)config->workers * WORKER_DESCRIPTORS;
+    int64_t most = all - own > all / 4 ? all - own : all / 4 + 1;
+    return most < config->http.connections ? most : config->http.connections;
+}
+
+void mp_runtime_config_warn(const mp_runtime_config *settings)
+{
+    mp_scoped_buf hint = {0};
+    int64_t wanted = settings->config->http.connections, most = settings->http.connections;
+    struct rlimit files = {0};
+    if (most == wanted || getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return;
+    mp_buf_printf(&hint,
+                  "raise the limit of open files to %lld (LimitNOFILE= of systemd, ulimit -n), or lower "
+                  "limits.connections to %lld",
+                  (long long)(wanted + OWN_DESCRIPTORS + (int64_t)settings->config->workers * WORKER_DESCRIPTORS),
+                  (long long)most);
+    mp_log(MP_WARN, "few descriptors", mp_log_int("limit", (int64_t)files.rlim_max), mp_log_int("connections", wanted),
+           mp_log_int("accepted", most), mp_log_str("hint", mp_buf_str(&hint)));
+}
+
 static void make_proxies(mp_runtime_config *settings)
 {
     const mp_config *config = settings->config;
@@ -65,6 +99,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
     make_seal_keys(settings, process_state);
     make_proxies(settings);
     settings->http = config->http;
+    settings->http.connections = most_connections(config);
     settings->client = config->client;
     settings->client.idle_ms = (uint64_t)MP_LIMIT(http_idle_ms, 15000); /* as long as servers keep them, mostly */
     settings->client.requests = MP_LIMIT(http_requests, 256);           /* in flight, of one worker */

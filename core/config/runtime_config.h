@@ -40,6 +40,9 @@ typedef struct {
 
 /* Takes ownership of `config`. */
 mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_state *process_state);
+/* Logs a warning if the process may open too few files for limits.connections: `http` has fewer then, so that some are
+ * left for all that is no client. */
+void mp_runtime_config_warn(const mp_runtime_config *settings);
 /* Any thread. */
 mp_runtime_config *mp_runtime_config_ref(mp_runtime_config *settings);
 void mp_runtime_config_unref(mp_runtime_config *MP_NULLABLE settings);

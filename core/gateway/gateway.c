@@ -381,8 +381,10 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_mark_set_source(mp_lib_running_marks);
         mp_log_start(config->log_level);
         bool serves = (options->is_apart || mp_traces_use(config, err) == 0) && start_workers(h, first, err) == 0;
-        if (serves && !h->on_stdio)
+        if (serves && !h->on_stdio) {
             mp_open_relay_warn(config, &h->passed, first); /* no thread uses this VM before its worker is released */
+            mp_runtime_config_warn(h->shared.settings);
+        }
         /* before the first session, for which other processes may be asked */
         bool is_reachable = !serves || open_sockets(h, err) == 0;
         for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)

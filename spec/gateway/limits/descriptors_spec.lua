@@ -1,0 +1,73 @@
+-- Fewer descriptors than limits.connections: clients that take all they get leave some for operators, the store, the
+-- log and a reload.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
+
+local FILES <const>, CROWD <const> = 256, 400
+
+-- A gateway that may open FILES files.
+local function start(connections)
+  local dir = gateway.new_folder()
+  local file = assert(io.open(dir .. "/moonpool", "w"))
+  file:write(("#!/bin/sh\nulimit -n %d\nexec '%s' \"$@\"\n"):format(FILES, uv.fs_realpath(gateway.binary))):close()
+  assert(uv.fs_chmod(dir .. "/moonpool", 493))
+  return gateway.start {
+    binary = dir .. "/moonpool", config = { limits = { connections = connections }, store = { file = "store.db" }, log = { audit = "audit.jsonl" } },
+    scripts = { ["tools/keep.lua"] = 'return tool { "Keeps.", function() return tostring(store.set("k", 1)) end }' },
+  }
+end
+
+-- Sockets that are connected, or wait in the kernel's queue, and send nothing.
+local function crowd(port)
+  local sockets = {}
+  for i = 1, CROWD do
+    sockets[i] = uv.new_tcp()
+    sockets[i]:connect("127.0.0.1", port, function() end)
+    if i % 50 == 0 then uv.run "nowait" end
+  end
+  return setmetatable(sockets, { __close = function()
+    for _, socket in ipairs(sockets) do socket:close() end
+    uv.run "nowait"
+  end })
+end
+
+local function read(path)
+  local file <close> = assert(io.open(path))
+  return file:read "a"
+end
+
+describe("a gateway that may open 256 files, with limits.connections 10000,", function()
+  it("says at start which of the numbers to change, and keeps descriptors for all that is no client", function()
+    local g <close> = start(10000)
+    local fields = g:wait_log("few descriptors").fields
+    assert.same({ "256", "10000", "96" }, { fields.limit, fields.connections, fields.accepted })
+    assert.equal("raise the limit of open files to 10160 (LimitNOFILE= of systemd, ulimit -n), or lower limits.connections to 96", fields.hint)
+
+    local me = g:client "2026-07-28"
+    me:result("tools/call", { name = "keep" })
+    local sockets <close> = crowd(g.port)
+    assert.equal(CROWD, #sockets)
+    g:wait_status(function(status) return status.gauges.connections >= 96 and status.counters.refused.connections > 0 end)
+    for _, path in ipairs { "/healthz", "/readyz", "/status", "/metrics" } do assert.equal(200, g:admin(path).status, path) end
+    local open = tonumber(g:admin("/metrics").body:match "\nprocess_open_fds (%d+)")
+    assert.is_true(open > 96 and open < FILES - 50, open)
+
+    assert.equal("true", me:result("tools/call", { name = "keep" }).content[1].text) -- the store, which has a file
+    g:wait_status(function(status) return status.gauges.store_unsaved == 0 and status.counters.store_failures == 0 end)
+    assert(os.rename(g.dir .. "/audit.jsonl", g.dir .. "/audit.1"))
+    assert(io.open(g.dir .. "/scripts/tools/more.lua", "w")):write 'return tool { "More.", function() return 1 end }':close()
+    g:signal "sighup" -- a reload, which opens the audit again
+    wait.for_fact("the file of the audit", 20, function() return uv.fs_stat(g.dir .. "/audit.jsonl") end)
+    me:result("tools/call", { name = "keep" })
+    wait.for_fact("its line", 20, function() return read(g.dir .. "/audit.jsonl"):find('"keep"', 1, true) end)
+    g:wait_status(function(status) return status.scripts.ok end)
+    assert.equal(0, g:status().counters.dropped.audit)
+    me:close()
+  end)
+
+  it("says nothing where limits.connections fits", function()
+    local g <close> = start(96)
+    assert.is_nil(g:log():find("few descriptors", 1, true))
+  end)
+end)
