@@ -74,9 +74,10 @@ static void join_share(mp_task_own *own)
 /* The next task to start; NULL: there is none. */
 static mp_link *MP_NULLABLE take_new(mp_shares *shares)
 {
-    mp_link *turn, *link = NULL;
-    while (link == NULL && (turn = mp_link_take(&shares->turns)) != NULL) {
-        mp_share *share = mp_container(turn, mp_share, turn);
+    mp_link *link = NULL;
+    while (link == NULL && !mp_link_is_alone(&shares->turns)) {
+        mp_share *share = mp_container(shares->turns.next, mp_share, turn);
+        mp_link_drop(&share->turn);
         link = mp_link_take(&share->waiting); /* NULL: those that waited were cancelled */
         if (!mp_link_is_alone(&share->waiting))
             mp_link_put(&shares->turns, &share->turn);
@@ -88,8 +89,10 @@ static mp_link *MP_NULLABLE take_new(mp_shares *shares)
 static mp_link *MP_NULLABLE take_next(mp_vm *vm, uint64_t us)
 {
     mp_vm_schedule *schedule = &vm->schedule;
-    mp_link *link = us < TURN_US / 2 ? take_new(&schedule->early) : NULL;
-    if (link != NULL)
+    mp_link *link = NULL;
+    if (vm->state.waiting == 0)
+        return mp_link_take(&schedule->ready);
+    if (us < TURN_US / 2 && (link = take_new(&schedule->early)) != NULL)
         return link;
     bool starts = schedule->starts_next;
     schedule->starts_next = !starts;
@@ -101,9 +104,7 @@ static mp_link *MP_NULLABLE take_next(mp_vm *vm, uint64_t us)
 
 static bool has_next(const mp_vm *vm)
 {
-    const mp_vm_schedule *schedule = &vm->schedule;
-    return !mp_link_is_alone(&schedule->ready) || !mp_link_is_alone(&schedule->others.turns) ||
-           !mp_link_is_alone(&schedule->early.turns);
+    return vm->state.waiting > 0 || !mp_link_is_alone(&vm->schedule.ready);
 }
 
 size_t mp_vm_ahead(const mp_vm *vm, unsigned share, bool *is_alone)
