@@ -75,8 +75,8 @@ int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE 
 
 /* -- birth ----------------------------------------------------------------------------------------------------- */
 
-/* Sets the limits of `string` and `table`. A text may have a quarter of the memory limit, since making it may take
- * two copies of it and of its parts. [-0, +0, throws] */
+/* Sets the limits of `string`, `table`, `math` and `utf8`. A text may have a quarter of the memory limit, since making
+ * it may take two copies of it and of its parts. [-0, +0, throws] */
 static void bound_strings(lua_State *L, const mp_vm_limits *limits)
 {
     size_t memory = limits->call_memory < limits->memory ? limits->call_memory : limits->memory, most = memory / 4;
@@ -85,6 +85,9 @@ static void bound_strings(lua_State *L, const mp_vm_limits *limits)
     lua_getglobal(L, LUA_TABLIBNAME);
     mp_lib_string(L, -2, -1, MP_STRING_STEPS, most < MP_STRING_BYTES ? most : MP_STRING_BYTES)->turns = &turns;
     lua_pop(L, 2);
+    static const char *const operands[][2] = {{"math", "max"}, {"math", "min"}, {"string", "char"}, {"utf8", "char"}};
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++)
+        mp_lib_string_operands(L, operands[i][0], operands[i][1]);
 }
 
 typedef struct {

@@ -31,35 +31,58 @@ local function family(prefix, names, ...)
 end
 
 local text = "local s = ('x'):rep(16777216)"
+local long = text .. " s = s .. s "
+local digits = "local s = ('1'):rep(16777216) s = s .. s " -- a text that is read wherever a number is wanted
 local numbers = "local t = {} for i = 1, 2000000 do t[i] = i end "
 local emptied = numbers .. "for i = 1, #t do t[i] = nil end "
 
 -- -- Lua's libraries ---------------------------------------------------------------------------------------------------
 
-family("", "assert error ipairs pairs rawget rawlen type rawequal", 5, "some steps; rawequal compares two texts once",
-  { text .. " local r = ('x'):rep(16777215) .. 'y'", "return rawequal(s, r)" })
+family("", "assert error ipairs pairs rawlen type rawequal", 5, "some steps; rawequal compares two texts once",
+  { text .. " local r = ('x'):rep(16777215) .. 'y'", "return rawequal(s, r)" },
+  { text, "for _ in ipairs {} do end for _ in pairs {} do end return type(assert(rawlen(s))), pcall(error, s)" })
+row("rawget", 60, "a long text is read once, where it is first a key", { text .. " s = s .. s", "return rawget({ x = 1 }, s) == nil" })
 row("tostring", 1, "a number, or a name and 14 digits; what __tostring does is Lua and has 5 ms", { "", "return tostring({})" })
-row("next", 20, "one step over a table that was emptied: as many places as the memory of the call holds", { emptied, "return next(t)" })
+row("next", 20, "one step over a table that was emptied: as many places as the memory of the call holds; reads a long text once", { emptied, "return next(t)" },
+  { text, "return not pcall(next, { x = 1 }, s)" })
+row([[math.max (Lua's)
+  math.min (Lua's)
+  string.char (Lua's)
+  utf8.char (Lua's)]], 60, "called by the functions in their place, once the texts are counted")
 row([[pcall
   xpcall
   debug.traceback (Lua's)]], 40, "moves its arguments, at most 1,000,000 values; a trace has 22 lines; what is called is Lua",
-  { "", "return select('#', pcall(function(...) return ... end, table.unpack({}, 1, 400000)))" })
+  { "", "return select('#', pcall(function(...) return ... end, table.unpack({}, 1, 400000)))" },
+  { "", "return select('#', xpcall(function(...) return ... end, tostring, table.unpack({}, 1, 400000)))" },
+  { text, "return xpcall(error, tostring, s) == false" })
 row("select", 40, "moves its arguments: at most 1,000,000 values are on a stack", { "", "return select('#', table.unpack({}, 1, 900000))" })
-row("tonumber", 50, "reads a text once", { "local s = (' '):rep(16000000) .. '1'", "return tonumber(s)" },
-  { "local s = ('1'):rep(16000000)", "return tonumber(s)" },
-  { "local s = ('z'):rep(16000000)", "return tonumber(s, 36)" }, { "local s = '0x' .. ('1'):rep(16000000)", "return tonumber(s)" },
+row("tonumber", 100, "reads a text once", { "local s = (' '):rep(16000000) .. '1'", "return tonumber(s)" }, { digits, "return tonumber(s)" },
+  { "local s = ('z'):rep(16777216) s = s .. s", "return tonumber(s, 36)" }, { "local s = '0x' .. ('1'):rep(16000000)", "return tonumber(s)" },
   { "local s = ('1'):rep(8000000) .. '.' .. ('1'):rep(8000000) .. 'e-8000000'", "return tonumber(s)" })
 
-family("string.", "byte char len packsize sub", 40, "reads or makes a text once, of the memory of the call; at most 1,000,000 values on a stack",
-  { text, "return select('#', s:byte(1, 900000))" }, { text, "return #s:sub(2)" }, { "", "return string.packsize(('i1'):rep(30000))" },
+family("string.", "byte char len packsize sub", 80, "reads or makes a text once, of the memory of the call, and its numbers; at most 1,000,000 "
+  .. "values on a stack; char at most 1 MiB of texts", { digits, "return pcall(string.sub, s, s, s)" }, { digits, "return pcall(string.byte, s, s, s)" },
+  { digits .. " local t = {} for i = 1, 10000 do t[i] = s end", "return not pcall(string.char, table.unpack(t))" },
+  { "local t = {} for i = 1, 900000 do t[i] = '1' end", "return #string.char(table.unpack(t))" },
+  { text, "return select('#', s:byte(1, 900000))" }, { text, "return string.len(s) + #s:sub(2)" }, { "", "return string.packsize(('i1'):rep(30000))" },
   { "", "return #string.char(table.unpack(table.pack(('a'):rep(100000):byte(1, -1))))" })
-family("string.", "lower upper reverse rep", 50, "makes one text of at most a quarter of the memory of the call", { text, "return #s:upper()" },
-  { text, "return #s:reverse()" }, { "", "return #('x'):rep(16777216)" }, { "", "return #('xy'):rep(1000, ('z'):rep(16000))" })
-family("string.", "find match gmatch gsub", 80, "takes turns every some thousand steps, at most 5,000,000 of them; a plain search reads the text once",
-  { text, "return s:find('y', 1, true)" }, { text, "return s:find(('x'):rep(100000) .. 'y', 1, true)" }, { text, "return pcall(string.gsub, s, 'x', 'y')" },
+family("string.", "lower upper reverse rep", 80, "makes one text of at most a quarter of the memory of the call", { text, "return #s:upper()" }, { text, "return #s:lower()" },
+  { text, "return #s:reverse()" }, { digits, "return pcall(string.rep, 'x', s)" }, { "", "return #('x'):rep(16777216)" }, { "", "return #('xy'):rep(1000, ('z'):rep(16000))" })
+family("string.", "find match gmatch gsub", 120, "takes turns every some thousand steps, at most 5,000,000 of them; a plain search reads the text once; a "
+  .. "replacement has at most 500,000 times '%'", { text, "for part in s:gmatch '.*' do return #part end" },
+  { "local s = ('%1'):rep(500000)", "return #('x'):gsub('()x', s)" }, { "local s = ('%0'):rep(100000)", "return pcall(string.gsub, ('x'):rep(1000), 'y*', s)" },
+  { "local s = ('%%'):rep(8000000)", "return not pcall(string.gsub, 'x', 'x', s)" },
+  { "local s = ('\\0'):rep(16000000)", "return s:find(('\\0'):rep(4000000) .. 'b', 1, true) == nil" },
+  { text, "return s:find('y', 1, true)" }, { long, "return s:find(('x'):rep(100000) .. 'y', 1, true)" }, { text, "return pcall(string.gsub, s, 'x', 'y')" },
   { "local s = ('a'):rep(100000)", "return pcall(string.find, s, '.-.-.-[bc]$')" }, { text, "return pcall(string.match, s, '^(x*)(x*)(x*)y')" })
 row("string.gmatch, its iterator", 30, "as string.match", { text, "for part in s:gmatch 'x+' do return #part end" })
-family("string.", "format pack unpack", 80, "makes one text of at most a quarter of the memory of the call; %q takes 4 MiB, a format of pack 64 KiB",
+family("string.", "format pack unpack", 80, "makes one text of at most a quarter of the memory of the call; %q takes 4 MiB, a format of pack 64 KiB, %f 4,096 "
+  .. "numbers above 1e60", { "local s = ('%%'):rep(8000000)", "return #s:format()" },
+  { "local t = {} for i = 1, 4096 do t[i] = 1e308 end", "return #('%.99f'):rep(4096):format(table.unpack(t))" },
+  { "local t = {} for i = 1, 30000 do t[i] = 1e308 end", "return not pcall(string.format, ('%f'):rep(30000), table.unpack(t))" },
+  { digits .. " local t = {} for i = 1, 10000 do t[i] = s end", "return not pcall(string.format, ('%g'):rep(10000), table.unpack(t))" },
+  { "local t = {} for i = 1, 30000 do t[i] = 1e60 end", "return #('%.99f'):rep(30000):format(table.unpack(t))" },
+  { "local t = {} for i = 1, 30000 do t[i] = 1.1e-308 end", "return #('%.99e'):rep(30000):format(table.unpack(t))" },
   { "local s = ('x'):rep(4000000)", "return #('%s%s%s'):format(s, s, s)" }, { "local s = ('\\n'):rep(4000000)", "return #('%q'):format(s)" },
   { "local s = ('\\0'):rep(400000)", "return #('%q'):format(s)" }, { "local s = ('\\1' .. '1'):rep(360000)", "return #('%q'):format(s)" },
   { "local s = ('\\0'):rep(4000000)", "return not pcall(string.format, '%q', s)" },
@@ -86,17 +109,28 @@ row([[table.concat (Lua's)
   { "local t = {} for i = 1, 300000 do t[i] = math.random(1000000) end", "table.sort(t)" },
   { "local t = {} for i = 1, 500 do t[i] = ('a'):rep(60000) .. i end", "table.sort(t)" })
 
-family("math.", "abs acos asin atan ceil cos deg exp floor fmod log max min modf rad sin sqrt tan tointeger type ult", 40,
-  "one number each; max and min read their arguments, at most 1,000,000",
+family("math.", "abs acos asin atan ceil cos deg exp floor fmod log max min modf rad sin sqrt tan tointeger type ult", 60,
+  "one number each, or a text that is read once; max and min read their arguments, at most 1,000,000 and 1 MiB of texts",
+  { digits .. " local t = {} for i = 1, 10000 do t[i] = s end", "return not pcall(math.max, table.unpack(t))" },
+  { "local t = {} for i = 1, 4 do t[i] = ('\\0'):rep(262144) end", "return math.min(table.unpack(t)) == t[1]" }, { digits, "return math.fmod(s, s)" },
+  { "", [[for name in ("abs acos asin atan ceil cos deg exp floor log modf rad sin sqrt tan tointeger type"):gmatch "%a+" do math[name](0.1) end
+    return math.fmod(1e308, 3), math.ult(1, 2)]] },
+  { "", "return math.min(table.unpack((function() local t = {} for i = 1, 900000 do t[i] = -i end return t end)()))" },
   { "", "return math.max(table.unpack((function() local t = {} for i = 1, 900000 do t[i] = i end return t end)()))" })
-family("utf8.", "char codepoint codes len offset", 60, "reads or makes a text once; at most 1,000,000 values on a stack", { text, "return utf8.len(s)" },
+family("utf8.", "char codepoint codes len offset", 80, "reads or makes a text once; at most 1,000,000 values on a stack", { long, "return utf8.len(s)" },
+  { digits .. " local t = {} for i = 1, 10000 do t[i] = s end", "return not pcall(utf8.char, table.unpack(t))" },
+  { "local t = {} for i = 1, 900000 do t[i] = 0x10ffff end", "return #utf8.char(table.unpack(t))" },
+  { text, "for _, c in utf8.codes(s) do return c end" },
   { text, "return utf8.offset(s, 16000000)" }, { text, "return select('#', utf8.codepoint(s, 1, 900000))" })
 row("utf8.codes, its iterator", 1, "one character", { text, "for _, c in utf8.codes(s) do return c end" })
-family("os.", "difftime", 1, "some steps", { "", "return os.time { year = 2026, month = 1e6, day = 1e6 }" })
+family("os.", "difftime", 1, "some steps", { "", "return os.difftime(1 << 62, -1)" }, { "", "return os.time { year = 2026, month = 1e6, day = 1e6 }" })
 row([[? .math.random^draw
   os.time (Lua's)]], 1, "some steps, behind a function in its place that replays use")
 row("instruction os.date", 3, "a format of 1 KiB", { "", "return os.date(('%c'):rep(512))" })
 family("coroutine.", "close create isyieldable resume running status wrap yield", 40, "moves its arguments, at most 1,000,000; what runs in it has turns",
+  { "", [[local co = coroutine.create(function(...) coroutine.yield(...) end)
+    local moved = select("#", coroutine.resume(co, table.unpack({}, 1, 400000)))
+    return moved, coroutine.status(co), coroutine.isyieldable(), coroutine.running(), coroutine.close(co)]] },
   { "", "return select('#', coroutine.wrap(function(...) return ... end)(table.unpack({}, 1, 400000)))" })
 row("coroutine.wrap, its function", 40, "as coroutine.resume", { "", "return coroutine.wrap(function() return 1 end)()" })
 row([[setmetatable (Lua's)

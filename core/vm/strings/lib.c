@@ -3,7 +3,9 @@
 #include "vm/strings/match.h"
 #include <lauxlib.h>
 
-#define SLOTS 8 /* stack slots for captures that Lua guarantees */
+#define MAX_MARKS 500000 /* "%" in a replacement, which is read in one step: 30 ms */
+#define MARKS_A_STEP 4   /* of them take about as long as a step of the search */
+#define SLOTS 8          /* stack slots for captures that Lua guarantees */
 
 static mp_str check_text(lua_State *L, int arg)
 {
@@ -227,6 +229,7 @@ typedef struct {
     const char *match, *behind;        /* the match that is being replaced */
     lua_Integer count, most;
     int by;
+    int marks; /* "%" in the text of the replacement */
     bool is_changed, is_lasting;
     mp_string_out out;
 } substitution;
@@ -271,9 +274,21 @@ static void keep_substitution(lua_State *L, substitution *sub)
     sub->is_changed = true;
 }
 
+/* The number of "%" in the text of the replacement.  [-0, +0, throws] */
+static int count_marks(lua_State *L)
+{
+    mp_str by = check_text(L, BY);
+    int count = 0;
+    for (const char *at; (at = memchr(by.ptr, '%', by.len)) != NULL; by = mp_str_from(by, (size_t)(at - by.ptr) + 1))
+        if (++count > MAX_MARKS)
+            luaL_error(L, "a replacement may have at most %d times \"%%\"", MAX_MARKS);
+    return count;
+}
+
 /* The replacement is a text with %0 to %9. */
 static void put_text(lua_State *L, substitution *sub)
 {
+    sub->m.left -= sub->marks / MARKS_A_STEP;
     mp_str by;
     by.ptr = lua_tolstring(L, BY, &by.len);
     keep_substitution(L, sub);
@@ -398,6 +413,9 @@ static int l_gsub(lua_State *L)
     sub->count = 0;
     sub->most = most;
     sub->by = by;
+    sub->marks = by == LUA_TSTRING ? count_marks(L) : 0;
+    sub->m.budget += sub->marks / MARKS_A_STEP; /* one replacement may be of any length */
+    sub->m.left += sub->marks / MARKS_A_STEP;
     sub->is_changed = false;
     return substitute_matches(L, sub);
 }

@@ -1,14 +1,19 @@
-/* make.c: string.rep, string.format, string.pack and table.concat with a limit of the length of their result. */
+/* make.c: string.rep, string.format, string.pack and table.concat with a limit of the length of their result; functions
+ * with a limit of the texts that they read as numbers. */
 #include "vm/strings/strings.h"
 #include "vm/hidden_address.h"
 #include <lauxlib.h>
+#include <math.h>
 
 #define MAX_NUMBER_BYTES 512 /* bytes that one number becomes: "%99.99f" of 1e308 is 409 */
-#define WIDEST 99            /* the largest width and precision that a format can have */
-#define CONCAT_STEPS 4       /* steps for one element of a list */
-#define QUOTED (4 << 20)     /* bytes of one text for "%q", which Lua writes byte by byte */
-#define QUOTED_CONTROL 9     /* a control byte, which Lua writes by printf(), takes as long as ten others */
-#define PACK_FORMAT 65536    /* most bytes of a format of string.pack and its relatives */
+#define MAX_LARGE 4096       /* numbers above LARGE for "%f" in one call: each takes 8 us to be written, others 1 us */
+#define LARGE 1e60
+#define WIDEST 99              /* the largest width and precision that a format can have */
+#define CONCAT_STEPS 4         /* steps for one element of a list */
+#define QUOTED (4 << 20)       /* bytes of one text for "%q", which Lua writes byte by byte */
+#define QUOTED_CONTROL 9       /* a control byte, which Lua writes by printf(), takes as long as ten others */
+#define PACK_FORMAT 65536      /* most bytes of a format of string.pack and its relatives */
+#define MAX_OPERANDS (1 << 20) /* bytes of texts that one call compares, or reads as numbers */
 #define FORMAT_MARKS "-+ #0123456789."
 
 /* Raises "the string would be N bytes", followed by `rest`. [-0, +0, throws] */
@@ -96,13 +101,20 @@ static size_t quoted_size(lua_State *L, mp_str text)
     return size;
 }
 
+/* Counts a number above LARGE for "%f"; raises an error beyond MAX_LARGE.  [-0, +0, throws] */
+static void count_large(lua_State *L, int *large)
+{
+    if (++*large > MAX_LARGE)
+        luaL_error(L, "\"%%f\" takes at most %d numbers above 1e60 in one format", MAX_LARGE);
+}
+
 /* An upper bound of the length of the result. An argument of "%s" that is not a text is replaced by its text. [-0,
  * +0, throws] */
 static size_t format_size(lua_State *L, mp_str format, int count)
 {
     size_t size = format.len;
     const char *end = format.ptr + format.len;
-    int arg = 1;
+    int arg = 1, large = 0;
     for (const char *p = format.ptr; (p = memchr(p, '%', (size_t)(end - p))) != NULL; p++) {
         if (*++p == '%')
             continue;
@@ -114,7 +126,10 @@ static size_t format_size(lua_State *L, mp_str format, int count)
         if (++arg > count || p >= end)
             break;
         if (*p != 's' && *p != 'q') {
-            size += MAX_NUMBER_BYTES;
+            size +=
+                MAX_NUMBER_BYTES + (lua_type(L, arg) == LUA_TSTRING ? lua_rawlen(L, arg) : 0); /* is read as a number */
+            if (*p == 'f' && fabs(lua_tonumber(L, arg)) > LARGE)
+                count_large(L, &large);
             continue;
         }
         if (*p == 's' && lua_type(L, arg) != LUA_TSTRING && !is_short(L, arg)) {
@@ -149,7 +164,7 @@ static int l_format(lua_State *L)
             is_plain = is_short(L, arg);
     }
     size_t most = mp_string_limits_of(L)->bytes;
-    if (!is_plain || size > most || size > QUOTED) {
+    if (!is_plain || size > most || size > QUOTED || count > MAX_LARGE) {
         luaL_checkstack(L, 4, NULL);
         size = format_size(L, format, count);
         if (size > most)
@@ -250,6 +265,30 @@ static int l_unpack(lua_State *L)
     return lua_tocfunction(L, lua_upvalueindex(2))(L);
 }
 
+/* -- texts as numbers -------------------------------------------------------------------------------------------- */
+
+/* A function that compares its arguments, of which there may be a million, or wants them to be numbers. [-0, +n,
+ * throws] */
+static int l_of_operands(lua_State *L)
+{
+    size_t bytes = 0;
+    for (int arg = 1, count = lua_gettop(L); arg <= count; arg++)
+        if (lua_type(L, arg) == LUA_TSTRING && (bytes += lua_rawlen(L, arg)) > MAX_OPERANDS)
+            return luaL_error(L, "the texts among the arguments have more than %d bytes", MAX_OPERANDS);
+    return lua_tocfunction(L, lua_upvalueindex(1))(L);
+}
+
+void mp_lib_string_operands(lua_State *L, const char *library, const char *name)
+{
+    lua_getglobal(L, library);
+    lua_getfield(L, -1, name);
+    lua_pushcclosure(L, l_of_operands, 1);
+    lua_setfield(L, -2, name);
+    lua_pop(L, 1);
+}
+
+/* -- opening ----------------------------------------------------------------------------------------------------- */
+
 /* Replaces a function of the table at `strings` by `bounded`, which has the limits and the original function as
  * upvalues. */
 static void replace_function(lua_State *L, int strings, int limits, const char *name, lua_CFunction bounded)
@@ -262,8 +301,6 @@ static void replace_function(lua_State *L, int strings, int limits, const char *
     lua_pushcclosure(L, bounded, 2);
     lua_setfield(L, strings, name);
 }
-
-/* -- opening ----------------------------------------------------------------------------------------------------- */
 
 void mp_lib_string_make(lua_State *L, int strings, int tables, int limits)
 {

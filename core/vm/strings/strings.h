@@ -80,5 +80,7 @@ static inline void mp_string_out_put(lua_State *L, mp_string_out *out, const cha
 }
 
 void mp_lib_string_make(lua_State *L, int strings, int tables, int limits);
+/* Bounds the texts among the arguments of a function of a global library.  [-0, +0, throws memory] */
+void mp_lib_string_operands(lua_State *L, const char *library, const char *name);
 
 #endif

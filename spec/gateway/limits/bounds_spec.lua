@@ -20,6 +20,22 @@ describe("the table of bounds", function()
   end)
 end)
 
+describe("each function of Lua's libraries", function()
+  it("is called in a measured worst case of its row", function()
+    local missing = {}
+    for name, row in pairs(bounds.names) do
+      local short = name:match "^%l+$" or name:match "^%l[%l%d]+%.(%l+)$"
+      if short and (_G[name] or (_G[name:match "^[%l%d]+"] or {})[short]) then
+        local is_measured = false
+        for _, worst in ipairs(row.worst) do is_measured = is_measured or (" " .. worst[1] .. " " .. worst[2] .. " "):find("%f[%w]" .. short .. "%f[%W]") end
+        if not is_measured then missing[#missing + 1] = name end
+      end
+    end
+    table.sort(missing)
+    assert.equal("", table.concat(missing, "\n"), "no worst case in spec/helpers/bounds.lua calls these")
+  end)
+end)
+
 describe("the worst case of", function()
   local config = { limits = { call = { time = "5m", cpu = "60s", memory = "160MiB" } } } -- room for the text of a call that reaches json.encode's own bound
   for _, row in ipairs(bounds.rows) do
