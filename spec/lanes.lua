@@ -1,7 +1,8 @@
 -- Runs spec files, each in a busted process of its own, several of them side by side:
 --   lua5.4 spec/lanes.lua [--lanes=N] [BUSTED OPTION | FILE | FOLDER]…
--- N is twice the number of processors, if it is not given: a spec waits three quarters of its time. What has sanitizers
--- or runs under qemu computes for longer: there N is the number of processors.
+-- If N is not given, it is twice the number of processors, and up to twice as many while processors are idle: some
+-- specs compute, and some wait most of their time. What has sanitizers or runs under qemu computes for longer: there N is
+-- the number of processors.
 -- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs
 -- most of it. With "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the
 -- others have ended.
@@ -20,6 +21,8 @@ local uv = require "luv"
 local TIMES = "build/spec-times" -- lines of "SECONDS PATH"
 local RECORDED_TIMES = "spec/times" -- the same
 local LONGEST_S = 900 -- for one file; then its process is killed and the file counts as failed
+local LOOK_MS = 500 -- time between two looks at the processors
+local IDLE = 0.15 -- the part of their time above which there is room for one more file
 local MOST_LANES = 16 -- each has gateways, clients and upstreams of its own in memory, some hundred MB
 
 local roots = { "spec/unit", "spec/modules", "spec/house", "spec/transcripts", "spec/gateway" }
@@ -59,10 +62,12 @@ local function lane_of(path)
   end
 end
 
+-- The lanes that always run, and how many may.
 local function default_lanes()
   local processors = uv.available_parallelism()
   local is_slow = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS" or os.getenv "MOONPOOL_EMULATED"
-  return math.min(MOST_LANES, is_slow and processors or 2 * processors)
+  if is_slow then return math.min(MOST_LANES, processors), math.min(MOST_LANES, processors) end
+  return math.min(MOST_LANES, 2 * processors), math.min(MOST_LANES, 4 * processors)
 end
 
 local function read_times(path, known)
@@ -96,10 +101,12 @@ local function sort_longest_first(files, known)
 end
 
 local function read_arguments(list)
-  local lanes, options, files = default_lanes(), {}, {}
+  local options, files = {}, {}
+  local lanes, most = default_lanes()
   for _, word in ipairs(list) do
     if word:find "^%-%-lanes=" then
       lanes = assert(tonumber(word:match "=(%d+)$"), "--lanes wants a number, as in --lanes=2")
+      most = lanes
     elseif word:find "^%-" then
       options[#options + 1] = word
     elseif uv.fs_stat(word) then
@@ -118,7 +125,7 @@ local function read_arguments(list)
   for _, path in ipairs(files) do
     table.insert(lane_of(path) == "alone" and alone or together, path)
   end
-  return lanes, options, together, alone
+  return lanes, most, options, together, alone
 end
 
 -- -- running a file ---------------------------------------------------------------------------------------------------
@@ -211,24 +218,50 @@ end
 
 -- -- all files --------------------------------------------------------------------------------------------------------
 
+-- Returns a function that says which part of their time the processors were idle since it was called last.
+local function idleness()
+  local idle_before, all_before = 0, 0
+  return function()
+    local idle, all = 0, 0
+    for _, processor in ipairs(uv.cpu_info() or {}) do
+      for kind, ms in pairs(processor.times) do
+        idle, all = idle + (kind == "idle" and ms or 0), all + ms
+      end
+    end
+    local part = all > all_before and (idle - idle_before) / (all - all_before) or 0
+    idle_before, all_before = idle, all
+    return part
+  end
+end
+
 -- `running`: the folders for temporary files of the processes, by pid.
-local function run_all(files, lanes, arguments, env, running)
-  local next_file = 1
+local function run_all(files, lanes, most, arguments, env, running)
+  local next_file, at_work, has_room = 1, 0, false
+  local look, timer = idleness(), assert(uv.new_timer())
   local function go_on()
     local path = files[next_file]
     if not path then
+      if at_work == 0 and not timer:is_closing() then timer:close() end
       return
     end
-    next_file = next_file + 1
+    if at_work >= (has_room and most or lanes) then
+      return
+    end
+    next_file, at_work = next_file + 1, at_work + 1
     local folder = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/mp-XXXXXX"))
     local pid
     pid = start(path, arguments, env, folder, function()
-      running[pid] = nil
+      running[pid], at_work = nil, at_work - 1
       remove(folder)
       go_on()
     end)
     running[pid] = folder
   end
+  look()
+  timer:start(LOOK_MS, LOOK_MS, function()
+    has_room = look() > IDLE
+    go_on()
+  end)
   for _ = 1, lanes do
     go_on()
   end
@@ -261,7 +294,7 @@ end
 
 -- A shell merges stdout and stderr: luv gives one pipe to one descriptor.
 local busted = { "-c", 'exec "$0" "$@" 2>&1', os.getenv "MOONPOOL_LUA" or "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
-local lanes, options, together, alone = read_arguments(arg)
+local lanes, most, options, together, alone = read_arguments(arg)
 local arguments = table.move(options, 1, #options, #busted + 1, busted)
 local env, running, began = environment(os.getenv "MOONPOOL_PRELOAD"), {}, uv.hrtime()
 
@@ -281,8 +314,8 @@ local known = {}
 read_times(RECORDED_TIMES, known)
 read_times(TIMES, known)
 sort_longest_first(together, known)
-run_all(together, lanes, arguments, env, running)
-run_all(alone, 1, arguments, env, running)
+run_all(together, lanes, most, arguments, env, running)
+run_all(alone, 1, 1, arguments, env, running)
 for _, time in ipairs(times) do
   known[time.path] = time.seconds
 end

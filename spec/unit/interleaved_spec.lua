@@ -262,7 +262,7 @@ describe("an MCP task whose job is interrupted at any instruction", function()
     return vm:call("tools/call", { name = "quick" }, as_client)
   end
 
-  local function cancel() vm.moonpool.deliver("order", '{"id":"' .. id .. '","cancel":true}') end
+  local function cancel() vm.moonpool.deliver("task_message", '{"id":"' .. id .. '","cancel":true}') end
 
   local function run_job() pcall(job.f, job.call) end
 
@@ -288,7 +288,7 @@ describe("an MCP task whose job is interrupted at any instruction", function()
     assert.truthy((" " .. table.concat(published, " ") .. " "):find(" " .. now .. " ", 1, true), "no notification of the end")
   end
 
-  it("keeps its first end, while an order cancels it", function()
+  it("keeps its first end, while a message cancels it", function()
     for _, kills in ipairs { false, true } do
       each_instruction(function(n)
         create()
