@@ -3,6 +3,7 @@
 --   gone        SOAK_SEED=N SOAK_VISITORS=N SOAK_STDIO=N (at once)
 --   departures  SOAK_TIMES=N (clients of each form) SOAK_FORM=PATTERN (of the names of forms; all without it)
 --   forwards    SOAK_AT_ONCE=N (calls in flight)
+--   profiles    SOAK_PROFILES=N SOAK_CALLERS=N (calls in flight)
 --   upgrades    SOAK_RATE=N (calls a second) SOAK_STREAMS=N SOAK_SSE=N SOAK_TASKS=N SOAK_UPGRADES=N
 local children = require "spec.helpers.children"
 
@@ -41,6 +42,13 @@ function soaks.forwards()
   return report.accepted <= at_once + 10 -- and those of lists
 end
 
+function soaks.profiles()
+  local report = require "spec.soak.profiles".run { profiles = variable "PROFILES" or 100, callers = variable "CALLERS", say = print }
+  print(("%d profiles with %d samples, %d calls, of which %d ended without a result, %d for their processor time"):format(
+    report.profiles, report.samples, report.calls, report.ended, report.aborted))
+  return report.ended == 0 and report.aborted == 0
+end
+
 function soaks.upgrades()
   local upgrades = require "spec.soak.upgrades"
   local report = upgrades.run {
@@ -52,7 +60,7 @@ function soaks.upgrades()
 end
 
 if not soaks[name] or not minutes or minutes <= 0 then
-  io.stderr:write "dev: soak [kills | gone | departures | forwards | upgrades] [MINUTES]\n"
+  io.stderr:write "dev: soak [kills | gone | departures | forwards | profiles | upgrades] [MINUTES]\n"
   os.exit(2)
 end
 io.stdout:setvbuf "line"
