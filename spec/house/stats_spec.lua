@@ -50,4 +50,19 @@ describe("gauges and counters", function()
     end)
     assert.equal("", table.concat(complaints, "\n"))
   end)
+
+  it("of what is refused say whether it is a limit, and an alert tells of each limit", function()
+    local limits, complaints = {}, {}
+    each_source("core", function(path, text)
+      for id, family in text:gmatch 'MP_COUNTER%(%s*([%w_]+),%s*"([%w_]*)"' do
+        if family == "refused" then complaints[#complaints + 1] = path .. ": " .. id .. " is declared by MP_REFUSED, which says why it refuses" end
+      end
+      for reason in text:gmatch 'MP_REFUSED%(%s*[%w_]+,%s*"([%w_]+)",%s*MP_LIMIT_REACHED' do limits[#limits + 1] = reason end
+    end)
+    table.sort(limits)
+    assert.equal("", table.concat(complaints, "\n"))
+    assert.is_true(#limits > 30)
+    local rules <close> = assert(io.open "examples/monitoring/moonpool.rules.yml")
+    assert.equal(table.concat(limits, "|"), rules:read "a":match 'refused_total{reason=~"([^"]+)"')
+  end)
 end)

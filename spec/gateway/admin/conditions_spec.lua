@@ -57,22 +57,6 @@ describe("the conditions of a gateway", function()
     for name in pairs(RATES) do assert.truthy(alerts[name] and not known[name], name) end
   end)
 
-  it("are told of each limit that refuses: what declares it says so, and the alert has the same", function()
-    local limits, complaints = {}, {}
-    local sources <close> = assert(io.popen "grep -rlE 'MP_REFUSED|\"refused\"' core --include='*.c'")
-    for path in sources:lines() do
-      local text = read(path)
-      for id, family in text:gmatch 'MP_COUNTER%(%s*([%w_]+),%s*"([%w_]*)"' do
-        if family == "refused" then complaints[#complaints + 1] = path .. ": " .. id .. " is declared by MP_REFUSED, which says why it refuses" end
-      end
-      for reason in text:gmatch 'MP_REFUSED%(%s*[%w_]+,%s*"([%w_]+)",%s*MP_LIMIT_REACHED' do limits[#limits + 1] = reason end
-    end
-    table.sort(limits)
-    assert.equal("", table.concat(complaints, "\n"))
-    assert.is_true(#limits > 30)
-    assert.equal(table.concat(limits, "|"), read(RULES):match 'refused_total{reason=~"([^"]+)"')
-  end)
-
   it("are none while nothing is wrong", function()
     local g <close> = gateway.start { scripts = { ["tools/add.lua"] = add } }
     assert.same({}, g:status().conditions)
