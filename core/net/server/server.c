@@ -157,6 +157,13 @@ static bool is_full(const mp_listener *listener)
     return listener->endpoint.most > 0 && (int64_t)listener->server->conn_count >= listener->endpoint.most;
 }
 
+/* True at limits.connections, and not already where an overload is the reason to accept no more. */
+static bool is_process_full(const mp_listener *listener)
+{
+    int64_t most = atomic_load_explicit(&max_connections, memory_order_relaxed) + listener->endpoint.reserve;
+    return mp_account_used(&mp_account_connections) >= most;
+}
+
 static bool has_room(const mp_listener *listener)
 {
     return !is_full(listener) && mp_account_used(&mp_account_connections) < most_connections(listener);
@@ -182,9 +189,9 @@ static bool is_idle(const mp_conn *conn)
            recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
 }
 
-/* Makes room for a connection that waits: otherwise as many idle ones as the listener may have would keep everybody
- * else out. Ends the oldest one that has not sent a whole request, soon after it came; where there is none, the one
- * that is idle for longest between two requests. */
+/* Makes room for a connection that waits: otherwise as many idle ones as the listener or the process may have would
+ * keep everybody else out. Ends the oldest one that has not sent a whole request, soon after it came; where there is
+ * none, the first of the list that is idle between two requests: it is idle for longest, or came first. */
 static void make_room(mp_server *server, h2o_socket_t *socket)
 {
     struct pollfd waiting = {.fd = h2o_socket_get_fd(socket), .events = POLLIN};
@@ -218,7 +225,7 @@ static void resume_accepting(mp_server *server)
             h2o_socket_read_start(socket, mp_server_on_accept);
             continue;
         }
-        if (is_full(listener))
+        if (is_full(listener) || is_process_full(listener))
             make_room(server, socket);
         if (server->timer.slot == 0)
             mp_timer_start(server->loop, &server->timer, RETRY_MS, on_time);
@@ -285,6 +292,8 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
     int64_t most = is_ending ? INT64_MAX : most_connections(listener);
     if (!mp_account_take(&mp_account_connections, 1, most)) {
         mp_stat_add(&mp_stat_refused_connections, 1);
+        if (is_process_full(listener))
+            make_room(server, socket);
         pause_accepting(listener, socket, RETRY_MS);
         return false;
     }

@@ -116,24 +116,40 @@ end)
 
 describe("limits.connections", function()
   it("lets the next connection wait until one closes, and then serves it", function()
-    local g <close> = gateway.start { config = { limits = { connections = 4 } } }
+    local g <close> = gateway.start { config = { limits = { connections = 4 } }, scripts = scripts }
+    local all = {}
+    for i = 1, 4 do
+      all[i] = g:client "2026-07-28"
+      all[i]:open("tools/call", { name = "hold" })
+    end
+    g:wait_status(function(status) return status.gauges.requests_in_flight == 4 end)
+    local late = client.connect(g):send { path = "/nowhere" }
+    wait.quietly(0.3, function()
+      return not late:is_closed_by_peer() and #late:messages() == 0 and late.responses[1] and "it was served"
+    end)
+    assert.equal(4, g:status().gauges.requests_in_flight)
+    all[2]:close()
+    assert.equal(404, late:read_response().status)
+    for _, me in ipairs(all) do me:close() end
+    late:close()
+    assert.is_true(g:status().counters.refused.connections > 0)
+    assert.has_nothing_left(g)
+  end)
+
+  it("ends the oldest connection that is idle for one that waits, and none before", function()
+    local g <close> = gateway.start { config = { limits = { connections = 4 } }, workers = 1 }
     local all = {}
     for i = 1, 4 do
       all[i] = client.connect(g)
       assert.equal(404, all[i]:request({ path = "/nowhere" }).status)
     end
-    local late = client.connect(g):send { path = "/nowhere" }
-    wait.quietly(0.3, function()
-      return not late:is_closed_by_peer() and #late:messages() == 0 and late.responses[1] and "it was served"
-    end)
-    assert.equal(404, all[1]:request({ path = "/nowhere" }).status) -- clients with a session are served
-    all[2]:close()
-    assert.equal(404, late:read_response().status)
-    for _, connection in ipairs(all) do
-      connection:close()
-    end
+    for _, connection in ipairs(all) do assert.equal(404, connection:request({ path = "/nowhere" }).status) end
+    local late = client.connect(g)
+    assert.equal(404, late:request({ path = "/nowhere" }).status)
+    all[1]:wait_closed()
+    for i = 2, 4 do assert.equal(404, all[i]:request({ path = "/nowhere" }).status) end
+    for i = 2, 4 do all[i]:close() end
     late:close()
-    assert.is_true(g:status().counters.refused.connections > 0)
     assert.has_nothing_left(g)
   end)
 
