@@ -219,7 +219,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
 /* Frees a call that was never started. */
 static void discard_call(mp_call *call)
 {
-    mp_session_table_give_call(call->rpc->table, call->bytes_in);
+    mp_session_table_give_call(call->rpc->table, call->share, call->bytes_in);
     mp_principal_unref(call->principal);
     free_memory(call);
 }
@@ -306,7 +306,7 @@ static void finish_call(mp_call *call)
     }
     rpc->count--;
     if (call->has_place)
-        mp_session_table_give_call(rpc->table, call->bytes_in);
+        mp_session_table_give_call(rpc->table, call->share, call->bytes_in);
 }
 
 void mp_calls_sweep(mp_rpc *rpc)

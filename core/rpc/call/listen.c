@@ -130,7 +130,7 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     mp_stream_forget_request(call->stream);
     mp_call_forget_params(call);
     call->has_place = false;
-    mp_session_table_give_call(rpc->table, call->bytes_in);
+    mp_session_table_give_call(rpc->table, call->share, call->bytes_in);
     return MP_LISTEN_STARTED;
 }
 

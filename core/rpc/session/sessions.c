@@ -36,6 +36,8 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
 
+#define CALL_SHARES 1024
+
 struct mp_session_table {
     const mp_rpc_config *_Atomic config;
     mp_processes *processes;
@@ -55,7 +57,9 @@ struct mp_session_table {
     atomic_uint rpc_count;
     mp_owners *owners;
     mp_owners *shares[MP_QUOTAS]; /* of the quotas that are taken for a client */
-    pthread_mutex_t rpcs_lock;    /* guards `rpcs` while workers join */
+    /* the calls in flight of this process, by share: those of clients whose numbers have the same remainder are one */
+    _Atomic int32_t calls_of[CALL_SHARES];
+    pthread_mutex_t rpcs_lock; /* guards `rpcs` while workers join */
     mp_rpc *rpcs[MP_RPC_MAX];
 };
 
@@ -211,13 +215,27 @@ static int64_t counted_bytes(size_t size)
     return size <= UNCOUNTED_BYTES ? 0 : (int64_t)size;
 }
 
-bool mp_session_table_take_call(mp_session_table *table, size_t size)
+/* The limit of limits.calls_in_flight for a client that has `held` calls: the last 64th of the places is for those that
+ * have fewer than a 64th, so that no client alone keeps the others out. */
+static int64_t most_calls(const mp_rpc *rpc, int64_t most, int32_t held)
 {
+    int64_t kept = most / 64;
+    if (rpc->is_hidden)
+        return INT64_MAX;
+    return held < kept ? most : most - kept;
+}
+
+bool mp_session_table_take_call(mp_rpc *rpc)
+{
+    mp_session_table *table = rpc->table;
     mp_places *places = mp_processes_places(table->processes);
     const mp_rpc_config *config = atomic_load(&table->config);
-    int64_t bytes = counted_bytes(size);
+    _Atomic int32_t *own = &table->calls_of[rpc->share % CALL_SHARES];
+    int64_t bytes = counted_bytes(rpc->envelope.size);
     bool is_taken = bytes == 0 || mp_account_take(&mp_account_call_bytes, bytes, (int64_t)config->bodies);
-    if (is_taken && !mp_places_take(places, MP_PLACE_CALLS, config->max_calls)) {
+    int32_t held = atomic_fetch_add_explicit(own, is_taken, memory_order_relaxed);
+    if (is_taken && !mp_places_take(places, MP_PLACE_CALLS, most_calls(rpc, config->max_calls, held))) {
+        atomic_fetch_sub_explicit(own, 1, memory_order_relaxed);
         mp_account_give(&mp_account_call_bytes, bytes);
         is_taken = false;
     }
@@ -226,8 +244,9 @@ bool mp_session_table_take_call(mp_session_table *table, size_t size)
     return is_taken;
 }
 
-void mp_session_table_give_call(mp_session_table *table, size_t size)
+void mp_session_table_give_call(mp_session_table *table, unsigned share, size_t size)
 {
+    atomic_fetch_sub_explicit(&table->calls_of[share % CALL_SHARES], 1, memory_order_relaxed);
     mp_account_give(&mp_account_call_bytes, counted_bytes(size));
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);

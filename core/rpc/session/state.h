@@ -156,11 +156,12 @@ mp_rpc *mp_session_table_rpc(mp_session_table *table, unsigned index);
 /* Closes sessions that are idle, or not initialized in time, in the rpc's share of the shards. */
 void mp_session_table_sweep(mp_rpc *rpc);
 
-/* Counts one more call in flight, for a message of `size` bytes, which it keeps while those of its request may be gone:
- * over HTTP+SSE and stdio they always are. False, which is counted, if limits.calls_in_flight has no place, or
- * limits.bodies no room. */
-bool mp_session_table_take_call(mp_session_table *table, size_t size);
-void mp_session_table_give_call(mp_session_table *table, size_t size);
+/* Counts one more call in flight, for rpc->envelope, whose bytes it keeps while those of its request may be gone: over
+ * HTTP+SSE and stdio they always are. False, which is counted, if limits.calls_in_flight has no place for this client,
+ * or limits.bodies no room. An operator's question always has a place: core/admin has its own limit. */
+bool mp_session_table_take_call(mp_rpc *rpc);
+/* `share`: rpc->share when it was taken; `size`: that of the message. */
+void mp_session_table_give_call(mp_session_table *table, unsigned share, size_t size);
 bool mp_session_table_has_calls(void);
 /* The limit that refused a request. The seconds of its Retry-After follow from the rate at which places of the limit
  * become free. A place of MEMORY becomes free with each call that ends. */

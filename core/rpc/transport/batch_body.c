@@ -24,7 +24,7 @@ static void refuse_member(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session *
 /* Starts a call of the batch if limits.calls_in_flight has a place for it: each call of a batch takes its own. */
 static void start_call(mp_rpc *rpc, mp_batch *batch, mp_session *session)
 {
-    if (!mp_session_table_take_call(rpc->table, rpc->envelope.size))
+    if (!mp_session_table_take_call(rpc))
         add_batch_error(rpc, batch, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, mp_too_many_calls);
     else if (!mp_call_start_in(rpc, batch, session))
         refuse_member(rpc, batch, session, "the session ended");

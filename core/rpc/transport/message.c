@@ -56,7 +56,7 @@ static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *MP
     } else if (!transport->is_pipe && mp_request_is_shed(rpc)) {
         mp_pressure_refuse(rpc, mp_pressure_ahead(rpc));
         mp_refuse_message(rpc, transport, session, MP_CAUSE_OVERLOAD, MP_CODE_INTERNAL, mp_overloaded);
-    } else if (!mp_session_table_take_call(rpc->table, rpc->envelope.size)) {
+    } else if (!mp_session_table_take_call(rpc)) {
         mp_refuse_message(rpc, transport, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, mp_too_many_calls);
     } else {
         return true;

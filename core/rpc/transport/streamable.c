@@ -46,7 +46,7 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
         mp_refuse_for(rpc, stream, MP_CAUSE_ANSWERS, 503, mp_stream_room_s(stream), mp_answers_are_full);
         return true;
     }
-    if (mp_session_table_take_call(rpc->table, rpc->envelope.size))
+    if (mp_session_table_take_call(rpc))
         return false;
     mp_refuse_for(rpc, stream, MP_CAUSE_CALLS, 503, mp_session_table_room_s(rpc->table, MP_CAPACITY_CALLS),
                   mp_too_many_calls);
@@ -191,7 +191,7 @@ static void serve_array(mp_rpc *rpc, mp_stream *stream, const era_headers *heade
         refuse_request(rpc, stream, MP_CAUSE_REVISION, 400, "MCP-Protocol-Version is not what this session negotiated");
     else if (!refuse_if_busy(rpc, stream)) {
         /* the batch was admitted by a place, which is given back: each of its calls takes its own */
-        mp_session_table_give_call(rpc->table, rpc->envelope.size);
+        mp_session_table_give_call(rpc->table, rpc->share, rpc->envelope.size);
         mp_serve_batch(rpc, stream, session);
     }
     if (session != NULL)
