@@ -144,6 +144,7 @@ size_t mp_envelope_weight(size_t bytes, size_t values, size_t tables)
 static void set_too_many(mp_envelope *envelope, size_t max_values)
 {
     envelope->has_many = true;
+    mp_stat_add(&mp_stat_refused_values, 1);
     mp_buf_printf(&envelope->scratch, "more than %zu values in one body: send less at once, or many values as one text",
                   max_values);
     mp_buf_putc(&envelope->scratch, '\0');
@@ -253,8 +254,6 @@ const char *mp_envelope_problem(const mp_envelope *envelope)
 void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char *unit)
 {
     mp_scoped_buf text = {0};
-    if (envelope->has_many)
-        mp_stat_add(&mp_stat_refused_values, 1);
     if (envelope->kind == MP_KIND_BROKEN)
         mp_buf_printf(&text, "the %s is not JSON: %s at byte %zu", unit, envelope->problem, envelope->offset);
     else if (envelope->kind == MP_KIND_ARRAY)

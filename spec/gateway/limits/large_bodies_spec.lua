@@ -82,6 +82,18 @@ describe("the number of values", function()
     end
     assert.equal(200, send(24).status)
     assert.equal(413, send(25).status)
+    assert.equal(1, g:status().counters.refused.values)
+  end)
+
+  it("is counted for a batch over HTTP+SSE, and for answers of clients, too", function()
+    local g <close> = gateway.start { scripts = scripts, constants = { values = 100 } }
+    local many = "[" .. ("0,"):rep(100) .. "0]"
+    local old <close> = g:client "2024-11-05"
+    old:post { { jsonrpc = "2.0", id = 1, method = "ping", params = { a = table.pack(("0"):rep(101):byte(1, -1)) } } }
+    assert.equal(1, g:status().counters.refused.values)
+    local session = wire.initialize(g, "2025-03-26")
+    assert.equal(413, wire.post(g, '{"jsonrpc":"2.0","id":1,"result":{"a":' .. many .. "}}", { ["Mcp-Session-Id"] = session }).status)
+    assert.equal(2, g:status().counters.refused.values)
   end)
 
   it("holds for lines of stdio", function()
