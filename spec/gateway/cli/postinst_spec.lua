@@ -39,3 +39,27 @@ describe("what the package's script runs as the user of the service", function()
     assert.is_nil(out:find("has a terminal", 1, true), out)
   end)
 end)
+
+describe("the configuration of the package", function()
+  it("can be read by root and the service alone, unless an operator has decided otherwise", function()
+    if uv.getuid() ~= 0 or not uv.fs_stat "/usr/bin/dpkg-statoverride" then return pending "this needs root, and dpkg" end
+    local dir = gateway.new_folder()
+    local file <close> = assert(io.open("packaging/postinst", "rb"))
+    write(dir .. "/functions", assert(file:read("a"):match "^(.-)\ncase "))
+    uv.fs_mkdir(dir .. "/etc", 493)
+    write(dir .. "/etc/group", "root:x:0:\nmoonpool:x:4711:\n")
+    for _, path in ipairs { "/etc/fresh", "/etc/opened" } do write(dir .. path, "listen: 127.0.0.1:0\n") end
+    uv.fs_chown(dir .. "/etc/opened", 0, 4712)
+    local function run() return shell.run(("cd '%s' && bash -ec 'DPKG_ROOT=%s; . ./functions; keep_from_others /etc/fresh; keep_from_others /etc/opened' 2>&1"):format(dir, dir)) end
+    local function mode(path)
+      local found = uv.fs_stat(dir .. path)
+      return ("%o %d %d"):format(found.mode & 511, found.uid, found.gid)
+    end
+    assert.equal("", run())
+    assert.same({ "640 0 4711", "644 0 4712" }, { mode "/etc/fresh", mode "/etc/opened" })
+    uv.fs_chmod(dir .. "/etc/fresh", 416 | 4)
+    assert.equal("", run())
+    assert.equal("644 0 4711", mode "/etc/fresh")
+    os.execute("rm -rf '" .. dir .. "'")
+  end)
+end)
