@@ -115,13 +115,16 @@ static char **make_environment(char *own)
     return list;
 }
 
-/* Runs in the child up to execve, with the memory of the parent: it makes system calls only. */
+/* Runs in the child up to execve, with the memory of the parent: it makes system calls only. SIGHUP and SIGUSR2 stay
+ * blocked, as the new program blocks them in main(): before that, while its libraries are loaded, they would end it. */
 static void become_program(const mp_program_file *file, char **env, int handover, int said, volatile int *error)
 {
-    sigset_t none;
-    sigemptyset(&none);
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, SIGHUP);
+    sigaddset(&held, SIGUSR2);
     if (dup2(said, STDERR_FILENO) == STDERR_FILENO && fcntl(handover, F_SETFD, 0) == 0 &&
-        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, NSIG / 8) == 0)
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &held, NULL, NSIG / 8) == 0)
         execve(file->path, file->argv, env);
     *error = errno;
     _exit(127);

@@ -75,6 +75,12 @@ describe("a new process", function()
     slow:replace_by_script "sleep 1"
     slow:must_upgrade()
   end)
+
+  it("that gets SIGHUP before it can do anything about it takes over", function()
+    local g <close> = upgrading.start_quick {}
+    g:replace_by_script "kill -HUP $$"
+    g:must_upgrade()
+  end)
 end)
 
 -- A program that says hello by another format, as one of another release may.
