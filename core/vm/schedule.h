@@ -7,7 +7,7 @@
 
 typedef enum {
     MP_TASK_IDLE,     /* the task has no work: it is in vm->schedule.idle */
-    MP_TASK_READY,    /* the task will be resumed: it is in vm->schedule.ready or .heavy, or in its share */
+    MP_TASK_READY,    /* the task will be resumed: it is in vm->schedule.ready, or in a queue of its share */
     MP_TASK_RUNNING,  /* the task is vm->state.running, in no list */
     MP_TASK_PARKED,   /* the task waits for `op`, in no list */
     MP_TASK_UNWINDING /* the task is cancelled, and will be resumed with an error: it is in vm->schedule.unwinding */
@@ -28,7 +28,7 @@ typedef enum {
  *
  *   (1) 1 only while its `<close>` handlers run (`closing`), after (2), or when the VM ends.
  *   (2) 1 if it was cancelled while it waited for an op that outlasts it: the error is raised when that op has ended.
- *   (3) In vm->schedule.heavy is_heavy is 1; only there cycles are run.
+ *   (3) In the queues of vm->schedule.heavy is_heavy is 1; only there cycles are run.
  *   (4) 0 until it has a coroutine.
  *   (5) `op` or `preempted` is set, one of them, just before the task yields.
  * is_late, is_cut, is_excess, has_exceeded and has_closing_timer are 1 only while `closing` is not MP_OPEN. */

@@ -59,6 +59,32 @@ static void leave_share(const mp_task_own *own)
         shares->count--;
 }
 
+static void put(mp_link *turns, mp_queue *queue, mp_link *task)
+{
+    mp_link_put(&queue->tasks, task);
+    if (mp_link_is_alone(&queue->turn))
+        mp_link_put(turns, &queue->turn);
+}
+
+/* The first task of the queue whose turn it is; NULL: there is none. */
+static mp_link *MP_NULLABLE take(mp_link *turns)
+{
+    mp_link *link = NULL;
+    while (link == NULL && !mp_link_is_alone(turns)) {
+        mp_queue *queue = mp_container(turns->next, mp_queue, turn);
+        mp_link_drop(&queue->turn);
+        link = mp_link_take(&queue->tasks); /* NULL: they were cancelled */
+        if (!mp_link_is_alone(&queue->tasks))
+            mp_link_put(turns, &queue->turn);
+    }
+    return link;
+}
+
+static void put_heavy(mp_task_own *own)
+{
+    put(&own->task.vm->schedule.heavy, &shares_of(own)->all[own->task.share].preempted, &own->link);
+}
+
 static void join_share(mp_task_own *own)
 {
     mp_shares *shares = shares_of(own);
@@ -66,23 +92,7 @@ static void join_share(mp_task_own *own)
     own->task.vm->state.waiting++;
     if (share->count++ == 0)
         shares->count++;
-    mp_link_put(&share->waiting, &own->link);
-    if (mp_link_is_alone(&share->turn))
-        mp_link_put(&shares->turns, &share->turn);
-}
-
-/* The next task to start; NULL: there is none. */
-static mp_link *MP_NULLABLE take_new(mp_shares *shares)
-{
-    mp_link *link = NULL;
-    while (link == NULL && !mp_link_is_alone(&shares->turns)) {
-        mp_share *share = mp_container(shares->turns.next, mp_share, turn);
-        mp_link_drop(&share->turn);
-        link = mp_link_take(&share->waiting); /* NULL: those that waited were cancelled */
-        if (!mp_link_is_alone(&share->waiting))
-            mp_link_put(&shares->turns, &share->turn);
-    }
-    return link;
+    put(&shares->turns, &share->waiting, &own->link);
 }
 
 /* The next task to start or to resume, by turns; NULL: there is none. `us`: since the turn began. */
@@ -92,14 +102,14 @@ static mp_link *MP_NULLABLE take_next(mp_vm *vm, uint64_t us)
     mp_link *link = NULL;
     if (vm->state.waiting == 0)
         return mp_link_take(&schedule->ready);
-    if (us < TURN_US / 2 && (link = take_new(&schedule->early)) != NULL)
+    if (us < TURN_US / 2 && (link = take(&schedule->early.turns)) != NULL)
         return link;
     bool starts = schedule->starts_next;
     schedule->starts_next = !starts;
-    link = starts ? take_new(&schedule->others) : mp_link_take(&schedule->ready);
+    link = starts ? take(&schedule->others.turns) : mp_link_take(&schedule->ready);
     if (link == NULL)
-        link = starts ? mp_link_take(&schedule->ready) : take_new(&schedule->others);
-    return link != NULL ? link : take_new(&schedule->early);
+        link = starts ? mp_link_take(&schedule->ready) : take(&schedule->others.turns);
+    return link != NULL ? link : take(&schedule->early.turns);
 }
 
 static bool has_next(const mp_vm *vm)
@@ -269,7 +279,7 @@ static void set_aside(mp_task *task)
         vm->schedule.interrupted += !own->is_heavy;
         mp_task_weigh(task);
         own->state = MP_TASK_READY;
-        mp_link_put(&vm->schedule.heavy, &own->link);
+        put_heavy(own);
     } else {
         own->state = MP_TASK_PARKED;
     }
@@ -352,7 +362,7 @@ static void resume_heavy(mp_vm *vm, mp_link *link)
         resume_next(vm, link);
         return;
     }
-    mp_link_put(&vm->schedule.heavy, link);
+    put_heavy(mp_own(task));
     mp_task_collect(task);
     vm->state.began_us = mp_clock_us(CLOCK_MONOTONIC);
 }
@@ -386,9 +396,12 @@ mp_vm_load mp_vm_load_of(const mp_vm *vm)
 {
     mp_vm_load load = {
         .waiting = vm->state.waiting, .begun = vm->schedule.begun, .interrupted = vm->schedule.interrupted};
-    for (const mp_link *link = mp_link_first(&vm->schedule.heavy);
-         link != &vm->schedule.heavy && load.preempted < MAX_COUNTED; link = link->next)
-        load.preempted++;
+    const mp_link *const heavy = &vm->schedule.heavy;
+    for (const mp_link *turn = mp_link_first(heavy); turn != heavy; turn = turn->next) {
+        const mp_link *tasks = &mp_container(turn, mp_queue, turn)->tasks;
+        for (const mp_link *link = tasks->next; link != tasks && load.preempted < MAX_COUNTED; link = link->next)
+            load.preempted++;
+    }
     return load;
 }
 
@@ -416,7 +429,7 @@ bool mp_vm_turn(mp_vm *vm)
     }
     uint64_t light = vm->state.began_us - began;
     vm->clock.owed_us = vm->clock.owed_us > light && has_next(vm) ? vm->clock.owed_us - light : 0;
-    if (has_heavy && vm->clock.owed_us == 0 && (link = mp_link_take(&vm->schedule.heavy)) != NULL) {
+    if (has_heavy && vm->clock.owed_us == 0 && (link = take(&vm->schedule.heavy)) != NULL) {
         began = vm->state.began_us;
         resume_heavy(vm, link);
         vm->clock.owed_us = vm->state.began_us - began;

@@ -1,6 +1,8 @@
 -- A worker that has more requests than it can serve refuses some of them at once. The gateway is stopped while requests
 -- are sent, so that it finds all of them at the same time, however busy this machine is.
+local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
 
 local scripts = {
   ["tools/endless.lua"] = 'return tool { "Does not end.", timeout = 300, function() while true do end end }',
@@ -236,6 +238,51 @@ end }]],
       assert.is_true((early[name] or 0) >= 10, name .. " has " .. tostring(early[name]) .. " of the first 100")
     end
     close(all)
+    assert.has_nothing_left(g)
+  end)
+
+  -- Handlers that compute without an end count, each for itself: one may be preempted between reading and writing.
+  it("get the same time for handlers that were preempted, however many each has", function()
+    local g <close> = gateway.start {
+      workers = 1, config = { limits = { call = { cpu = "10m", time = "10m" } } },
+      scripts = {
+        ["auth/main.lua"] = "return auth { function(request) return { id = try(request.bearer, 'no token') } end }",
+        ["lib/counts.lua"] = "return {}",
+        ["tools/work.lua"] = [[
+local counts = require "counts"
+return tool { "Counts.", timeout = 600, function(_, call)
+  local own = { id = call.principal.id, n = 0 }
+  counts[#counts + 1] = own
+  while true do own.n = own.n + 1 end
+end }]],
+        ["tools/counts.lua"] = [[
+local counts = require "counts"
+return tool { "Counts so far.", function()
+  local all = { begun = #counts }
+  for _, of in ipairs(counts) do all[of.id] = (all[of.id] or 0) + of.n end
+  return json.encode(all)
+end }]],
+      },
+    }
+    local all, control = connect(g, 31), g:connect()
+    for i, connection in ipairs(all) do connection:send(as(i == 1 and "ann" or i <= 11 and "ben" or "greedy", message("tools/call", "work"))) end
+    local function counts() return cjson.decode(control:request(as("joe", message("tools/call", "counts"))):json().result.content[1].text) end
+    local first, now
+    wait.for_fact("all to compute", 60, function()
+      first = counts()
+      return first.begun == 31
+    end)
+    wait.for_fact("some turns of each", 120, function()
+      now = counts()
+      return now.ann - first.ann + now.ben - first.ben + now.greedy - first.greedy > 60000000
+    end)
+    local most, least = 0, math.huge
+    for _, name in ipairs { "ann", "ben", "greedy" } do
+      most, least = math.max(most, now[name] - first[name]), math.min(least, now[name] - first[name])
+    end
+    assert.is_true(least > 0.9 * most, ("one counted to %d, another to %d"):format(least, most))
+    close(all)
+    control:close()
     assert.has_nothing_left(g)
   end)
 
