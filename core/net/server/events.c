@@ -14,6 +14,9 @@ MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off bec
 #define SLOW_MS 1000
 #define SPARED_BYTES (64 * 1024) /* streams in which fewer bytes wait are ended only above nearly_full() */
 #define MAX_VICTIMS 16           /* streams ended for one answer, at most */
+/* Answers of the admin listener up to this size are counted whether they fit or not: /metrics with many series. The
+ * listener has few connections, and operators ask while clients have filled limits.answers. */
+#define PAGE_BYTES (1024 * 1024)
 
 /* The account has the bytes that wait for their readers, of all streams and pipes of the process. Those of a pipe are
  * counted whether they fit or not, and are not given up.
@@ -112,9 +115,9 @@ bool mp_stream_count(const mp_live *live, size_t bytes)
     mp_stream *stream = live->stream;
     const mp_server *server = live->conn->server;
     int64_t more = (int64_t)bytes;
-    bool is_small_page = bytes <= SPARED_BYTES && mp_listener_is_admin(live->conn->listener);
+    bool is_page = bytes <= PAGE_BYTES && mp_listener_is_admin(live->conn->listener);
     make_room(server, stream, more);
-    if (is_small_page)
+    if (is_page)
         mp_account_add(&mp_account_queue_bytes, more);
     else if (!mp_account_take(&mp_account_queue_bytes, more, full(server->limits.answers) + more))
         return false;
