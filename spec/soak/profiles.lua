@@ -11,7 +11,7 @@ local wire = require "spec.helpers.wire"
 
 local profiles = {}
 
-local PATIENCE <const>, TOKEN <const>, REVISION <const> = 60, ("o"):rep(32), "2026-07-28"
+local PATIENCE <const>, TOKEN <const> = 60, ("o"):rep(32)
 
 -- Processes that compute until they are closed, two for each processor.
 local function busy()
