@@ -46,6 +46,7 @@ typedef struct {
     uint64_t round_us;     /* time that a new task would wait because it is preempted, by that part */
     uint64_t late;         /* calls refused as they were to begin */
     uint64_t refused_us;   /* when a request was refused last */
+    size_t ahead;          /* tasks that begin before the request whose wait was estimated last, at most */
     mp_pace pace;          /* tasks that begin while others wait */
 } mp_pressure;
 

@@ -50,18 +50,13 @@ static bool is_of_beginning(mp_str method)
            (method.len > end.len && mp_str_eq(mp_str_from(method, method.len - end.len), end));
 }
 
-size_t mp_pressure_ahead(const mp_rpc *rpc)
-{
-    bool is_alone;
-    return rpc->hooks->ahead(rpc->ctx, rpc->share, &is_alone);
-}
-
 /* How long the request that is being served would wait. */
 static uint64_t estimate_us(mp_rpc *rpc)
 {
     bool is_alone;
-    size_t ahead = rpc->hooks->ahead(rpc->ctx, rpc->share, &is_alone);
-    return mp_pace_time_us(&rpc->pressure.pace, ahead) + (is_alone ? 0 : rpc->pressure.round_us);
+    mp_pressure *pressure = &rpc->pressure;
+    pressure->ahead = rpc->hooks->ahead(rpc->ctx, rpc->share, &is_alone);
+    return mp_pace_time_us(&pressure->pace, pressure->ahead) + (is_alone ? 0 : pressure->round_us);
 }
 
 bool mp_request_is_shed(mp_rpc *rpc)

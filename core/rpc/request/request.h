@@ -63,7 +63,7 @@ void mp_pressure_end(mp_rpc *rpc);
 /* True if the request in rpc->envelope is refused at once, because too much waits before it. An array of messages
  * counts as a call. */
 bool mp_request_is_shed(mp_rpc *rpc);
-/* mp_request_is_shed for a request of the method `method`. */
+/* mp_request_is_shed for a request of the method `method`. True: rpc->pressure.ahead is set. */
 bool mp_method_is_shed(mp_rpc *rpc, mp_str method);
 /* A request waited too long: the worker is overloaded from now on. */
 void mp_pressure_rise(mp_rpc *rpc);
@@ -71,8 +71,6 @@ void mp_pressure_rise(mp_rpc *rpc);
 unsigned mp_pressure_refuse(mp_rpc *rpc, size_t ahead);
 /* False for requests that are never refused for overload: they are cheap, or end something. */
 bool mp_method_may_be_shed(mp_str method);
-/* How many tasks begin before the request that is being served, at most. */
-size_t mp_pressure_ahead(const mp_rpc *rpc);
 extern const char mp_overloaded[];
 
 #endif

@@ -26,8 +26,7 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
         return;
     }
     if (rpc->pressure.is_overloaded && mp_method_is_shed(rpc, MP_STR("initialize"))) {
-        mp_refuse_for(rpc, stream, MP_CAUSE_OVERLOAD, 503, mp_pressure_refuse(rpc, mp_pressure_ahead(rpc)),
-                      mp_overloaded);
+        mp_refuse_for(rpc, stream, MP_CAUSE_OVERLOAD, 503, mp_pressure_refuse(rpc, rpc->pressure.ahead), mp_overloaded);
         return;
     }
     if (!mp_stream_has_client(stream)) {

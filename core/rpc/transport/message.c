@@ -54,7 +54,7 @@ static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *MP
     if (rpc->draining) {
         mp_refuse_message(rpc, transport, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
     } else if (!transport->is_pipe && mp_request_is_shed(rpc)) {
-        mp_pressure_refuse(rpc, mp_pressure_ahead(rpc));
+        mp_pressure_refuse(rpc, rpc->pressure.ahead);
         mp_refuse_message(rpc, transport, session, MP_CAUSE_OVERLOAD, MP_CODE_INTERNAL, mp_overloaded);
     } else if (!mp_session_table_take_call(rpc)) {
         mp_refuse_message(rpc, transport, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, mp_too_many_calls);

@@ -37,8 +37,7 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
         return true;
     }
     if (mp_request_is_shed(rpc)) {
-        mp_refuse_for(rpc, stream, MP_CAUSE_OVERLOAD, 503, mp_pressure_refuse(rpc, mp_pressure_ahead(rpc)),
-                      mp_overloaded);
+        mp_refuse_for(rpc, stream, MP_CAUSE_OVERLOAD, 503, mp_pressure_refuse(rpc, rpc->pressure.ahead), mp_overloaded);
         return true;
     }
     if (mp_stream_is_crowded(stream)) {
