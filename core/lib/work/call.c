@@ -15,18 +15,14 @@ typedef mp_call_handle handle;
 static const char
     handles_key; /* its address names the table of handles in the registry: by their task, as weak values */
 
-/* Pushes the table of handles.  [-0, +1, throws] */
-static void push_handles(lua_State *L)
+/* Makes the table of handles, before scripts load: `__mode` has no meaning afterwards (lib/weak.c).  [-0, +0, throws] */
+static void make_handles(lua_State *L)
 {
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) == LUA_TTABLE)
-        return;
-    lua_pop(L, 1);
     lua_newtable(L);
     lua_newtable(L);
     lua_pushliteral(L, "v");
     lua_setfield(L, -2, "__mode");
     lua_setmetatable(L, -2);
-    lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
 }
 
@@ -34,7 +30,7 @@ static void push_handles(lua_State *L)
  * it.  [-0, +0, throws] */
 static void keep_handle(lua_State *L, mp_lib_task *task)
 {
-    push_handles(L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key);
     lua_pushvalue(L, -2);
     lua_rawsetp(L, -2, task);
     lua_pop(L, 1);
@@ -259,7 +255,7 @@ static int l_current(lua_State *L)
         lua_pushnil(L);
         return 1;
     }
-    push_handles(L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key);
     if (lua_rawgetp(L, -1, task) == LUA_TUSERDATA &&
         ((const handle *)lua_touserdata(L, -1))->serial == task->super.serial)
         return 1;
@@ -504,6 +500,7 @@ MP_LIBRARY(call)
                                          {"call.set_principal", l_set_principal},
                                          {"call.current", l_current},
                                          {NULL, NULL}};
+    make_handles(L);
     static const luaL_Reg methods[] = {{"progress", l_progress}, {"send", l_send}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     lua_newtable(L);

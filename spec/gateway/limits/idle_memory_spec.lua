@@ -60,3 +60,29 @@ describe("a worker that was called with", function()
     end)
   end
 end)
+
+describe("what calls held at once", function()
+  it("is not kept when they have ended, with upstreams in the configuration, too", function()
+    if os.getenv "TSAN_OPTIONS" or os.getenv "ASAN_OPTIONS" then return pending "sanitizers keep memory" end
+    local COUNT <const> = 40
+    local g <close> = gateway.start { workers = 1, env = memory.environment(), config = { upstreams = { away = { url = "http://127.0.0.1:1/mcp" } } }, scripts = {
+      ["tools/meet.lua"] = ([[local here = 0
+        return tool { "Waits until all are here.", input = { text = t.string }, function(args)
+          here = here + 1
+          while here < %d do sleep(0.01) end
+          return "ended"
+        end }]]):format(COUNT),
+    } }
+    local allowed, clients, streams = memory.resting(g) + 12 * MIB, {}, {}
+    for i = 1, COUNT do
+      clients[i] = g:client "2026-07-28"
+      streams[i] = clients[i]:open("tools/call", { name = "meet", arguments = { text = ("x"):rep(MIB - 1024) } })
+    end
+    for i = 1, COUNT do
+      assert.equal("ended", streams[i]:answer(30).result.content[1].text)
+      clients[i]:close()
+    end
+    local function what() return ("at most %d MiB; there are %d"):format(allowed // MIB, g:rss() // MIB) end
+    wait.for_fact(what, 20, function() return g:rss() <= allowed end)
+  end)
+end)
