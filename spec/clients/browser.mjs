@@ -150,7 +150,15 @@ export async function browse(chromium, folder, pictures) {
 
   for (const domain of ["Page", "Runtime", "Log", "Network", "Audits"]) await send(`${domain}.enable`);
   await size(1024);
-  return { fits, focus, found, go, hides, js, key, offline, picture, press, send, shows, size, text, type };
+
+  // Opens a link as `moonpool dashboard` prints it.
+  async function signIn(admin, token) {
+    const headers = { Authorization: `Bearer ${token}`, "moonpool-admin": "1" };
+    const { code } = await (await fetch(`${admin}/api/code`, { method: "POST", headers })).json();
+    await send("Page.navigate", { url: `${admin}/#code=${code}` });
+  }
+
+  return { fits, focus, found, go, hides, js, key, offline, picture, press, send, shows, signIn, size, text, type };
 }
 
 // Runs `walk`, prints what was found as JSON, and ends the process: with 1, and the text of the page, if the walk has failed.

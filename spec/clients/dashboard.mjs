@@ -5,7 +5,7 @@ import { browse, call, report, until } from "./browser.mjs";
 
 const [chromium, admin, token, mcp, folder, pictures, scripts] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
-const { focus, found, go, hides, js, key, offline, picture, press, send, shows, size, text, type } = browser;
+const { focus, found, go, hides, js, key, offline, picture, press, send, shows, signIn, size, text, type } = browser;
 
 async function walk() {
   await send("Page.navigate", { url: `${admin}/` });
@@ -15,10 +15,27 @@ async function walk() {
   await picture("token");
   await press("Token of", token);
   await shows("No call runs.");
+  const before = await js("sessionStorage.getItem('token')");
   await send("Page.navigate", { url: "about:blank" });
-  await send("Page.navigate", { url: `${admin}/#token=${token}` });
+  await send("Page.navigate", { url: `${admin}/#token=${"x".repeat(32)}` }); // a link of another site, which signs nobody in
   await shows("Calls running");
+  await send("Page.navigate", { url: "about:blank" });
+  await signIn(admin, token);
+  await shows("Sign in anew?");
+  await picture("anew");
+  await press("Stay signed in");
+  await shows("Calls running");
+  found.stays = await js("sessionStorage.getItem('token')") === before;
+  await send("Page.navigate", { url: "about:blank" });
+  await signIn(admin, token);
+  await shows("Sign in anew?");
+  await press("Use the link");
+  await shows("Calls running");
+  found.changes = await js("sessionStorage.getItem('token')") !== before;
   found.hash = await js("location.hash");
+  await send("Page.navigate", { url: "about:blank" });
+  await send("Page.navigate", { url: `${admin}/` }); // where the keyboard begins at the top
+  await shows("Calls running");
   await picture("overview");
   await press("Calls");
   await shows("No call runs.");

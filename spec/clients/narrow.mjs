@@ -5,7 +5,7 @@ import { browse, call, report, until } from "./browser.mjs";
 
 const [chromium, admin, token, mcp, folder, pictures, state, scripts] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
-const { fits, found, go, js, offline, picture, press, send, shows, size } = browser;
+const { fits, found, go, js, offline, picture, press, send, shows, signIn, size } = browser;
 const LONG = "release_reservations_of_customers_whose_orders_were_cancelled_before_shipping_v2";
 const PAGES = ["overview", "calls", "sessions", "streams", "tasks", "tools", "resources", "prompts", "scripts", "upstreams", "tap", "profile", "certificates", "config"];
 const EMPTY = {
@@ -29,7 +29,7 @@ async function empty() {
   await shows("This needs a token of the admin listener");
   await picture("empty-token");
   await send("Page.navigate", { url: "about:blank" });
-  await send("Page.navigate", { url: `${admin}/#token=${token}` });
+  await signIn(admin, token);
   await shows("Nothing is wrong.");
   await offline(true);
   for (const page of ["calls", "overview"]) {
@@ -111,7 +111,7 @@ async function long() {
 }
 
 report(browser, async () => {
-  await send("Page.navigate", { url: `${admin}/#token=${token}` });
+  await signIn(admin, token);
   await shows("Calls running");
   await (state === "long" ? long : empty)();
 });

@@ -4,14 +4,14 @@ import { browse, call, report, until } from "./browser.mjs";
 
 const [chromium, admin, token, mcp, folder, pictures] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
-const { found, go, js, key, picture, press, send, shows } = browser;
+const { found, go, js, key, picture, press, send, shows, signIn } = browser;
 const status = () => js("[...document.querySelectorAll('[role=status]')].map((e) => e.textContent).join(' | ')");
 const arrow = async (name, code) => {
   for (const type of ["keyDown", "keyUp"]) await send("Input.dispatchKeyEvent", { type, key: name, code: name, windowsVirtualKeyCode: code });
 };
 
 async function walk() {
-  await send("Page.navigate", { url: `${admin}/#token=${token}` });
+  await signIn(admin, token);
   await shows("Calls running");
   await go("#profile");
   await shows("No profile was taken yet");

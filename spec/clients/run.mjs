@@ -3,7 +3,7 @@ import { browse, report, until } from "./browser.mjs";
 
 const [chromium, admin, token, folder, pictures] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
-const { focus, found, go, hides, js, key, picture, press, send, shows, type } = browser;
+const { focus, found, go, hides, js, key, picture, press, send, shows, signIn, type } = browser;
 
 // Presses Tab until the focus is on what begins so, and types there.
 async function fill(label, text) {
@@ -15,7 +15,7 @@ async function fill(label, text) {
 }
 
 async function walk() {
-  await send("Page.navigate", { url: `${admin}/#token=${token}` });
+  await signIn(admin, token);
   await shows("Calls running");
   await press("Tools");
   await shows("Places an order");

@@ -52,15 +52,21 @@ async function useCode(code) {
   show();
 }
 
+// A reader who is signed in decides: another site may have opened the link, so that the reader acts as its maker.
+function askAboutCode(code) {
+  leave();
+  shown = null;
+  history.replaceState(null, "", "#overview");
+  main.replaceChildren(el("h1", {}, "Sign in anew?"), el("p", {}, "This tab is signed in already. The link signs it in as the one who made the link."),
+    el("p", {}, el("button", { type: "button", click: () => useCode(code) }, "Use the link"), " ",
+      el("button", { type: "button", click: show }, "Stay signed in")));
+}
+
 function show() {
-  const given = /^#(token|code)=([\w.~-]+)$/.exec(location.hash);
-  if (given?.[1] === "code") {
-    useCode(given[2]);
+  const code = /^#code=(\w+)$/.exec(location.hash)?.[1];
+  if (code) {
+    (shared.isSignedIn() ? askAboutCode : useCode)(code);
     return;
-  }
-  if (given) {
-    useToken(given[2]);
-    history.replaceState(null, "", "#overview");
   }
   if (location.hash === "#main") return;
   const [wanted, ...more] = location.hash.slice(1).split("/"), name = pages.has(wanted) ? wanted : names[0], { title, every, build } = pages.get(name);

@@ -14,6 +14,8 @@ export function useToken(text) {
   sessionStorage.setItem("token", token);
 }
 
+export const isSignedIn = () => token !== "";
+
 // Says above the page why the reader's link gave no token; null: the reader has seen it.
 export function linkFailed(error) {
   whyNoToken = error instanceof Refused ? `Refused: ${error.message}.` : "";

@@ -146,6 +146,7 @@ describe("the dashboard", function()
     local found = walk(g, "dashboard.mjs")
     assert.is_true(found.cancelled)
     assert.equal("#overview", found.hash)
+    assert.same({ true, true }, { found.stays, found.changes }) -- a link replaces a sign-in by a click alone
     assert.equal("rgb(18, 22, 31)", found.theme)
     assert.equal(2, #found.told)
     assert.same(found.told, found.shown)
