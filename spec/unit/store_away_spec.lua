@@ -87,6 +87,19 @@ describe("while the process that has the store does not answer", function()
     assert.equal("unavailable", vm.logs[#vm.logs].fields.why)
   end)
 
+  it("a call that needs a token of its upstream ends at once, and says why", function()
+    local auth = require "moonpool.upstream.auth"
+    local asked, record = 0, { name = "up", auth = { kind = "client_credentials", key = "k" } }
+    vm.host.time.clock = vm.host.time.now
+    vm.host.job.begin = function() asked = asked + 1 return true end
+    vm.store.is_away = true
+    local began = vm.store.now
+    local token, failure = auth.token(record)
+    assert.is_nil(token)
+    assert.same({ "credential", "the store takes no lock for getting a token: unavailable" }, { failure.reason, failure.why })
+    assert.same({ 0, began }, { asked, vm.store.now })
+  end)
+
   it("a task is not unknown, none begins, and one that ends then has its result afterwards", function()
     local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
     vm.store.is_away = true

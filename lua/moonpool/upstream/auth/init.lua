@@ -191,11 +191,13 @@ local function note_failure(record, key, at, failure, identity)
 end
 
 -- Requests a token in a task of its own, so that the cancellation of one call does not take it from others. True if the
--- token is cached already.
+-- token is cached already; false and a text if the store takes no lock: nobody may request a token then.
 local function fetch(record, key, identity)
   local lock = prefix_of(key) .. "lock:" .. key
   local mine = hex(host.random.bytes(8))
-  if not host.store.add(lock, mine, FETCH_S) then return end
+  local is_locked, why = host.store.add(lock, mine, FETCH_S)
+  if is_locked == nil then return false, "the store takes no lock for getting a token: " .. why end
+  if not is_locked then return end
   local token = stored_token(key)
   if token and host.time.clock() < token.renew_at then          -- another task has got it just now
     known:put(key, token)
@@ -235,8 +237,10 @@ local function token_of(record, key, identity)
     local is_good = token and now < token.ends
     local pause = pause_of(record, key, identity)
     if pause and not (is_good and pause.kind == "outage") then return nil, failure_of(pause) end
-    local has_come = not pause and fetch(record, key, identity)
+    local has_come, why
+    if not pause then has_come, why = fetch(record, key, identity) end
     if is_good then return token.text end
+    if why then return nil, { outcome = "not_run", reason = "credential", why = why } end
     local left = deadline - host.time.now()
     if left <= 0 then return nil, { outcome = "not_run", reason = "credential", why = "the authorization server does not answer" } end
     if not has_come then changed:wait(math.min(left, 1)) end
