@@ -66,8 +66,10 @@ family("string.", "byte char len packsize sub", 80, "reads or makes a text once,
   { "local t = {} for i = 1, 900000 do t[i] = '1' end", "return #string.char(table.unpack(t))" },
   { text, "return select('#', s:byte(1, 900000))" }, { text, "return string.len(s) + #s:sub(2)" }, { "", "return string.packsize(('i1'):rep(30000))" },
   { "", "return #string.char(table.unpack(table.pack(('a'):rep(100000):byte(1, -1))))" })
-family("string.", "lower upper reverse rep", 80, "makes one text of at most a quarter of the memory of the call", { text, "return #s:upper()" }, { text, "return #s:lower()" },
-  { text, "return #s:reverse()" }, { digits, "return pcall(string.rep, 'x', s)" }, { "", "return #('x'):rep(16777216)" }, { "", "return #('xy'):rep(1000, ('z'):rep(16000))" })
+family("string.", "lower upper reverse rep", 80, "makes one text of at most a quarter of the memory of the call", { text, "return #s:upper()" },
+  { text, "return #s:lower()" },
+  { text, "return #s:reverse()" }, { digits, "return pcall(string.rep, 'x', s)" }, { "", "return #('x'):rep(16777216)" },
+  { "", "return #('xy'):rep(1000, ('z'):rep(16000))" })
 family("string.", "find match gmatch gsub", 120, "takes turns every some thousand steps, at most 5,000,000 of them; a plain search reads the text once; a "
   .. "replacement has at most 500,000 times '%'", { text, "for part in s:gmatch '.*' do return #part end" },
   { "local s = ('%1'):rep(500000)", "return #('x'):gsub('()x', s)" }, { "local s = ('%0'):rep(100000)", "return pcall(string.gsub, ('x'):rep(1000), 'y*', s)" },
@@ -162,14 +164,18 @@ row([[json.decode
   json.object
   json.raw
   json.array_mt.__newindex
-  moonpool.json.raw.__tostring]], 40, "decode takes turns while it reads the text and makes the values; the end of one string or number is found in one step, and "
+  moonpool.json.raw.__tostring]], 40, "decode takes turns while it reads the text and makes the values; the end of one string or "
+  .. "number is found in one step, and "
   .. "its value is made in another; raw is the gateway's own",
   { "local s = '[' .. ('0,'):rep(2000000) .. '0]'", "return #json.decode(s)" }, { "local s = '[' .. ('{},'):rep(200000) .. '0]'", "return #json.decode(s)" },
   { "local s = '[' .. ('\"abcdefgh\",'):rep(300000) .. '0]'", "return #json.decode(s)" },
-  { [[local s = '"' .. ('\\n'):rep(8000000) .. '"']], "return #json.decode(s)" }, { [[local s = '"' .. ('a\\n'):rep(5500000) .. '"']], "return #json.decode(s)" },
+  { [[local s = '"' .. ('\\n'):rep(8000000) .. '"']], "return #json.decode(s)" },
+  { [[local s = '"' .. ('a\\n'):rep(5500000) .. '"']], "return #json.decode(s)" },
   { [[local s = '{"' .. ('\\u00e9'):rep(2700000) .. '":0}']], "return next(json.decode(s))" },
-  { [[local s = '"' .. ('é'):rep(8000000) .. '"']], "return #json.decode(s)" }, { "local s = ('0,'):rep(8000000) s = '[' .. s .. s", "return not json.decode(s)" },
-  { "local s = ('1'):rep(16000000) s = s .. '.' .. s", "return json.decode(s)" }, { "local s = (' '):rep(16000000) s = s .. s .. '1'", "return json.decode(s)" })
+  { [[local s = '"' .. ('é'):rep(8000000) .. '"']], "return #json.decode(s)" },
+  { "local s = ('0,'):rep(8000000) s = '[' .. s .. s", "return not json.decode(s)" },
+  { "local s = ('1'):rep(16000000) s = s .. '.' .. s", "return json.decode(s)" },
+  { "local s = (' '):rep(16000000) s = s .. s .. '1'", "return json.decode(s)" })
 row([[json.splice
   json.preserving]], 40, "lua/moonpool's own: splice reads and copies one message once, with at most 32 edits; preserving is decode")
 row([[events.new

@@ -50,7 +50,8 @@ describe("the configuration of the package", function()
     write(dir .. "/etc/group", "root:x:0:\nmoonpool:x:4711:\n")
     for _, path in ipairs { "/etc/fresh", "/etc/opened" } do write(dir .. path, "listen: 127.0.0.1:0\n") end
     uv.fs_chown(dir .. "/etc/opened", 0, 4712)
-    local function run() return shell.run(("cd '%s' && bash -ec 'DPKG_ROOT=%s; . ./functions; keep_from_others /etc/fresh; keep_from_others /etc/opened' 2>&1"):format(dir, dir)) end
+    local command <const> = "cd '%s' && bash -ec 'DPKG_ROOT=%s; . ./functions; keep_from_others /etc/fresh; keep_from_others /etc/opened' 2>&1"
+    local function run() return shell.run(command:format(dir, dir)) end
     local function mode(path)
       local found = uv.fs_stat(dir .. path)
       return ("%o %d %d"):format(found.mode & 511, found.uid, found.gid)

@@ -65,7 +65,8 @@ describe("what calls held at once", function()
   it("is not kept when they have ended, with upstreams in the configuration, too", function()
     if os.getenv "TSAN_OPTIONS" or os.getenv "ASAN_OPTIONS" then return pending "sanitizers keep memory" end
     local COUNT <const> = 40
-    local g <close> = gateway.start { workers = 1, env = memory.environment(), config = { upstreams = { away = { url = "http://127.0.0.1:1/mcp" } } }, scripts = {
+    local config <const> = { upstreams = { away = { url = "http://127.0.0.1:1/mcp" } } }
+    local g <close> = gateway.start { workers = 1, env = memory.environment(), config = config, scripts = {
       ["tools/meet.lua"] = ([[local here = 0
         return tool { "Waits until all are here.", input = { text = t.string }, function(args)
           here = here + 1
