@@ -1,8 +1,10 @@
--- overload.lua: what clients see at once and at three times the calls that one worker can serve: `./dev bench overload
--- [SECONDS [MS]]`. Calls are sent when they are due, whether those before have been answered or not. The handler
+-- overload.lua: what clients see at once and at three times the calls that one worker can serve, and what each of five
+-- principals, of which a script decides and which have an address each, gets at five times of them: `./dev bench
+-- overload [SECONDS [MS]]`. Calls are sent when they are due, whether those before have been answered or not. The handler
 -- computes for MS milliseconds (0.3: it is shorter than a time slice; longer ones are preempted, see
 -- docs/explanation/limits.md). Ends with 1 if at three times the capacity the 99th percentile of the calls that are
--- served is above twice that at capacity, or that of the refused ones above 50 ms, or a refusal has no Retry-After.
+-- served is above twice that at capacity, or that of the refused ones above 50 ms, or a refusal has no Retry-After; or if
+-- a principal gets 10 % more or less than its share, which is what it asks for where that is less than the others get.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 
@@ -10,6 +12,8 @@ local SECONDS <const> = tonumber(arg[1]) or 10
 local HANDLER_S <const> = (tonumber(arg[2]) or 0.3) / 1000
 local CONNECTIONS <const> = 2000
 local REFUSED_MS <const> = 50
+local PARTS <const> = { 0.05, 0.2, 0.75, 1.5, 2.5 } -- of the capacity: what each principal asks for, in ascending order
+local FAIR <const> = 0.1 -- how far what a principal gets may be from its share
 
 gateway.binary = os.getenv "MOONPOOL" or "build/release/moonpool"
 
@@ -25,16 +29,21 @@ local body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wo
   .. '"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}'
 local head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
   .. "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: work\r\nContent-Length: " .. #body .. "\r\n\r\n"
-local request = head .. body
+local plain = head .. body
+
+local function request_of(name)
+  return name and plain:gsub("\r\n", "\r\nAuthorization: Bearer " .. name .. "\r\n", 1) or plain
+end
 
 local function now_ms() return uv.hrtime() / 1e6 end
 
--- Connections without a request in flight.
-local function connect(port)
+-- Connections without a request in flight, from this address.
+local function connect(port, address, count)
   local free = {}
   local made = 0
-  for _ = 1, CONNECTIONS do
+  for _ = 1, count do
     local one = { tcp = uv.new_tcp() }
+    assert(one.tcp:bind(address, 0))
     one.tcp:connect("127.0.0.1", port, function(err)
       assert(not err, err)
       made = made + 1
@@ -52,7 +61,7 @@ local function connect(port)
       end)
     end)
   end
-  while made < CONNECTIONS do uv.run "once" end
+  while made < count do uv.run "once" end
   return free
 end
 
@@ -61,32 +70,36 @@ local function percentile(list, part)
   return list[math.max(1, math.ceil(#list * part))] or 0
 end
 
--- Sends `rate` calls a second; returns what came back in the second half of the time, when the gateway has settled.
-local function offer(free, rate, seconds)
-  local served, refused, without, unsent, open = {}, {}, 0, 0, 0
-  local from, sent = now_ms(), 0
+-- Sends for each of `callers` its `rate` of calls a second over its `free` connections, as the principal `name` if it has
+-- one; returns what came back for each in the second half of the time, when the gateway has settled.
+local function offer_all(callers, seconds)
+  local from, open, results = now_ms(), 0, {}
+  local function send(caller, result)
+    local at, one = from + result.sent * 1000 / caller.rate, table.remove(caller.free)
+    local counts = at - from > seconds * 500
+    if not one then
+      result.unsent = result.unsent + 1
+      return
+    end
+    open = open + 1
+    function one.done(text)
+      open = open - 1
+      if not counts then return end
+      local is_served = text:find "^HTTP/1.1 200"
+      table.insert(is_served and result.latencies or result.refusals, now_ms() - at)
+      if not is_served and not text:lower():find "\r\nretry%-after: %d+\r\n" then result.without = result.without + 1 end
+    end
+    one.tcp:write(request_of(caller.name))
+  end
+  for i in ipairs(callers) do results[i] = { latencies = {}, refusals = {}, unsent = 0, without = 0, sent = 0 } end
   local timer = uv.new_timer()
   timer:start(1, 1, function()
-    local due = math.floor((now_ms() - from) * rate / 1000)
-    while sent < due do
-      sent = sent + 1
-      local at, one = from + sent * 1000 / rate, table.remove(free)
-      local counts = at - from > seconds * 500
-      if not one then
-        unsent = unsent + 1
-      else
-        open = open + 1
-        function one.done(text)
-          open = open - 1
-          if not counts then return end
-          if text:find("^HTTP/1.1 200") then
-            served[#served + 1] = now_ms() - at
-          else
-            refused[#refused + 1] = now_ms() - at
-            if not text:lower():find "\r\nretry%-after: %d+\r\n" then without = without + 1 end
-          end
-        end
-        one.tcp:write(request)
+    local passed = now_ms() - from
+    for i, caller in ipairs(callers) do
+      local result = results[i]
+      while result.sent < math.floor(passed * caller.rate / 1000) do
+        result.sent = result.sent + 1
+        send(caller, result)
       end
     end
   end)
@@ -94,29 +107,93 @@ local function offer(free, rate, seconds)
   timer:stop()
   timer:close()
   while open > 0 do uv.run "once" end
-  return {
-    rate = rate, served = #served / (seconds / 2), refused = #refused / (seconds / 2), unsent = unsent, without = without,
-    p50 = percentile(served, 0.5), p99 = percentile(served, 0.99), refused_p99 = percentile(refused, 0.99),
-  }
+  for i, result in ipairs(results) do
+    result.rate, result.served, result.refused = callers[i].rate, #result.latencies / (seconds / 2), #result.refusals / (seconds / 2)
+    result.p50, result.p99 = percentile(result.latencies, 0.5), percentile(result.latencies, 0.99)
+    result.refused_p99 = percentile(result.refusals, 0.99)
+  end
+  return results
 end
+
+local function offer(free, rate, seconds) return offer_all({ { free = free, rate = rate } }, seconds)[1] end
 
 local function show(name, r)
   print(("%-14s %7.0f calls/s offered  %7.0f served, p50 %6.1f ms, p99 %6.1f ms  %7.0f refused, p99 %6.1f ms  %d not sent"):format(
     name, r.rate, r.served, r.p50, r.p99, r.refused, r.refused_p99, r.unsent))
 end
 
-local g <close> = gateway.start { workers = 1, scripts = scripts, config = {
-  overload = { wait = "200ms" }, limits = { calls_in_flight = 10000, request_time = "10m" } } }
-local free = connect(g.port)
-local capacity = offer(free, math.min(6000, 4 / HANDLER_S), SECONDS).served -- what it serves when there is always something to serve
-assert(capacity > 0.1 / HANDLER_S, "this machine is too busy to measure anything")
-g:wait_log("worker no longer overloaded", nil, 60)
-local once = offer(free, capacity, SECONDS)
-local thrice = offer(free, 3 * capacity, SECONDS)
-show("capacity", once)
-show("3 × capacity", thrice)
-local is_good = thrice.p99 <= 2 * once.p99 and thrice.refused_p99 <= REFUSED_MS and thrice.without == 0
+local function start(files)
+  return gateway.start { workers = 1, scripts = files, config = {
+    overload = { wait = "200ms" }, limits = { calls_in_flight = 10000, request_time = "10m" } } }
+end
+
+-- What the gateway serves when there is always something to serve.
+local function capacity_of(g, caller)
+  caller.rate = math.min(6000, 4 / HANDLER_S)
+  local capacity = offer_all({ caller }, SECONDS)[1].served
+  assert(capacity > 0.1 / HANDLER_S, "this machine is too busy to measure anything")
+  g:wait_log("worker no longer overloaded", nil, 60)
+  return capacity
+end
+
+local function stop(g, ...)
+  for _, free in ipairs { ... } do
+    for _, one in ipairs(free) do one.tcp:close() end
+  end
+  g:kill()
+end
+
+local function measure_all()
+  local g = start(scripts)
+  local free = connect(g.port, "127.0.0.1", CONNECTIONS)
+  local capacity = capacity_of(g, { free = free })
+  local once = offer(free, capacity, SECONDS)
+  local thrice = offer(free, 3 * capacity, SECONDS)
+  stop(g, free)
+  show("capacity", once)
+  show("3 × capacity", thrice)
+  return thrice.p99 <= 2 * once.p99 and thrice.refused_p99 <= REFUSED_MS and thrice.without == 0
+end
+
+-- What each gets of `sum` if all get the same, or what they ask for if that is less. `asks` are in ascending order.
+local function shares_of(asks, sum)
+  local shares = {}
+  for i, ask in ipairs(asks) do
+    shares[i] = math.min(ask, sum / (#asks - i + 1))
+    sum = sum - shares[i]
+  end
+  return shares
+end
+
+-- Principals that ask for different parts of the capacity, five times of it together.
+local function measure_principals()
+  local files = { ["auth/main.lua"] = "return auth { function(request) return { id = try(request.bearer, 'no token') } end }" }
+  for path, text in pairs(scripts) do files[path] = text end
+  local g = start(files)
+  local callers, lists, asks, sum, is_good = {}, {}, {}, 0, true
+  for i in ipairs(PARTS) do
+    lists[i] = connect(g.port, "127.0.0." .. i, CONNECTIONS // 2)
+    callers[i] = { free = lists[i], name = "principal" .. i }
+  end
+  local capacity = capacity_of(g, callers[#PARTS])
+  for i, part in ipairs(PARTS) do callers[i].rate = part * capacity end
+  local results = offer_all(callers, SECONDS)
+  stop(g, table.unpack(lists))
+  for i, result in ipairs(results) do
+    asks[i] = result.served + result.refused -- what has been sent
+    sum = sum + result.served
+  end
+  local shares = shares_of(asks, sum)
+  for i, result in ipairs(results) do
+    local is_fair = math.abs(result.served - shares[i]) <= FAIR * shares[i]
+    is_good = is_good and is_fair
+    show(callers[i].name, result)
+    print(("%-14s %7.0f calls/s are its share%s"):format("", shares[i], is_fair and "" or ": not fair"))
+  end
+  return is_good
+end
+
+local is_good = measure_all()
+is_good = measure_principals() and is_good
 print(is_good and "as promised" or "not as promised")
-for _, one in ipairs(free) do one.tcp:close() end
-g:kill()
 os.exit(is_good and 0 or 1)

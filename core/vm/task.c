@@ -307,7 +307,7 @@ void mp_task_resume(mp_task *task)
         count = 1;
         own->started = true;
         leave_share(own);
-        vm->schedule.begun++;
+        vm->schedule.begun += !task->work->is_early;
     }
     own->inner_count = 0;
     mp_phase_set((mp_phase)own->phase);
@@ -394,8 +394,9 @@ static void read_clocks(mp_vm *vm)
 
 mp_vm_load mp_vm_load_of(const mp_vm *vm)
 {
-    mp_vm_load load = {
-        .waiting = vm->state.waiting, .begun = vm->schedule.begun, .interrupted = vm->schedule.interrupted};
+    mp_vm_load load = {.waiting = vm->schedule.others.count == 0 ? 0 : vm->state.waiting,
+                       .begun = vm->schedule.begun,
+                       .interrupted = vm->schedule.interrupted};
     const mp_link *const heavy = &vm->schedule.heavy;
     for (const mp_link *turn = mp_link_first(heavy); turn != heavy; turn = turn->next) {
         const mp_link *tasks = &mp_container(turn, mp_queue, turn)->tasks;

@@ -50,9 +50,9 @@ bool mp_vm_turn(mp_vm *vm);
 bool mp_vm_has_work(const mp_vm *vm);
 /* The numbers of tasks that wait to begin or to continue, and that have begun so far. */
 typedef struct {
-    size_t waiting;       /* tasks that have not begun */
+    size_t waiting;       /* tasks that have not begun; 0 if all of them are of work that is_early */
     size_t preempted;     /* tasks that were preempted and are to go on; counting stops at some hundreds */
-    uint64_t begun;       /* tasks that have begun so far */
+    uint64_t begun;       /* tasks that have begun so far, without those of work that is_early: they are short */
     uint64_t interrupted; /* number of `begun` tasks that were preempted at least once */
 } mp_vm_load;
 mp_vm_load mp_vm_load_of(const mp_vm *vm);
