@@ -247,10 +247,11 @@ void mp_id_make(const mp_processes *processes, mp_str owner, char id[MP_ID + 1])
 
 bool mp_id_is(mp_str id)
 {
+    static const bool is_digit[256] = {['0' ... '9'] = true, ['a' ... 'f'] = true};
     if (id.len != MP_ID)
         return false;
-    for (size_t i = 0; i < id.len; i++)
-        if (!((id.ptr[i] >= '0' && id.ptr[i] <= '9') || (id.ptr[i] >= 'a' && id.ptr[i] <= 'f')))
+    for (size_t i = 0; i < MP_ID; i++)
+        if (!is_digit[(unsigned char)id.ptr[i]])
             return false;
     return true;
 }
