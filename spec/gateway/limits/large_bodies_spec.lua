@@ -144,7 +144,7 @@ describe("bodies of 4 MiB, one after another,", function()
       local status, turns = beside(g, echo, call_with(make(SIZE)))
       assert.equal(few[name] and 200 or 413, status, name)
       local all = turns["1ms"] + turns["5ms"] + turns["20ms"] + turns["100ms"] + turns.longer
-      assert.is_true(turns["100ms"] + turns.longer <= all / 10, name)
+      assert.is_true(turns["100ms"] + turns.longer <= math.max(1, all / 10), name) -- one may have waited for a processor
     end
     assert.equal(6, g:status().counters.refused.values)
   end)

@@ -36,14 +36,17 @@ describe("the bytes that a hop holds", function()
     p:is_newest(new)
     processes.move(c, new)
     local streams, most, refused = {}, 0, nil
-    wait.for_fact("a refusal", 60, function()
-      if #streams < 60 then
-        local ok, stream = pcall(c.open, c, "tools/call", { name = "flood", _meta = { progressToken = #streams } }, { buffer = 4096 })
-        if ok then
-          streams[#streams + 1] = stream
-          stream.connection:pause()
-        end
+    -- One more that reads nothing. The kernel may take a part of what waits, and the account be below its limit again.
+    local function press()
+      if #streams == 60 then return end
+      local ok, stream = pcall(c.open, c, "tools/call", { name = "flood", _meta = { progressToken = #streams } }, { buffer = 4096 })
+      if ok then
+        streams[#streams + 1] = stream
+        stream.connection:pause()
       end
+    end
+    wait.for_fact("a refusal", 60, function()
+      press()
       refused = c:post(c:message "ping")
       most = math.max(most, new:status().gauges.queue_bytes)
       return refused.status == 503
@@ -53,6 +56,7 @@ describe("the bytes that a hop holds", function()
     assert.is_true(new:status().counters.refused.answers > 0)
     wait.for_fact("a notification to pass", 30, function() return c:notify("notifications/cancelled", { requestId = 4711 }).status == 202 end)
     new:wait_status(function(status) -- those that have read nothing for a second are ended
+      press()
       most = math.max(most, status.gauges.queue_bytes)
       return status.counters.dropped.answers > 0
     end, 30)
