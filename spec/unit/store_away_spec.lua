@@ -125,6 +125,31 @@ describe("while the process that has the store does not answer", function()
     assert.is_true(vm.store.now > 2)
   end)
 
+  it("a task that is cancelled is stopped, and its end stores that", function()
+    for _, ends in ipairs { "by itself", "by a message" } do
+      local job
+      vm.host.job.stop = function(it) it.is_stopped = true end
+      vm.host.job.spawn = function(call, f)
+        job = { run = function() f(setmetatable({}, { __index = call })) end }
+        return job
+      end
+      local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
+      vm.host.random.id = function() return ("%036x"):format(2) end -- of the next task
+      vm.host.time.sleep = function() error("not in a message", 0) end
+      vm.store.is_away = true
+      vm.moonpool.deliver("task_message", ('{"id":"%s","cancel":true}'):format(made.taskId))
+      vm.store.is_away = false
+      assert.is_true(job.is_stopped)
+      if ends == "by itself" then
+        vm.host.call.name_task = function() error("stopped", 0) end -- raised in it where it runs
+        assert.is_false(pcall(job.run))
+      else
+        vm.moonpool.deliver("ended", made.taskId)
+      end
+      assert.equal("cancelled", vm:call("tasks/get", { taskId = made.taskId }, tasks).status, ends)
+    end
+  end)
+
   it("switches stay as they were", function()
     text_of("switch", { on = true })
     assert.truthy(vm:list().extra)

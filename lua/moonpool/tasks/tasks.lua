@@ -254,6 +254,7 @@ end
 
 -- Called when the job of a task ends without a result of the tool: the job was cancelled, or reached a limit.
 local function left(work)
+  if work.cancel_is_due then return finish(work, "cancelled") end
   local why = work.stops and host.time.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
   fail(work, why)
 end
@@ -308,6 +309,10 @@ local function take(message)
   if message.cancel then
     if message.by_operator then work.record.message = "cancelled by an operator" end
     work.is_cancelled = finish(work, "cancelled")
+    if not work.is_cancelled and running[message.id] == work and work.job then -- the store does not answer
+      work.cancel_is_due = true -- the end of the job stores it
+      return stop(work, message.by_operator)
+    end
     if work.is_cancelled and work.job then stop(work, message.by_operator) end
     if work.is_cancelled and not work.has_begun and work.abandon then work.abandon() end
     return
@@ -343,8 +348,9 @@ bus.on("ended", function(id)
   local record, away = task_record.get(id)
   if away then running[id] = nil end
   if not record or task_record.is_ended(record) then return end
-  local ended, is_new = task_record.save(record, { status = "failed", outcome = was_ended })
   local work = running[id]
+  local final = work and work.cancel_is_due and { status = "cancelled" } or { status = "failed", outcome = was_ended }
+  local ended, is_new = task_record.save(record, final)
   if work then work.is_over = true end
   if is_new then notify_changed(ended) end
   running[id] = nil
