@@ -84,8 +84,8 @@ typedef struct {
     mp_link idle;            /* tasks without work; tasks that keep a coroutine come first */
     struct mp_task_block *blocks; /* blocks of memory with the tasks of mp_state.all */
     size_t tasks;                 /* tasks with work */
-    uint64_t interrupted;         /* tasks that were preempted at least once, so far */
-    uint64_t begun;               /* tasks that have begun so far, without those of work that is_early */
+    uint64_t interrupted, begun;  /* tasks that were preempted at least once, and that have begun, so far: without those
+                                     of work that is_early */
     size_t spare;                 /* idle tasks that keep a coroutine */
 } mp_vm_schedule;
 

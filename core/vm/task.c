@@ -276,7 +276,7 @@ static void set_aside(mp_task *task)
         mp_closing_left(task);
     if (own->preempted) {
         own->preempted = false;
-        vm->schedule.interrupted += !own->is_heavy;
+        vm->schedule.interrupted += !own->is_heavy && !task->work->is_early;
         mp_task_weigh(task);
         own->state = MP_TASK_READY;
         put_heavy(own);
