@@ -1,7 +1,7 @@
 /* hop_edge.h: what a worker has sent on to other processes of the gateway; for hop_edge.c and hop_errands.c.
  *
  *   passage   a request of a client that another process serves
- *   errand    a request of the gateway's own to another process: an order about a task, or the question whether it
+ *   errand    a request of the gateway's own to another process: a message about a task, or the question whether it
  *             lives
  *   peer      another process that was asked whether it lives; what it has answered is in `processes`, for all workers
  *             */

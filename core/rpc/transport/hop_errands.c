@@ -34,7 +34,7 @@ typedef struct {
 /* Does nothing: the errand's transfer is checked from time to time. */
 static void on_news(MP_UNUSED mp_transfer *transfer, MP_UNUSED void *ctx) {}
 
-/* Appends the line of the header, for an order. False if OpenSSL fails. */
+/* Appends the line of the header, for a message. False if OpenSSL fails. */
 static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
 {
     const mp_hop hop = {.to = it->to,
@@ -155,7 +155,7 @@ static void look_at(mp_rpc *rpc, mp_passage *passage, uint64_t now)
 
 /* -- the look ------------------------------------------------------------------------------------------------------ */
 
-/* The errand is over. An order that was not taken is sent again later, while its process lives. */
+/* The errand is over. A message that was not taken is sent again later, while its process lives. */
 static void end_errand(mp_rpc *rpc, errand *it, bool is_good, uint64_t now)
 {
     if (it->body == NULL) {

@@ -24,7 +24,7 @@ static bool is_of(const mp_hop *hop, const mp_stream *stream)
            request->body.len == hop->body && mp_str_eq(session, hop->session) && count <= 1;
 }
 
-/* An order about a task of this process. */
+/* A message about a task of this process. */
 static void obey_errand(mp_rpc *rpc, mp_stream *stream)
 {
     if (rpc->hooks->on_task_message(rpc->ctx, mp_stream_request(stream)->body))

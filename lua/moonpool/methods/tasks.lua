@@ -15,7 +15,7 @@ local tasks = require "moonpool.tasks.tasks"
 
 local methods = {}
 
-local ORDER_TIMEOUT_S = 5                          -- seconds to wait until the worker that runs a task has carried out an order
+local MESSAGE_TIMEOUT_S = 5                          -- seconds to wait until the worker that runs a task has done what a message says
 local related = "io.modelcontextprotocol/related-task"
 
 -- The error for a call that may not use any method of tasks, or nil. A task that there is (`record`) outlasts the tools
@@ -64,7 +64,7 @@ methods["tasks/cancel"] = function(call, params, era)
   end
   local refused = tasks.send { id = record.id, cancel = true }
   if refused then return nil, refused end
-  local cancelled = tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now) return task_record.is_ended(now) and now or nil end)
+  local cancelled = tasks.await(call, record.id, MESSAGE_TIMEOUT_S, function(now) return task_record.is_ended(now) and now or nil end)
   if era.tasks == "extension" then return done() end
   if not cancelled then return nil, errors.new("internal", "the task is being cancelled and has not ended yet: ask again with tasks/get") end
   return show_record(cancelled, era)
@@ -85,7 +85,7 @@ methods["tasks/update"] = function(call, params, era)
   if next(answers) == nil then return done() end
   local refused = tasks.send { id = record.id, answers = answers }
   if refused then return nil, refused end
-  tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now)              -- waits until the record shows that the answers arrived
+  tasks.await(call, record.id, MESSAGE_TIMEOUT_S, function(now)              -- waits until the record shows that the answers arrived
     for key in pairs(answers) do
       if now.requests[key] then return nil end
     end

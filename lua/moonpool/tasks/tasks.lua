@@ -254,7 +254,7 @@ end
 
 -- Called when the job of a task ends without a result of the tool: the job was cancelled, or reached a limit.
 local function left(work)
-  if work.cancel_is_due then return finish(work, "cancelled") end
+  if work.is_cancelled then return finish(work, "cancelled") end -- no effect if that is stored already
   local why = work.stops and host.time.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
   fail(work, why)
 end
@@ -308,11 +308,8 @@ local function take(message)
   if not work then return end
   if message.cancel then
     if message.by_operator then work.record.message = "cancelled by an operator" end
-    work.is_cancelled = finish(work, "cancelled")
-    if not work.is_cancelled and running[message.id] == work and work.job then -- the store does not answer
-      work.cancel_is_due = true -- the end of the job stores it
-      return stop(work, message.by_operator)
-    end
+    -- While the store does not answer the work stays in `running`: the end of its job stores the cancellation.
+    work.is_cancelled = finish(work, "cancelled") or running[message.id] == work
     if work.is_cancelled and work.job then stop(work, message.by_operator) end
     if work.is_cancelled and not work.has_begun and work.abandon then work.abandon() end
     return
@@ -349,7 +346,7 @@ bus.on("ended", function(id)
   if away then running[id] = nil end
   if not record or task_record.is_ended(record) then return end
   local work = running[id]
-  local final = work and work.cancel_is_due and { status = "cancelled" } or { status = "failed", outcome = was_ended }
+  local final = work and work.is_cancelled and { status = "cancelled" } or { status = "failed", outcome = was_ended }
   local ended, is_new = task_record.save(record, final)
   if work then work.is_over = true end
   if is_new then notify_changed(ended) end

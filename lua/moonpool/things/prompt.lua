@@ -26,7 +26,7 @@ local kind = {
   order = { "args", "title", "timeout", "requires", "scopes", "visible", "enabled", "icons", "meta" },
 }
 
-local definition_task_message = { __order = { "name", "title", "description", "arguments" } }
+local definition_order = { __order = { "name", "title", "description", "arguments" } }
 local argument_order = { __order = { "name", "title", "description", "required" } }
 
 -- The types of the arguments as a schema. MCP sends them as strings, so other types are refused.
@@ -87,7 +87,7 @@ function prompt.build(name, value, _, complain)
     complete = completions(fields, input),
     definition = setmetatable({
       name = name, title = spec.title, description = spec[1], arguments = listed(input), icons = options.list(spec.icons), _meta = spec.meta,
-    }, definition_task_message),
+    }, definition_order),
   }, spec)
 end
 

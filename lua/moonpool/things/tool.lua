@@ -36,7 +36,7 @@ local kind = {
 
 local hints = { read_only = "readOnlyHint", destructive = "destructiveHint", idempotent = "idempotentHint", open_world = "openWorldHint" }
 
-local definition_task_message = { __order = { "name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta" } }
+local definition_order = { __order = { "name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta" } }
 
 -- The schema for a type object, or for a table of type objects by name.
 local function schema_of(value, option, spec, complain)
@@ -134,7 +134,7 @@ function tool.build(name, value, text, complain)
     definition = setmetatable({
       name = name, title = spec.title, description = read_spec.description, inputSchema = input, outputSchema = output,
       annotations = hinted, icons = options.list(spec.icons), _meta = options.meta(spec, ui),
-    }, definition_task_message),
+    }, definition_order),
   }, spec)
 end
 
