@@ -22,8 +22,8 @@ static const struct {
 #undef CONDITION
 };
 
-/* Numbers that grow while something is wrong: those of a family whose label is among `values`; "": the whole family,
- * of `refused` its limits alone. `what` follows the count. */
+/* Numbers that grow while something is wrong: those of a family whose label is among `values`; "": the whole family.
+ * Refusals for a fault of others are left out. `what` follows the count. */
 static const struct {
     int kind;
     const char *family, *values, *what;
@@ -53,10 +53,9 @@ static int64_t read_count(size_t i)
 {
     size_t count;
     int64_t sum = 0;
-    bool is_refused = counted[i].kind == REFUSES;
     const mp_stat *const *list = mp_stat_family(counted[i].family, &count);
     for (size_t k = 0; k < count; k++)
-        if ((!is_refused || list[k]->refused_for == MP_LIMIT_REACHED) && is_among(counted[i].values, list[k]->value))
+        if (list[k]->refused_for != MP_FAULT && is_among(counted[i].values, list[k]->value))
             sum += mp_stat_read(list[k]);
     return sum;
 }

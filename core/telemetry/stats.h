@@ -25,6 +25,7 @@ typedef enum {
 
 /* Why something was refused. `moonpool status` and an alert tell of limits alone. */
 typedef enum {
+    MP_NOT_REFUSED,   /* the number counts no refusals */
     MP_FAULT,         /* of a client, a script or a server behind the gateway: more room would not mend it */
     MP_LIMIT_REACHED, /* an operator gives more room, or changes what needs so much */
 } mp_refused_for;
@@ -36,7 +37,7 @@ typedef struct {
     const char *family, *label, *value, *text; /* label and value are "" if the family has one member */
     mp_stat_kind kind;
     mp_shown shown;
-    mp_refused_for refused_for; /* of the family `refused` */
+    mp_refused_for refused_for;
 } mp_stat;
 
 /* Declares the gauge or counter mp_stat_<id>: a member of `family`, for which `label` has `value`; `text` says what it
@@ -60,7 +61,7 @@ typedef struct {
 
 /* Takes `shown`, or its default, which follows. */
 #define MP_STAT_ROW(id, slot, kind, family, label, value, text, shown, ...)                                            \
-    MP_STAT_KEEP(id, slot, family, label, value, text, kind, shown, MP_FAULT)
+    MP_STAT_KEEP(id, slot, family, label, value, text, kind, shown, MP_NOT_REFUSED)
 
 #define MP_STAT_KEEP(id, ...)                                                                                          \
     const mp_stat mp_stat_##id = {__VA_ARGS__};                                                                        \
