@@ -54,13 +54,20 @@ static void make_seal_keys(mp_runtime_config *settings, const mp_process_state *
 #define OWN_DESCRIPTORS 128
 #define WORKER_DESCRIPTORS 16
 
-/* The limit of descriptors is raised to what the system allows before the gateway serves. */
+static int64_t own_descriptors(const mp_config *config)
+{
+    return OWN_DESCRIPTORS + (int64_t)config->workers * WORKER_DESCRIPTORS;
+}
+
+/* limits.connections, or as many as leave the own descriptors free: but a quarter of all at least, since a gateway that
+ * accepts nothing is of no use. The limit of descriptors is raised to what the system allows before the gateway serves.
+ */
 static int64_t most_connections(const mp_config *config)
 {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max >= INT64_MAX)
         return config->http.connections;
-    int64_t all = (int64_t)files.rlim_max, own = OWN_DESCRIPTORS + (int64_t)config->workers * WORKER_DESCRIPTORS;
+    int64_t all = (int64_t)files.rlim_max, own = own_descriptors(config);
     int64_t most = all - own > all / 4 ? all - own : all / 4 + 1;
     return most < config->http.connections ? most : config->http.connections;
 }
@@ -75,8 +82,7 @@ void mp_runtime_config_warn(const mp_runtime_config *settings)
     mp_buf_printf(&hint,
                   "raise the limit of open files to %lld (LimitNOFILE= of systemd, ulimit -n), or lower "
                   "limits.connections to %lld",
-                  (long long)(wanted + OWN_DESCRIPTORS + (int64_t)settings->config->workers * WORKER_DESCRIPTORS),
-                  (long long)most);
+                  (long long)(wanted + own_descriptors(settings->config)), (long long)most);
     mp_log(MP_WARN, "few descriptors", mp_log_int("limit", (int64_t)files.rlim_max), mp_log_int("connections", wanted),
            mp_log_int("accepted", most), mp_log_str("hint", mp_buf_str(&hint)));
 }

@@ -185,6 +185,7 @@ struct mp_channel {
     mp_link in_owner;
     mp_link in_ended; /* in the list of channels to close, until mp_channel_close_soon; thread that ends the channel */
 
+    /* From here on "worker's thread" says that the thread of `worker` alone uses the member. */
     atomic_bool has_place;    /* a process is counted for the channel but was not started */
     mp_upstream_host *worker; /* the worker that claimed it; never changes */
     char *MP_NULLABLE given;  /* the session id that the upstream gave while the channel was opened; worker's thread */
