@@ -11,7 +11,8 @@ struct mp_authn {
     mp_link link; /* link in rpc->authns */
     mp_rpc *rpc;
     mp_stream *stream; /* counted reference */
-    bool is_parked;    /* the request counts against MP_QUOTA_AUTHN, and the timer `limit` runs */
+    unsigned share;    /* of the stream's client */
+    bool is_parked;    /* the request counts among those whose authentication is pending, and the timer `limit` runs */
     mp_timer limit;
     uint64_t began_us;       /* by mp_monotonic_us; 0: no call is recorded */
     mp_hop *MP_NULLABLE hop; /* owned: another process has authenticated the request; NULL: it came from a client */
@@ -25,7 +26,7 @@ static void end_authn(mp_authn *authn)
     mp_link_drop(&authn->link);
     mp_timer_stop(rpc->loop, &authn->limit);
     if (authn->is_parked)
-        mp_quota_give(rpc->table, MP_QUOTA_AUTHN);
+        mp_session_table_give_authn(rpc->table, authn->share);
     mp_stream_on_gone(authn->stream, NULL, NULL);
     mp_stream_unref(authn->stream);
     if (authn->hop != NULL)
@@ -65,12 +66,12 @@ static void on_limit(mp_timer *timer)
 static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop)
 {
     mp_authn *authn = mp_new(sizeof *authn);
-    *authn = (mp_authn){.rpc = rpc, .stream = mp_stream_ref(stream), .hop = hop};
+    *authn = (mp_authn){.rpc = rpc, .stream = mp_stream_ref(stream), .share = mp_stream_share(stream), .hop = hop};
     if (mp_traces_are_on())
         authn->began_us = mp_loop_now_us(rpc->loop);
     mp_link_put(&rpc->authns, &authn->link);
     mp_stream_on_gone(stream, on_client_left, authn);
-    rpc->hooks->on_entry(rpc->ctx, authn, mp_stream_share(authn->stream));
+    rpc->hooks->on_entry(rpc->ctx, authn, authn->share);
 }
 
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
@@ -88,7 +89,7 @@ void mp_authn_park(mp_authn *authn)
     mp_rpc *rpc = authn->rpc;
     if (authn->is_parked)
         return;
-    if (!mp_quota_take(rpc->table, MP_QUOTA_AUTHN)) {
+    if (!mp_session_table_take_authn(rpc->table, authn->share)) {
         refuse_busy(authn, "too many requests wait for authentication: try again later");
         return;
     }
@@ -149,7 +150,7 @@ void mp_authn_restart_all(mp_rpc *rpc, void *old)
         mp_link_put(&rpc->authns, &authn->link);
         rpc->hooks->on_entry_cancel(old, authn);
         if (rpc->auth->is_asked || authn->hop != NULL)
-            rpc->hooks->on_entry(rpc->ctx, authn, mp_stream_share(authn->stream));
+            rpc->hooks->on_entry(rpc->ctx, authn, authn->share);
         else /* the request has credentials, but the new scripts have no authentication */
             refuse_busy(authn, "the auth scripts were reloaded: try again");
     }

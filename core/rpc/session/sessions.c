@@ -32,11 +32,10 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_
 #define INITIALIZE_WITHIN_MS ((uint64_t)MP_LIMIT(initialize_within_ms, 30000))
 #define MAX_AUTHN MP_LIMIT(auth_waiting, 1024) /* requests whose authentication is pending */
 #define UNCOUNTED_BYTES 1024
-#define LEAST_SHARED 16 /* a lower limit is not halved: one client may have all its places */
+#define LEAST_SHARED 16 /* of a lower limit one client may have all places */
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
-
-#define CALL_SHARES 1024
+#define KEPT 64    /* of calls and of pending authentications, the last 64th is for clients that hold few */
 
 struct mp_session_table {
     const mp_rpc_config *_Atomic config;
@@ -57,9 +56,8 @@ struct mp_session_table {
     atomic_uint rpc_count;
     mp_owners *owners;
     mp_owners *shares[MP_QUOTAS]; /* of the quotas that are taken for a client */
-    /* the calls in flight of this process, by share: those of clients whose numbers have the same remainder are one */
-    _Atomic int32_t calls_of[CALL_SHARES];
-    pthread_mutex_t rpcs_lock; /* guards `rpcs` while workers join */
+    mp_holdings calls, authns;    /* of this process, by share */
+    pthread_mutex_t rpcs_lock;    /* guards `rpcs` while workers join */
     mp_rpc *rpcs[MP_RPC_MAX];
 };
 
@@ -189,24 +187,38 @@ static const mp_stat *const refusals[] = {&mp_stat_refused_listeners, &mp_stat_r
 
 static int64_t limit_of(mp_session_table *table, mp_quota quota)
 {
-    const int64_t limits[] = {atomic_load(&table->config)->max_listeners, MP_MAX_TASKS, MAX_AUTHN};
-    return limits[quota];
+    return quota == MP_QUOTA_SUBSCRIBER ? atomic_load(&table->config)->max_listeners : MP_MAX_TASKS;
 }
 
-bool mp_quota_take(mp_session_table *table, mp_quota quota)
+static bool take_quota(mp_session_table *table, mp_quota quota, int64_t most)
 {
-    bool is_taken = mp_places_take(mp_processes_places(table->processes), places_of[quota], limit_of(table, quota));
+    bool is_taken = mp_places_take(mp_processes_places(table->processes), places_of[quota], most);
     mp_account_add(quotas[quota], is_taken);
     mp_stat_add(refusals[quota], !is_taken);
     return is_taken;
 }
 
-void mp_quota_give(mp_session_table *table, mp_quota quota)
+static void give_quota(mp_session_table *table, mp_quota quota)
 {
     mp_account_give(quotas[quota], 1);
     mp_places_give(mp_processes_places(table->processes), places_of[quota]);
-    if (quota == MP_QUOTA_AUTHN)
-        mp_pace_count(&table->rooms[MP_CAPACITY_AUTHN], 1);
+}
+
+bool mp_session_table_take_authn(mp_session_table *table, unsigned share)
+{
+    int64_t most = MAX_AUTHN, kept = most / KEPT;
+    bool is_small = mp_holdings_add(&table->authns, share, mp_account_used(&mp_account_auth_pending), kept);
+    bool is_taken = take_quota(table, MP_QUOTA_AUTHN, is_small ? most : most - kept);
+    if (!is_taken)
+        mp_holdings_drop(&table->authns, share);
+    return is_taken;
+}
+
+void mp_session_table_give_authn(mp_session_table *table, unsigned share)
+{
+    mp_holdings_drop(&table->authns, share);
+    give_quota(table, MP_QUOTA_AUTHN);
+    mp_pace_count(&table->rooms[MP_CAPACITY_AUTHN], 1);
 }
 
 /* Bytes of a message that are counted: calls for smaller ones are kept in memory that is used again. */
@@ -215,14 +227,12 @@ static int64_t counted_bytes(size_t size)
     return size <= UNCOUNTED_BYTES ? 0 : (int64_t)size;
 }
 
-/* The limit of limits.calls_in_flight for a client that has `held` calls: the last 64th of the places is for those that
- * have fewer than a 64th, so that no client alone keeps the others out. */
-static int64_t most_calls(const mp_rpc *rpc, int64_t most, int32_t held)
+/* The most calls of all with which this client may begin one more, which its holding has. */
+static int64_t add_call(mp_rpc *rpc, int64_t most)
 {
-    int64_t kept = most / 64;
-    if (rpc->is_hidden)
-        return INT64_MAX;
-    return held < kept ? most : most - kept;
+    int64_t all = mp_account_used(&mp_account_requests_in_flight), kept = most / KEPT;
+    bool is_small = mp_holdings_add(&rpc->table->calls, rpc->share, all, kept);
+    return rpc->is_hidden ? INT64_MAX : is_small ? most : most - kept;
 }
 
 bool mp_session_table_take_call(mp_rpc *rpc)
@@ -230,12 +240,10 @@ bool mp_session_table_take_call(mp_rpc *rpc)
     mp_session_table *table = rpc->table;
     mp_places *places = mp_processes_places(table->processes);
     const mp_rpc_config *config = atomic_load(&table->config);
-    _Atomic int32_t *own = &table->calls_of[rpc->share % CALL_SHARES];
     int64_t bytes = counted_bytes(rpc->envelope.size);
     bool is_taken = bytes == 0 || mp_account_take(&mp_account_call_bytes, bytes, (int64_t)config->bodies);
-    int32_t held = atomic_fetch_add_explicit(own, is_taken, memory_order_relaxed);
-    if (is_taken && !mp_places_take(places, MP_PLACE_CALLS, most_calls(rpc, config->max_calls, held))) {
-        atomic_fetch_sub_explicit(own, 1, memory_order_relaxed);
+    if (is_taken && !mp_places_take(places, MP_PLACE_CALLS, add_call(rpc, config->max_calls))) {
+        mp_holdings_drop(&table->calls, rpc->share);
         mp_account_give(&mp_account_call_bytes, bytes);
         is_taken = false;
     }
@@ -246,7 +254,7 @@ bool mp_session_table_take_call(mp_rpc *rpc)
 
 void mp_session_table_give_call(mp_session_table *table, unsigned share, size_t size)
 {
-    atomic_fetch_sub_explicit(&table->calls_of[share % CALL_SHARES], 1, memory_order_relaxed);
+    mp_holdings_drop(&table->calls, share);
     mp_account_give(&mp_account_call_bytes, counted_bytes(size));
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);
@@ -263,11 +271,12 @@ mp_owner *MP_NULLABLE mp_quota_take_for(mp_session_table *table, mp_quota quota,
 {
     char room[MP_COUNTED_TEXT];
     int64_t limit = limit_of(table, quota);
+    int64_t free = limit - mp_places_used(mp_processes_places(table->processes), places_of[quota]);
     mp_owner *owner = mp_owners_count(table->shares[quota], owner_name(principal, address, room),
-                                      limit < LEAST_SHARED ? limit : limit / 2);
+                                      limit < LEAST_SHARED ? limit : free);
     if (owner == NULL)
         mp_stat_add(refusals[quota], 1);
-    if (owner == NULL || mp_quota_take(table, quota))
+    if (owner == NULL || take_quota(table, quota, limit))
         return owner;
     mp_owners_uncount(table->shares[quota], owner);
     return NULL;
@@ -276,7 +285,7 @@ mp_owner *MP_NULLABLE mp_quota_take_for(mp_session_table *table, mp_quota quota,
 void mp_quota_give_for(mp_session_table *table, mp_quota quota, mp_owner *owner)
 {
     mp_owners_uncount(table->shares[quota], owner);
-    mp_quota_give(table, quota);
+    give_quota(table, quota);
 }
 
 bool mp_session_table_has_calls(void)

@@ -175,11 +175,13 @@ typedef enum {
 unsigned mp_session_table_room_s(mp_session_table *table, mp_capacity room);
 /* Things whose number is limited in the whole gateway. */
 typedef enum { MP_QUOTA_SUBSCRIBER, MP_QUOTA_DETACHED, MP_QUOTA_AUTHN, MP_QUOTAS } mp_quota;
-/* Returns false, and counts the refusal, if the limit is reached. */
-bool mp_quota_take(mp_session_table *table, mp_quota quota);
-void mp_quota_give(mp_session_table *table, mp_quota quota);
-/* Takes a place for the principal, or for the address of a client without one: of a limit of 16 or more each of them
- * has half at most, in this process. NULL, which is counted: there is none, or no further one for this client. */
+/* Counts one more request whose authentication is pending, for the client's mp_stream_share. False, which is counted:
+ * there is no place, or none for this client. */
+bool mp_session_table_take_authn(mp_session_table *table, unsigned share);
+void mp_session_table_give_authn(mp_session_table *table, unsigned share);
+/* Takes a place for the principal, or for the address of a client without one, SUBSCRIBER or DETACHED. These places are
+ * held for long: of a limit of 16 or more each client has, in this process, as many as are free for the others, so half
+ * at most. NULL, which is counted: there is none, or no further one for this client. */
 mp_owner *MP_NULLABLE mp_quota_take_for(mp_session_table *table, mp_quota quota, const mp_principal *principal,
                                         mp_str address);
 void mp_quota_give_for(mp_session_table *table, mp_quota quota, mp_owner *owner);

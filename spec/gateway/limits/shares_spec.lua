@@ -1,14 +1,17 @@
--- Of what a gateway has a limited number of, one client may not take all: each principal has half at most, and so has the
--- address of clients without one.
+-- Of what a gateway has a limited number of, clients may not take all, neither one nor several together: of what is held
+-- for long each principal (or the address of clients without one) has as much as is free for the others; of what is held
+-- for a moment the last part is for those that hold few.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local task_client = require "spec.helpers.task_client"
 
-local MOST <const> = 16
+local MOST <const>, CALLS <const> = 16, 128
+local KEPT <const> = CALLS // 64
 
 local scripts = {
   ["auth/known.lua"] = credentials.script,
   ["tools/slow.lua"] = 'return tool { "Slow.", task = "required", function() sleep(60) return "done" end }',
+  ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(60) end }',
 }
 
 -- What asks for one place.
@@ -17,11 +20,13 @@ local ASKS <const> = {
   jobs = function(c) c:call("tools/call", { name = "slow", arguments = {} }) end,
 }
 
+local REASON <const> = { requests_in_flight = "calls" }
+
 -- Asks for one place: true if it was given, false if it was refused.
-local function takes(g, kind, c)
-  local function numbers(status) return status.gauges[kind], status.counters.refused[kind] end
+local function takes(g, kind, c, ask)
+  local function numbers(status) return status.gauges[kind], status.counters.refused[REASON[kind] or kind] end
   local held, refused = numbers(g:status())
-  ASKS[kind](c)
+  ;(ask or ASKS[kind])(c)
   local now = g:wait_status(function(status)
     local held_now, refused_now = numbers(status)
     return held_now + refused_now == held + refused + 1
@@ -45,7 +50,47 @@ describe("one client", function()
       assert.is_false(takes(g, kind, again))
       assert.equal(MOST // 2, g:status().gauges[kind])
       assert.equal(2, g:status().counters.refused[kind])
-      for _ = 1, MOST // 2 do assert.is_true(takes(g, kind, bob)) end
+      local carl <close> = client "carl-1"
+      for _ = 1, MOST // 4 do assert.is_true(takes(g, kind, bob)) end
+      assert.is_false(takes(g, kind, bob))
+      for _ = 1, MOST // 8 do assert.is_true(takes(g, kind, carl)) end
     end)
   end
+end)
+
+describe("two clients that hold all calls but the last 64th", function()
+  it("get none of the places that become free until a third, which has that part, holds as many", function()
+    local g <close> = gateway.start { scripts = scripts, config = { limits = { calls_in_flight = CALLS } } }
+    local function client(token) return g:client("2026-07-28", { token = token }) end
+    local ann <close> = client "ann-1"
+    local bob <close> = client "bob-1"
+    local carl <close> = client "carl-1"
+    local held = {}
+    local function hold(who) held[#held + 1] = who:open("tools/call", { name = "hold" }) end
+    local function may(who) return takes(g, "requests_in_flight", who, hold) end
+    for i = 1, CALLS - KEPT do hold(i % 2 == 0 and ann or bob) end
+    g:wait_status(function(status) return status.gauges.requests_in_flight == CALLS - KEPT end)
+    assert.is_false(may(ann))
+    for _ = 1, KEPT do assert.is_true(may(carl)) end
+    assert.is_false(may(carl))
+    for i = 1, 8 do
+      held[i]:close()
+      g:wait_status(function(status) return status.gauges.requests_in_flight == CALLS - 1 end)
+      assert.is_false(may(i % 2 == 0 and ann or bob))
+      assert.is_true(may(carl))
+    end
+  end)
+end)
+
+describe("an address whose requests wait for authentication", function()
+  it("leaves places for others", function()
+    local waits = 'return auth { function(request) while not store.get "open" do sleep(0.005) end return { id = request.bearer } end }'
+    local g <close> = gateway.start { scripts = { ["auth/main.lua"] = waits }, constants = { auth_waiting = CALLS } }
+    local c <close> = g:client("2026-07-28", { token = "ann" })
+    local function ask(from) c:open("tools/list", {}, { from = from }) end
+    for _ = 1, CALLS - KEPT do ask "127.0.0.1" end
+    g:wait_status(function(status) return status.gauges.auth_pending == CALLS - KEPT end)
+    assert.is_false(takes(g, "auth_pending", "127.0.0.1", ask))
+    for _ = 1, KEPT do assert.is_true(takes(g, "auth_pending", "127.0.0.2", ask)) end
+  end)
 end)
