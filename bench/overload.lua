@@ -5,8 +5,8 @@
 -- docs/explanation/limits.md). Ends with 1 if at three times the capacity the 99th percentile of the calls that are
 -- served is above twice that at capacity, or that of the refused ones above 50 ms, or a refusal has no Retry-After; or if
 -- a principal gets 10 % more or less than its share, which is what it asks for where that is less than the others get.
-local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local offering = require "spec.helpers.offering"
 
 local SECONDS <const> = tonumber(arg[1]) or 10
 local HANDLER_S <const> = (tonumber(arg[2]) or 0.3) / 1000
@@ -25,88 +25,16 @@ return tool { "Computes.", function()
   return "done"
 end }]]):gsub("HANDLER_S", HANDLER_S),
 }
-local body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":'
-  .. '"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}'
-local head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
-  .. "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: work\r\nContent-Length: " .. #body .. "\r\n\r\n"
-local plain = head .. body
-
-local function request_of(name)
-  return name and plain:gsub("\r\n", "\r\nAuthorization: Bearer " .. name .. "\r\n", 1) or plain
-end
-
-local function now_ms() return uv.hrtime() / 1e6 end
-
--- Connections without a request in flight, from this address.
-local function connect(port, address, count)
-  local free = {}
-  local made = 0
-  for _ = 1, count do
-    local one = { tcp = uv.new_tcp() }
-    assert(one.tcp:bind(address, 0))
-    one.tcp:connect("127.0.0.1", port, function(err)
-      assert(not err, err)
-      made = made + 1
-      free[#free + 1] = one
-      one.tcp:read_start(function(read_err, bytes)
-        assert(bytes, read_err or "a connection was closed")
-        one.got = (one.got or "") .. bytes
-        local length = one.got:lower():match "\r\ncontent%-length: (%d+)\r\n"
-        local _, till = one.got:find("\r\n\r\n", 1, true)
-        if till and length and #one.got >= till + tonumber(length) then
-          one.done(one.got)
-          one.got = nil
-          free[#free + 1] = one
-        end
-      end)
-    end)
-  end
-  while made < count do uv.run "once" end
-  return free
-end
 
 local function percentile(list, part)
   table.sort(list)
   return list[math.max(1, math.ceil(#list * part))] or 0
 end
 
--- Sends for each of `callers` its `rate` of calls a second over its `free` connections, as the principal `name` if it has
--- one; returns what came back for each in the second half of the time, when the gateway has settled.
+-- Sends for each of `callers` its `rate` of calls a second; returns what came back for each in the second half of the
+-- time, when the gateway has settled.
 local function offer_all(callers, seconds)
-  local from, open, results = now_ms(), 0, {}
-  local function send(caller, result)
-    local at, one = from + result.sent * 1000 / caller.rate, table.remove(caller.free)
-    local counts = at - from > seconds * 500
-    if not one then
-      result.unsent = result.unsent + 1
-      return
-    end
-    open = open + 1
-    function one.done(text)
-      open = open - 1
-      if not counts then return end
-      local is_served = text:find "^HTTP/1.1 200"
-      table.insert(is_served and result.latencies or result.refusals, now_ms() - at)
-      if not is_served and not text:lower():find "\r\nretry%-after: %d+\r\n" then result.without = result.without + 1 end
-    end
-    one.tcp:write(request_of(caller.name))
-  end
-  for i in ipairs(callers) do results[i] = { latencies = {}, refusals = {}, unsent = 0, without = 0, sent = 0 } end
-  local timer = uv.new_timer()
-  timer:start(1, 1, function()
-    local passed = now_ms() - from
-    for i, caller in ipairs(callers) do
-      local result = results[i]
-      while result.sent < math.floor(passed * caller.rate / 1000) do
-        result.sent = result.sent + 1
-        send(caller, result)
-      end
-    end
-  end)
-  while now_ms() - from < seconds * 1000 do uv.run "once" end
-  timer:stop()
-  timer:close()
-  while open > 0 do uv.run "once" end
+  local results = offering.run(callers, function(_, ms) return ms / 1000 end, seconds / 2, seconds, 1000)
   for i, result in ipairs(results) do
     result.rate, result.served, result.refused = callers[i].rate, #result.latencies / (seconds / 2), #result.refusals / (seconds / 2)
     result.p50, result.p99 = percentile(result.latencies, 0.5), percentile(result.latencies, 0.99)
@@ -137,15 +65,13 @@ local function capacity_of(g, caller)
 end
 
 local function stop(g, ...)
-  for _, free in ipairs { ... } do
-    for _, one in ipairs(free) do one.tcp:close() end
-  end
+  for _, free in ipairs { ... } do offering.close(free) end
   g:kill()
 end
 
 local function measure_all()
   local g = start(scripts)
-  local free = connect(g.port, "127.0.0.1", CONNECTIONS)
+  local free = offering.connect(g.port, "127.0.0.1", CONNECTIONS)
   local capacity = capacity_of(g, { free = free })
   local once = offer(free, capacity, SECONDS)
   local thrice = offer(free, 3 * capacity, SECONDS)
@@ -155,16 +81,6 @@ local function measure_all()
   return thrice.p99 <= 2 * once.p99 and thrice.refused_p99 <= REFUSED_MS and thrice.without == 0
 end
 
--- What each gets of `sum` if all get the same, or what they ask for if that is less. `asks` are in ascending order.
-local function shares_of(asks, sum)
-  local shares = {}
-  for i, ask in ipairs(asks) do
-    shares[i] = math.min(ask, sum / (#asks - i + 1))
-    sum = sum - shares[i]
-  end
-  return shares
-end
-
 -- Principals that ask for different parts of the capacity, five times of it together.
 local function measure_principals()
   local files = { ["auth/main.lua"] = "return auth { function(request) return { id = try(request.bearer, 'no token') } end }" }
@@ -172,7 +88,7 @@ local function measure_principals()
   local g = start(files)
   local callers, lists, asks, sum, is_good = {}, {}, {}, 0, true
   for i in ipairs(PARTS) do
-    lists[i] = connect(g.port, "127.0.0." .. i, CONNECTIONS // 2)
+    lists[i] = offering.connect(g.port, "127.0.0." .. i, CONNECTIONS // 2)
     callers[i] = { free = lists[i], name = "principal" .. i }
   end
   local capacity = capacity_of(g, callers[#PARTS])
@@ -180,10 +96,10 @@ local function measure_principals()
   local results = offer_all(callers, SECONDS)
   stop(g, table.unpack(lists))
   for i, result in ipairs(results) do
-    asks[i] = result.served + result.refused -- what has been sent
+    asks[i] = result.asked / (SECONDS / 2)
     sum = sum + result.served
   end
-  local shares = shares_of(asks, sum)
+  local shares = offering.shares(asks, sum)
   for i, result in ipairs(results) do
     local is_fair = math.abs(result.served - shares[i]) <= FAIR * shares[i]
     is_good = is_good and is_fair

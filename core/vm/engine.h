@@ -58,8 +58,7 @@ static inline mp_state *mp_state_of(const mp_vm *vm)
 mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report);
 /* Binds the VM to the thread of `loop` and to the bus. Only that thread may use the VM from now on. */
 void mp_vm_attach(mp_vm *vm, mp_loop *loop);
-/* Removes the VM from the bus. Called on its thread when no task runs in it any more; any thread may free the VM
- * afterwards. */
+/* Removes the VM from the bus, on its thread and when no task runs in it any more. Any thread may free the VM then. */
 void mp_vm_detach(mp_vm *vm);
 /* Ends every task, whose `<close>` handlers run but may not wait, and closes the state. NULL is allowed. */
 void mp_vm_free(mp_vm *MP_NULLABLE vm);
@@ -105,8 +104,7 @@ struct mp_task {
     mp_task *next;   /* in mp_state.all */
     uint64_t serial; /* incremented when the task's work ends */
     const mp_work *work;
-    mp_task *payer;  /* the task whose limits count: this task itself, or for a member of a group the task that started
-                        the group. The owner may set it until the task first runs */
+    mp_task *payer;  /* the task whose limits count: this task, or the one that started its group; set before it runs */
     uint8_t share;   /* see mp_task_new */
     bool cancelled;  /* the task ends by an error as soon as it can */
     bool was_parked; /* set by the function mp_work.parked */
@@ -120,6 +118,8 @@ struct mp_task {
 /* Returns a task that is ready to do `work`. The part of the owner's struct behind the mp_task is as the last work left
  * it. `share`: a number for its principal; 0: the gateway. A share begins its tasks in order; shares take turns. */
 mp_task *mp_task_new(mp_vm *vm, const mp_work *work, unsigned share);
+/* The running task, which has just begun, will do nothing: the next task of its share begins in the same turn. */
+void mp_task_pass_turn(const mp_task *task);
 /* Resumes a task with an error in the next turn; a running one gets it at its next wait. Without work: no effect. */
 void mp_task_cancel(mp_task *task);
 /* The task that runs on this thread; NULL: none. */

@@ -87,6 +87,7 @@ typedef struct {
     uint64_t interrupted, begun;  /* tasks that were preempted at least once, and that have begun, so far: without those
                                      of work that is_early */
     size_t spare;                 /* idle tasks that keep a coroutine */
+    unsigned passed;              /* turns that tasks of `others` have passed on to the next of their share */
 } mp_vm_schedule;
 
 /* Time, in us: of the thread's processor time where no other clock is named. */

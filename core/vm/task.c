@@ -11,6 +11,7 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 
 /* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one */
 #define TURN_RESUMES 256
+#define MAX_PASSED 16   /* turns that are passed on before the other shares have one */
 #define MAX_COUNTED 512 /* preempted tasks that are counted */
 #define TURN_US 5000    /* time of one turn after which no further task is resumed */
 #define CPU_EVERY_US 1000
@@ -93,6 +94,17 @@ static void join_share(mp_task_own *own)
     if (share->count++ == 0)
         shares->count++;
     put(&shares->turns, &share->waiting, &own->link);
+}
+
+void mp_task_pass_turn(const mp_task *task)
+{
+    mp_vm_schedule *schedule = &task->vm->schedule;
+    mp_queue *queue = &schedule->others.all[task->share].waiting;
+    schedule->starts_next = true;
+    if (mp_link_is_alone(&queue->turn) || ++schedule->passed % MAX_PASSED == 0)
+        return;
+    mp_link_drop(&queue->turn);
+    mp_link_put(schedule->others.turns.next, &queue->turn);
 }
 
 /* The next task to start or to resume, by turns; NULL: there is none. `us`: since the turn began. */

@@ -81,6 +81,7 @@ int mp_run_call(lua_State *L)
     if (call == NULL)
         return 0; /* cancelled while its coroutine was created */
     if (mp_call_is_late(call, mp_state_of(task->super.vm)->began_us) && mp_state_of(task->super.vm)->waiting >= CROWD) {
+        mp_task_pass_turn(&task->super);
         mp_task_settle(task);
         mp_call_refuse_late(call);
         return 0;

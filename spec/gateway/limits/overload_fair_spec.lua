@@ -1,0 +1,46 @@
+-- Principals that ask one worker for five times as much as it can serve: each gets the same, or what it asks for, whichever
+-- is less, within 10 %. Each handler is a fixed amount of work, and what a principal asks for goes by what the worker has
+-- served, so a busy machine makes this slower and nothing else.
+local gateway = require "spec.helpers.gateway"
+local offering = require "spec.helpers.offering"
+
+local PARTS <const> = { 0.05, 0.1, 0.85, 1.5, 2.5 } -- of what is served: what each principal asks for
+local FAIR <const> = 0.1
+local SETTLED <const>, ENOUGH <const> = 100, 2000 -- calls that are served before any counts, and in all
+
+describe("five principals that ask for five times what a worker can serve", function()
+  it("get the same each, or what they ask for if that is less, within 10 %", function()
+    local g <close> = gateway.start {
+      workers = 1, config = { overload = { wait = "200ms" }, limits = { calls_in_flight = 10000, request_time = "10m" } },
+      scripts = {
+        ["auth/main.lua"] = "return auth { function(request) return { id = try(request.bearer, 'no token') } end }",
+        ["tools/work.lua"] = [[
+return tool { "Computes.", function()
+  local from = os.clock()
+  while os.clock() - from < 0.0005 do end
+  return "done"
+end }]],
+      },
+    }
+    local callers = {}
+    for i, part in ipairs(PARTS) do
+      callers[i] = { free = offering.connect(g.port, "127.0.0." .. i, i < 3 and 100 or 500), name = "principal" .. i, rate = part }
+    end
+    local extra = 0
+    local results = offering.run(callers, function(so_far, _, open)
+      if open == 0 then extra = extra + 10 end -- all were refused, and nothing is served any more
+      return so_far.served + extra
+    end, SETTLED, ENOUGH)
+    local asks, sum = {}, 0
+    for i, result in ipairs(results) do
+      asks[i], sum = result.asked, sum + #result.latencies
+    end
+    for i, share in ipairs(offering.shares(asks, sum)) do
+      local got = #results[i].latencies
+      assert.is_true(math.abs(got - share) <= FAIR * share,
+        ("principal %d asked for %d calls and got %d; its share is %.0f"):format(i, asks[i], got, share))
+    end
+    for _, caller in ipairs(callers) do offering.close(caller.free) end
+    assert.has_nothing_left(g)
+  end)
+end)
