@@ -32,6 +32,7 @@
       "the client sent what HTTP/2 forbids or a flood of frames, or was too slow: see http2 in listen")                \
     X(SIZE, "size", "see limits.body; a body has at most 100,000 values, headers have at most 64 KiB")                 \
     X(BODIES, "bodies", "see limits.bodies; the field address names a client that sends many large bodies at once")    \
+    X(CONNECTIONS, "connections", "see limits.connections; a proxy in front of clients belongs in trusted_proxies")    \
     X(METHOD, "method", "clients send messages by POST; GET opens an event stream, DELETE ends a session")             \
     X(PATH, "path", "clients need the whole URL, with the path of endpoints.mcp")                                      \
     X(STREAM, "stream", "one event stream per session; a client that comes back sends Last-Event-ID")                  \

@@ -91,14 +91,18 @@ static unsigned share_of(mp_str address)
     return (share >> 8) + 1;
 }
 
+unsigned mp_conn_share(mp_conn *conn)
+{
+    if (conn->share == 0)
+        conn->share = share_of(mp_conn_peer(conn));
+    return conn->share;
+}
+
 unsigned mp_stream_share(const mp_stream *stream)
 {
     const mp_live *live = stream->live;
     if (live == NULL)
         return 0;
-    if (live->client != NULL)
-        return share_of(mp_str_of(live->client));
-    if (live->conn->share == 0)
-        live->conn->share = share_of(mp_conn_peer(live->conn));
-    return live->conn->share;
+    const char *client = live->client;
+    return client != NULL ? share_of(mp_str_of(client)) : mp_conn_share(live->conn);
 }

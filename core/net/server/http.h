@@ -54,6 +54,8 @@ typedef struct {
     char peer[MP_ADDRESS_TEXT]; /* an address, "unix" or MP_PEER_GONE: filled by a PROXY header, or by the first call of
                               mp_conn_peer */
     unsigned share;             /* of `peer`, for mp_stream_share; 0: not computed yet */
+    bool is_counted;            /* in the connections of its share */
+    bool is_ended;              /* shut down to make room, and not closed yet */
     bool is_hidden;             /* its PROXY header has no address of the client: `peer` is the proxy */
     bool reads_requests;        /* the TLS handshake is complete, or there is none */
     bool is_refused;            /* an error was sent before the whole request arrived: further input is discarded */
@@ -332,6 +334,9 @@ bool mp_listener_resume(mp_listener *listener);
 
 /* implemented in hold.c */
 extern const mp_stat mp_stat_kept_connections;
+
+/* implemented in client_address.c */
+unsigned mp_conn_share(mp_conn *conn);
 
 /* implemented in server.c */
 void mp_server_on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error);

@@ -12,6 +12,13 @@ MP_REFUSED(refused_own, "admin_connections", MP_LIMIT_REACHED,
            "times that accepting paused at 256 connections to the admin listener")
 MP_REFUSED(refused_connections, "connections", MP_LIMIT_REACHED, "times that accepting paused at limits.connections")
 
+MP_REFUSED(refused_share, "connection_shares", MP_LIMIT_REACHED,
+           "connections of addresses that have more than others, in the last 64th of limits.connections")
+
+/* The last part of limits.connections is for addresses that have few connections: a 64th, or 8 where that is less. A
+ * limit below 64 is too low to be shared. */
+#define KEPT 64
+#define KEPT_LEAST 8
 #define SERVER_DESCRIPTORS 2 /* that libh2o opens for a server: a pipe */
 #define ACCEPT_BATCH 16
 #define RETRY_MS 10          /* interval at which a listener paused at the limit checks for room */
@@ -32,6 +39,13 @@ typedef struct {
 
 static _Atomic int64_t max_connections; /* limits.connections */
 static atomic_int overloads;            /* the sum of the arguments of mp_servers_press */
+static mp_holdings holdings;            /* the connections of each address, by mp_conn_share */
+static _Atomic int64_t held;            /* the connections in it */
+
+static int64_t most_of_all(void)
+{
+    return atomic_load_explicit(&max_connections, memory_order_relaxed);
+}
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
@@ -95,6 +109,10 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 
 static void end_conn(mp_conn *conn)
 {
+    if (conn->is_counted) {
+        mp_holdings_drop(&holdings, conn->share);
+        atomic_fetch_sub_explicit(&held, 1, memory_order_relaxed);
+    }
     mp_body_budget_forget(conn);
     if (conn->is_closed != NULL)
         *conn->is_closed = true;
@@ -111,23 +129,9 @@ static void end_conn(mp_conn *conn)
     free(conn);
 }
 
-void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
-{
-    mp_server *server = listener->server;
-    mp_conn *conn = mp_new(sizeof *conn);
-    *conn = (mp_conn){.server = server, .listener = listener, .socket = socket, .opened_at = mp_loop_now(server->loop)};
-    mp_link_put(&server->conns, &conn->link);
-    if (listener->is_left)
-        mp_stat_add(&mp_stat_kept_connections, 1);
-    server->conn_count++;
-    atomic_fetch_add_explicit(&server->load, 1, memory_order_relaxed);
-    mp_conn_own(conn);
-    mp_conn_open(conn);
-}
-
 bool mp_server_count(void)
 {
-    return mp_account_take(&mp_account_connections, 1, atomic_load(&max_connections));
+    return mp_account_take(&mp_account_connections, 1, most_of_all());
 }
 
 void mp_server_uncount(void)
@@ -145,7 +149,7 @@ void mp_servers_press(int by)
 /* The number of connections from which on the listener accepts none. A listener with a reserve is never overloaded. */
 static int64_t most_connections(const mp_listener *listener)
 {
-    int64_t most = atomic_load_explicit(&max_connections, memory_order_relaxed), reserve = listener->endpoint.reserve;
+    int64_t most = most_of_all(), reserve = listener->endpoint.reserve;
     if (reserve == 0 && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
         most -= most / 10;
     return most + reserve;
@@ -160,7 +164,7 @@ static bool is_full(const mp_listener *listener)
 /* True at limits.connections, and not already where an overload is the reason to accept no more. */
 static bool is_process_full(const mp_listener *listener)
 {
-    int64_t most = atomic_load_explicit(&max_connections, memory_order_relaxed) + listener->endpoint.reserve;
+    int64_t most = most_of_all() + listener->endpoint.reserve;
     return mp_account_used(&mp_account_connections) >= most;
 }
 
@@ -189,29 +193,104 @@ static bool is_idle(const mp_conn *conn)
            recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
 }
 
-/* Makes room for a connection that waits: otherwise as many idle ones as the listener or the process may have would
- * keep everybody else out. Ends the oldest one that has not sent a whole request, soon after it came; where there is
- * none, the first of the list that is idle between two requests: it is idle for longest, or came first. */
-static void make_room(mp_server *server, h2o_socket_t *socket)
+/* The oldest connection that has not sent a whole request, soon after it came; where there is none, the first of the
+ * list that is idle between two requests: it is idle for longest, or came first. NULL: neither, or, `of` NULL, a new
+ * one may turn out to send nothing. `of`: of those that count for the address of this one, which is none of them. */
+static mp_conn *MP_NULLABLE find_idle(mp_server *server, const mp_conn *MP_NULLABLE of)
 {
-    struct pollfd waiting = {.fd = h2o_socket_get_fd(socket), .events = POLLIN};
-    const mp_conn *MP_NULLABLE oldest = NULL;
+    mp_conn *MP_NULLABLE oldest = NULL;
     uint64_t now = mp_loop_now(server->loop);
     bool has_new = false;
-    if (poll(&waiting, 1, 0) <= 0)
-        return;
     MP_EACH(mp_conn, conn, &server->conns, link) {
         bool is_new = conn->opened_at != 0 && mp_link_is_alone(&conn->streams);
-        if (is_new && now >= conn->opened_at + FIRST_REQUEST_MS) {
-            oldest = conn;
-            break;
-        }
+        if (conn->is_ended || (of != NULL && (conn == of || !conn->is_counted || conn->share != of->share)))
+            continue;
+        if (is_new && now >= conn->opened_at + FIRST_REQUEST_MS)
+            return conn;
         has_new = has_new || is_new;
         if (oldest == NULL && !is_new && is_idle(conn))
             oldest = conn;
     }
-    if (oldest != NULL && (oldest->opened_at != 0 || !has_new))
-        shutdown(h2o_socket_get_fd(oldest->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
+    return of == NULL && has_new ? NULL : oldest;
+}
+
+static bool end_early(mp_conn *MP_NULLABLE conn)
+{
+    if (conn == NULL)
+        return false;
+    conn->is_ended = true;
+    shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
+    return true;
+}
+
+/* Makes room for a connection that waits: otherwise as many idle ones as the listener or the process may have would
+ * keep everybody else out. */
+static void make_room(mp_server *server, h2o_socket_t *socket)
+{
+    struct pollfd waiting = {.fd = h2o_socket_get_fd(socket), .events = POLLIN};
+    if (poll(&waiting, 1, 0) > 0)
+        end_early(find_idle(server, NULL));
+}
+
+/* Writes the answer directly to the socket, which libh2o does not write to. */
+static void refuse_directly(const mp_conn *conn, mp_str why)
+{
+    mp_scoped_buf answer = {0};
+    mp_buf_printf(&answer,
+                  "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
+                  "content-type: text/plain\r\ncontent-length: %zu\r\n\r\n%.*s",
+                  why.len, MP_STR_ARG(why));
+    send(h2o_socket_get_fd(conn->socket), answer.ptr, answer.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* A proxy and a Unix socket have the connections of many clients. */
+static bool has_share(mp_conn *conn)
+{
+    const mp_endpoint *endpoint = &conn->listener->endpoint;
+    return endpoint->reserve == 0 && !conn->listener->is_unix && !mp_conn_is_trusted(conn, endpoint->proxies);
+}
+
+/* Counts the connection for its address. True if this address may have it, if need be in place of an idle one. */
+static bool may_have(mp_conn *conn)
+{
+    int64_t most = most_of_all(), kept = most / KEPT > KEPT_LEAST ? most / KEPT : KEPT_LEAST;
+    if (!has_share(conn))
+        return true;
+    conn->is_counted = true;
+    int64_t all = atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
+    bool is_small = mp_holdings_add(&holdings, mp_conn_share(conn), all, kept);
+    return is_small || most < KEPT || conn->server->is_draining || conn->listener->is_left ||
+           mp_account_used(&mp_account_connections) <= most - kept || end_early(find_idle(conn->server, conn));
+}
+
+static void refuse_share(mp_conn *conn)
+{
+    mp_str why = MP_STR("too many connections of this address: try again later\n");
+    mp_stat_add(&mp_stat_refused_share, 1);
+    mp_refused(MP_CAUSE_CONNECTIONS, mp_str_trim(why), mp_log_str("address", mp_conn_peer(conn)));
+    if (conn->listener->endpoint.tls == NULL) {
+        char request[4096]; /* one that nobody has read would reset the connection, perhaps before its client reads */
+        recv(h2o_socket_get_fd(conn->socket), request, sizeof request, MSG_DONTWAIT);
+        refuse_directly(conn, why);
+    }
+    h2o_socket_close(conn->socket);
+}
+
+void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
+{
+    mp_server *server = listener->server;
+    mp_conn *conn = mp_new(sizeof *conn);
+    *conn = (mp_conn){.server = server, .listener = listener, .socket = socket, .opened_at = mp_loop_now(server->loop)};
+    mp_link_put(&server->conns, &conn->link);
+    if (listener->is_left)
+        mp_stat_add(&mp_stat_kept_connections, 1);
+    server->conn_count++;
+    atomic_fetch_add_explicit(&server->load, 1, memory_order_relaxed);
+    mp_conn_own(conn);
+    if (may_have(conn))
+        mp_conn_open(conn);
+    else
+        refuse_share(conn);
 }
 
 static void resume_accepting(mp_server *server)
@@ -482,14 +561,12 @@ void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
  * may be reset before it reads this. */
 static void refuse_part(mp_conn *conn)
 {
-    static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
-                                 "content-type: text/plain\r\ncontent-length: 24\r\n\r\nthe gateway is stopping\n";
     h2o_socket_t *socket = conn->socket;
     if (!mp_link_is_alone(&conn->streams) || conn->tls != NULL || conn->http2 != NULL || conn->is_refused ||
         socket->input->size == 0 || h2o_socket_is_writing(socket))
         return;
     conn->is_refused = true;
-    send(h2o_socket_get_fd(socket), answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    refuse_directly(conn, MP_STR("the gateway is stopping\n"));
 }
 
 /* `turn`: how often it was called before. */

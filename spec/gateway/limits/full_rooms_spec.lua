@@ -103,7 +103,7 @@ local ways = {
       sockets[i]:connect("127.0.0.1", g.port, function() end)
       if i % 50 == 0 then uv.run "nowait" end
     end
-    g:wait_status(function(status) return refused(status, "connections") end)
+    g:wait_status(function(status) return refused(status, "connection_shares") end)
     return sockets
   end,
 }

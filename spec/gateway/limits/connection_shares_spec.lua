@@ -1,0 +1,90 @@
+-- limits.connections has a share for each address: what one of them opens, busy connections too, leaves room for others.
+local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
+
+local MOST <const>, KEPT <const>, CROWD <const> = 96, 8, 120
+local ONE <const>, OTHER <const> = "127.0.0.1", "127.0.0.2"
+
+local scripts = {
+  ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(60) end }',
+  ["tools/ping.lua"] = 'return tool { "Answers.", function() return "pong" end }',
+}
+
+local function start(listen)
+  return gateway.start { scripts = scripts, workers = 2, config = { listen = listen, auth = listen and "none", limits = { connections = MOST } } }
+end
+
+-- Connections of an address, each with a call that holds; those that are refused have an answer.
+local function hold(me, from, count)
+  local all = {}
+  for i = 1, count do all[i] = me:open("tools/call", { name = "hold" }, { from = from }) end
+  return all
+end
+
+local function pong(me, from)
+  local call <close> = me:open("tools/call", { name = "ping" }, { from = from })
+  return call:answer().result.content[1].text
+end
+
+local function in_flight(g, count)
+  return g:wait_status(function(status) return status.gauges.requests_in_flight == count end)
+end
+
+describe("busy connections of one address", function()
+  it("leave the last of limits.connections to others, of which each has as much, and none is cut off", function()
+    local g <close> = start()
+    local me <close> = g:client "2026-07-28"
+    hold(me, ONE, CROWD)
+    g:wait_status(function(status) return status.counters.refused.connection_shares >= CROWD - MOST + KEPT end)
+    in_flight(g, MOST - KEPT)
+    local response = hold(me, ONE, 1)[1].connection:read_response()
+    assert.same({ 503, "1", "too many connections of this address: try again later\n" }, { response.status, response.headers["retry-after"], response.body })
+    assert.equal(ONE, g:wait_log("refused", { cause = "connections" }).fields.address)
+    assert.equal("pong", pong(me, OTHER))
+    hold(me, OTHER, KEPT - 1)
+    in_flight(g, MOST - 1)
+    assert.equal("pong", pong(me, OTHER))
+  end)
+
+  it("get none of the places that become free until another address has as many", function()
+    local g <close> = start()
+    local me <close> = g:client "2026-07-28"
+    local all = hold(me, ONE, MOST - KEPT)
+    in_flight(g, MOST - KEPT)
+    hold(me, OTHER, KEPT)
+    in_flight(g, MOST)
+    for i = 1, KEPT do
+      all[i]:close()
+      in_flight(g, MOST - 1)
+      local refused = g:status().counters.refused.connection_shares
+      hold(me, ONE, 1)
+      g:wait_status(function(status) return status.counters.refused.connection_shares == refused + 1 end)
+      hold(me, OTHER, 1)
+      in_flight(g, MOST)
+    end
+  end)
+end)
+
+describe("an address with idle connections only", function()
+  it("has new ones in their place", function()
+    local g <close> = start()
+    local all = {}
+    for i = 1, CROWD do
+      all[i] = client.connect(g, { from = ONE })
+      assert.equal(404, all[i]:request({ path = "/nowhere" }).status)
+    end
+    assert.equal("pong", pong(g:client "2026-07-28", OTHER))
+    assert.equal(0, g:status().counters.refused.connection_shares)
+    for _, connection in ipairs(all) do connection:close() end
+  end)
+end)
+
+describe("a trusted proxy", function()
+  it("has all of limits.connections, since it has those of many clients", function()
+    local g <close> = start { { address = "127.0.0.1:0", trusted_proxies = { ONE } } }
+    local me <close> = g:client "2026-07-28"
+    hold(me, ONE, MOST)
+    in_flight(g, MOST)
+    assert.equal(0, g:status().counters.refused.connection_shares)
+  end)
+end)
