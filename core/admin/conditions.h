@@ -12,7 +12,7 @@
 
 /* Numbers that only grow are looked at once a second: what they count is wrong while they grow, and for 10 min after.
  */
-#define MP_CONDITION_COUNTS 7
+#define MP_CONDITION_COUNTS 8
 
 typedef struct mp_conditions {
     struct {

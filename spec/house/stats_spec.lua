@@ -65,4 +65,29 @@ describe("gauges and counters", function()
     local rules <close> = assert(io.open "examples/monitoring/moonpool.rules.yml")
     assert.equal(table.concat(limits, "|"), rules:read "a":match 'refused_total{reason=~"([^"]+)"')
   end)
+
+  -- What is dropped without anything being wrong with the gateway.
+  local FINE <const> = {
+    admin_codes = "for a newer one", admin_sign_ins = "for a newer one", admin_questions = "its answer says so",
+    admin_runs = "a slow reader", answers = "a slow reader", gone = "a reader that left", live = "a slow reader", slow = "a slow reader",
+    listed = "a script lists too much: a line of the log", refusals = "lines of the log that have a sum", repeated = "lines of the log that have a sum",
+    replay = "a client that comes back lists everything again", stderr = "an upstream writes too much", unmatched = "a fault of a client",
+    upstream_id = "a fault of an upstream", upstream_noise = "a fault of an upstream", upstream_observed = "an upstream sends too much",
+    upstream_pending = "newer progress replaced it, or an upstream sends too much", upstream_questions = "an upstream asks too much",
+    upstream_queue = "an upstream sends too much",
+  }
+
+  it("of what is dropped are conditions, or there is a reason why nothing is wrong", function()
+    local file <close> = assert(io.open "core/admin/conditions.c")
+    local known, complaints = {}, {}
+    for reasons in file:read "a":gmatch '"dropped", "([^"]+)"' do
+      for reason in reasons:gmatch "[^|]+" do known[reason] = true end
+    end
+    each_source("core", function(path, text)
+      for reason in text:gmatch 'MP_COUNTER%(%s*[%w_]+,%s*"dropped",%s*"reason",%s*"([%w_]+)"' do
+        if (known[reason] ~= nil) == (FINE[reason] ~= nil) then complaints[#complaints + 1] = path .. ": " .. reason end
+      end
+    end)
+    assert.equal("", table.concat(complaints, "\n"))
+  end)
 end)

@@ -66,6 +66,15 @@ local function ends_without_ping(g, go_on, stuck, three)
   assert.has_nothing_left(g)
 end
 
+-- What `moonpool status` says of messages that were lost.
+local function says_lost(g)
+  g:wait_status(function(status)
+    for _, one in ipairs(status.conditions) do
+      if one.condition == "messages_lost" then return one.what == "messages between workers, or processes, were lost" end
+    end
+  end)
+end
+
 describe("messages between workers, one of which is stuck,", function()
   it("wait up to 64 MiB, are refused to their sender above, and reach the others; a switch still fits", function()
     local g <close> = start()
@@ -81,6 +90,7 @@ describe("messages between workers, one of which is stuck,", function()
     local status = g:status()
     assert.equal(100 - 63, refused)
     assert.equal(refused, status.counters.dropped.bus)
+    says_lost(g)
     assert.is_true(status.gauges.bus_bytes > 60 * MIB and status.gauges.bus_bytes <= 64 * MIB, status.gauges.bus_bytes)
     assert.is_true(trusted.run(one, 'return host.bus.broadcast("n", "small")'))
     trusted.run(one, 'disable("tool", "ping")')
@@ -128,6 +138,7 @@ describe("publications for calls of a stuck worker", function()
       end]])
     local status = g:wait_status(function(now) return now.counters.dropped.publications > 0 and now.gauges.publication_bytes < 17 * MIB end)
     assert.is_true(status.gauges.publication_bytes > 15 * MIB)
+    says_lost(g)
     release(g, stream)
     g:wait_status(function(now) return now.gauges.publication_bytes == 0 and now.gauges.publications == 0 end)
     for _, c in ipairs { listening, me, other } do c:close() end
@@ -185,6 +196,7 @@ describe("clients' answers to questions of a stuck worker's calls", function()
     end
     local status = g:wait_status(function(now) return now.counters.dropped.replies > 0 and now.gauges.reply_bytes <= 64 * MIB + 4096 end)
     assert.is_true(status.gauges.reply_bytes > 58 * MIB, status.gauges.reply_bytes)
+    says_lost(g)
     release(g, blocked)
     local failed = 0
     for _, one in ipairs(asked) do
