@@ -157,8 +157,11 @@ bool mp_vm_tidy(mp_vm *vm)
 void mp_task_made(mp_task *task, size_t before)
 {
     mp_vm *vm = task->vm;
-    size_t made = vm->memory.bytes > before ? vm->memory.bytes - before : 0;
-    mp_own(task->payer)->grown += made;
+    size_t made = vm->memory.bytes > before ? vm->memory.bytes - before : 0,
+           freed = vm->memory.bytes < before ? before - vm->memory.bytes : 0; /* not by the collector: a stack that shrank */
+    mp_task_own *payer = mp_own(task->payer);
+    payer->grown += made;
+    payer->grown -= freed < payer->grown ? freed : payer->grown;
     if (!mp_own(task)->is_heavy)
         return;
     vm->garbage.made_heavily += made; /* normal tasks do not pay for the garbage of heavy tasks */

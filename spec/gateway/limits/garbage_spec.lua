@@ -26,6 +26,11 @@ local scripts = {
       for _ = 1, 20 do n = n + #(("x"):rep(5000) .. n) end
     end
     return "rested"]],
+  -- Waits at the bottom of a deep stack and again after an error has undone it: the stack grows in one stretch and shrinks in another.
+  ["tools/dive.lua"] = tool [[
+    local function dive(n) if n == 0 then sleep(0) error "up" end return 1 + dive(n - 1) end
+    for _ = 1, 60 do pcall(dive, 10000) sleep(0) end
+    return "surfaced"]],
   -- Keeps its values, and never runs for long.
   ["tools/hoard.lua"] = tool [[
     local kept = {}
@@ -63,6 +68,14 @@ local function text_of(stream)
 end
 
 local function lua_bytes(g) return g:status().gauges.lua_bytes end
+
+describe("memory that a call's own stretch gives back", function()
+  it("is not counted as held, however often it grows again", function()
+    local g <close> = started()
+    local c <close> = g:client "2026-07-28"
+    assert.equal("surfaced", text_of(c:open("tools/call", { name = "dive" })))
+  end)
+end)
 
 describe("garbage", function()
   it("of one call may be many times its memory limit, also in several calls at once", function()
