@@ -179,3 +179,29 @@ describe("closers of coroutines", function()
       return tostring(ok) .. " " .. why]])
   end)
 end)
+
+-- What C does with a stack in one step (a hook that is set, the collector, an error on its way) visits all of its calls.
+describe("calls within each other", function()
+  it("end in an error that can be caught, again and again, in coroutines and below handlers too", function()
+    local g <close> = gateway.start { workers = 1, scripts = { ["tools/calls.lua"] = tool [[
+      local n
+      local function again() n = n + 1 return 1 + again() end
+      local function deepest(call, ...)
+        n = 0
+        local ok, why = call(...)
+        assert(not ok and tostring(why):find("stack overflow", 1, true), why)
+        return n
+      end
+      local found = {}
+      for i = 1, 20 do
+        found[#found + 1] = deepest(pcall, again)
+        found[#found + 1] = deepest(xpcall, again, function(why) return tostring(why) end)
+        found[#found + 1] = deepest(coroutine.resume, coroutine.create(again))
+      end
+      return math.min(table.unpack(found)) .. " " .. math.max(table.unpack(found))]] } }
+    local c <close> = g:client "2026-07-28"
+    local least, most = c:result("tools/call", { name = "calls" }, 20).content[1].text:match "^(%d+) (%d+)$"
+    assert.is_true(tonumber(least) > 19000, least)
+    assert.is_true(tonumber(most) < 20100, most)
+  end)
+end)
