@@ -82,7 +82,7 @@ typedef struct {
     /* Returns how clients authenticate. Called when the rpc gets `ctx`; the result is valid for as long as the rpc
      * has `ctx`. */
     const mp_auth_facts *(*auth)(void *ctx);
-    /* Authenticate this request: answer once, by mp_authn_admit or mp_authn_refuse. `share`: for its address. */
+    /* Answer once, by mp_authn_admit or mp_authn_refuse. `share`: low 8 bits by the address, others by the token */
     void (*on_entry)(void *ctx, mp_authn *entry, unsigned share);
     /* Appends the principal as text, for another process; nothing if it is of scripts that are no more. */
     void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);

@@ -105,7 +105,7 @@ struct mp_task {
     uint64_t serial; /* incremented when the task's work ends */
     const mp_work *work;
     mp_task *payer;  /* the task whose limits count: this task, or the one that started its group; set before it runs */
-    uint8_t share;   /* see mp_task_new */
+    uint16_t share;  /* see mp_task_new */
     bool cancelled;  /* the task ends by an error as soon as it can */
     bool was_parked; /* set by the function mp_work.parked */
     bool is_gentle;  /* the task gets short time slices, since clients would otherwise wait for background work */
@@ -115,8 +115,8 @@ struct mp_task {
     size_t more_bytes;      /* memory beyond limits.call.memory for such work; it still counts for limits.lua_memory */
 };
 
-/* Returns a task that is ready to do `work`. The part of the owner's struct behind the mp_task is as the last work left
- * it. `share`: a number for its principal; 0: the gateway. A share begins its tasks in order; shares take turns. */
+/* A task that is ready to do `work`; what is behind the mp_task is as the last work left it. `share`: of its principal;
+ * 0: the gateway. Shares take turns by their low 8 bits, within these by the others; each begins its tasks in order. */
 mp_task *mp_task_new(mp_vm *vm, const mp_work *work, unsigned share);
 /* The running task, which has just begun, will do nothing: the next task of its share begins in the same turn. */
 void mp_task_pass_turn(const mp_task *task);

@@ -55,33 +55,40 @@ typedef struct {
     uint64_t until; /* us of the thread's processor time when that is over */
 } mp_vm_loading;
 
-#define MP_SHARES 256 /* shares with queues of their own: numbers of shares with the same remainder have one */
+#define MP_SHARES 256 /* shares with turns of their own: numbers of shares with the same remainder have one */
+#define MP_PARTS 8    /* queues of a share, by the rest of its number, which take turns within those of the share */
+
+typedef struct {
+    mp_link tasks; /* list of mp_task_own, the next one first */
+    mp_link turn;  /* link in mp_queues.turns while `tasks` is not empty */
+} mp_queue;
 
 /* Tasks of one share, which are taken by turns with those of other shares. */
 typedef struct {
-    mp_link tasks; /* list of mp_task_own, the next one first */
-    mp_link turn;  /* link in a list of queues while `tasks` is not empty */
-} mp_queue;
+    mp_link turns; /* queues with tasks: the first task of each in turn */
+    mp_link turn;  /* link in a list of mp_queues while `turns` is not empty */
+    mp_queue parts[MP_PARTS];
+} mp_queues;
 
 typedef struct {
-    mp_queue waiting, preempted; /* tasks that have not begun, and those that were preempted */
-    size_t count, heavy;         /* number of tasks in `waiting`; number of its tasks that were ever preempted */
+    mp_queues waiting, preempted; /* tasks that have not begun, and those that were preempted */
+    size_t count, heavy;          /* number of tasks in `waiting`; number of its tasks that were ever preempted */
 } mp_share;
 
 typedef struct {
-    mp_link turns; /* queues of tasks to start: the first task of each in turn */
+    mp_link turns; /* mp_queues of tasks to start: one task of each in turn */
     size_t count;  /* shares with tasks that have not begun */
     mp_share all[MP_SHARES];
 } mp_shares;
 
 /* All tasks, and those with work in the order in which they run (task.c, report.c). */
 typedef struct {
-    mp_link ready;           /* tasks to resume */
-    mp_shares early, others; /* tasks to start: those of work that is_early, and all others */
-    bool starts_next;        /* the next task is one to start, if there is one; else one to resume */
-    mp_link heavy;           /* queues of tasks that were preempted: the first task of one is resumed in each turn */
-    mp_link unwinding;       /* cancelled tasks to resume with an error */
-    mp_link idle;            /* tasks without work; tasks that keep a coroutine come first */
+    mp_link ready;                /* tasks to resume */
+    mp_shares early, others;      /* tasks to start: those of work that is_early, and all others */
+    bool starts_next;             /* the next task is one to start, if there is one; else one to resume */
+    mp_link heavy;                /* mp_queues of tasks that were preempted: a task of one is resumed in each turn */
+    mp_link unwinding;            /* cancelled tasks to resume with an error */
+    mp_link idle;                 /* tasks without work; tasks that keep a coroutine come first */
     struct mp_task_block *blocks; /* blocks of memory with the tasks of mp_state.all */
     size_t tasks;                 /* tasks with work */
     uint64_t interrupted, begun;  /* tasks that were preempted at least once, and that have begun, so far: without those

@@ -51,60 +51,88 @@ static mp_shares *shares_of(const mp_task_own *own)
     return own->task.work->is_early ? &schedule->early : &schedule->others;
 }
 
+static mp_share *share_of(const mp_task_own *own)
+{
+    return &shares_of(own)->all[own->task.share % MP_SHARES];
+}
+
 /* The task has begun, or ends without that. */
 static void leave_share(const mp_task_own *own)
 {
     mp_shares *shares = shares_of(own);
     own->task.vm->state.waiting--;
-    if (--shares->all[own->task.share].count == 0)
+    if (--share_of(own)->count == 0)
         shares->count--;
 }
 
-static void put(mp_link *turns, mp_queue *queue, mp_link *task)
+static mp_queue *part_of(mp_queues *queues, const mp_task *task)
 {
-    mp_link_put(&queue->tasks, task);
-    if (mp_link_is_alone(&queue->turn))
-        mp_link_put(turns, &queue->turn);
+    return &queues->parts[task->share / MP_SHARES % MP_PARTS];
 }
 
-/* The first task of the queue whose turn it is; NULL: there is none. */
+static void put(mp_link *turns, mp_queues *queues, mp_task_own *own)
+{
+    mp_queue *queue = part_of(queues, &own->task);
+    mp_link_put(&queue->tasks, &own->link);
+    if (mp_link_is_alone(&queue->turn))
+        mp_link_put(&queues->turns, &queue->turn);
+    if (mp_link_is_alone(&queues->turn))
+        mp_link_put(turns, &queues->turn);
+}
+
+/* The first task of the queue whose turn it is; NULL: it was cancelled. */
+static mp_link *MP_NULLABLE take_part(mp_link *turns)
+{
+    mp_queue *queue = mp_container(turns->next, mp_queue, turn);
+    mp_link_drop(&queue->turn);
+    mp_link *link = mp_link_take(&queue->tasks);
+    if (!mp_link_is_alone(&queue->tasks))
+        mp_link_put(turns, &queue->turn);
+    return link;
+}
+
+/* The first task of the share whose turn it is; NULL: there is none. */
 static mp_link *MP_NULLABLE take(mp_link *turns)
 {
     mp_link *link = NULL;
     while (link == NULL && !mp_link_is_alone(turns)) {
-        mp_queue *queue = mp_container(turns->next, mp_queue, turn);
-        mp_link_drop(&queue->turn);
-        link = mp_link_take(&queue->tasks); /* NULL: they were cancelled */
-        if (!mp_link_is_alone(&queue->tasks))
-            mp_link_put(turns, &queue->turn);
+        mp_queues *queues = mp_container(turns->next, mp_queues, turn);
+        mp_link_drop(&queues->turn);
+        while (link == NULL && !mp_link_is_alone(&queues->turns))
+            link = take_part(&queues->turns);
+        if (!mp_link_is_alone(&queues->turns))
+            mp_link_put(turns, &queues->turn);
     }
     return link;
 }
 
 static void put_heavy(mp_task_own *own)
 {
-    put(&own->task.vm->schedule.heavy, &shares_of(own)->all[own->task.share].preempted, &own->link);
+    put(&own->task.vm->schedule.heavy, &share_of(own)->preempted, own);
 }
 
 static void join_share(mp_task_own *own)
 {
     mp_shares *shares = shares_of(own);
-    mp_share *share = &shares->all[own->task.share];
+    mp_share *share = share_of(own);
     own->task.vm->state.waiting++;
     if (share->count++ == 0)
         shares->count++;
-    put(&shares->turns, &share->waiting, &own->link);
+    put(&shares->turns, &share->waiting, own);
 }
 
 void mp_task_pass_turn(const mp_task *task)
 {
     mp_vm_schedule *schedule = &task->vm->schedule;
-    mp_queue *queue = &schedule->others.all[task->share].waiting;
+    mp_queues *queues = &share_of(mp_own(task))->waiting;
+    mp_queue *queue = part_of(queues, task);
     schedule->starts_next = true;
     if (mp_link_is_alone(&queue->turn) || ++schedule->passed % MAX_PASSED == 0)
         return;
     mp_link_drop(&queue->turn);
-    mp_link_put(schedule->others.turns.next, &queue->turn);
+    mp_link_put(mp_link_first(&queues->turns), &queue->turn);
+    mp_link_drop(&queues->turn);
+    mp_link_put(mp_link_first(&schedule->others.turns), &queues->turn);
 }
 
 /* The next task to start or to resume, by turns; NULL: there is none. `us`: since the turn began. */
@@ -142,7 +170,7 @@ void mp_task_weigh(mp_task *task)
 {
     mp_task_own *own = mp_own(task);
     if (!own->is_heavy)
-        shares_of(own)->all[own->task.share].heavy++;
+        share_of(own)->heavy++;
     own->is_heavy = true;
 }
 
@@ -170,7 +198,7 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work, unsigned share)
                                   .serial = task->serial,
                                   .work = work,
                                   .payer = task,
-                                  .share = (uint8_t)share}};
+                                  .share = (uint16_t)(share % (MP_SHARES * MP_PARTS))}};
     join_share(own);
     vm->schedule.tasks++;
     mp_stat_add(&mp_stat_tasks, 1);
@@ -185,7 +213,7 @@ void mp_task_end(mp_task *task)
     if (!own->started)
         leave_share(own);
     if (own->is_heavy)
-        shares_of(own)->all[own->task.share].heavy--;
+        share_of(own)->heavy--;
     mp_closing_done(task);
     mp_resources_release(task);
     if (task->work->end != NULL)
@@ -404,17 +432,26 @@ static void read_clocks(mp_vm *vm)
     vm->clock.cpu_at_us = vm->state.began_us;
 }
 
+/* The number of tasks in `queues`; `most` if there are more. */
+static size_t count_some(const mp_queues *queues, size_t most)
+{
+    size_t count = 0;
+    for (const mp_queue *queue = queues->parts; queue < queues->parts + MP_PARTS; queue++) {
+        const mp_link *const tasks = &queue->tasks;
+        for (const mp_link *link = mp_link_first(tasks); link != tasks && count < most; link = link->next)
+            count++;
+    }
+    return count;
+}
+
 mp_vm_load mp_vm_load_of(const mp_vm *vm)
 {
     mp_vm_load load = {.waiting = vm->schedule.others.count == 0 ? 0 : vm->state.waiting,
                        .begun = vm->schedule.begun,
                        .interrupted = vm->schedule.interrupted};
     const mp_link *const heavy = &vm->schedule.heavy;
-    for (const mp_link *turn = mp_link_first(heavy); turn != heavy; turn = turn->next) {
-        const mp_link *tasks = &mp_container(turn, mp_queue, turn)->tasks;
-        for (const mp_link *link = tasks->next; link != tasks && load.preempted < MAX_COUNTED; link = link->next)
-            load.preempted++;
-    }
+    for (const mp_link *turn = mp_link_first(heavy); turn != heavy; turn = turn->next)
+        load.preempted += count_some(mp_container(turn, mp_queues, turn), MAX_COUNTED - load.preempted);
     return load;
 }
 

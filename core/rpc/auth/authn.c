@@ -19,6 +19,17 @@ struct mp_authn {
     void *MP_NULLABLE user;
 };
 
+/* Authentications of one address have a turn in common, in which credentials take turns: else whoever sends much would
+ * delay all others at the address. Invented credentials take the turns of that address alone. */
+static unsigned turn_of(const mp_authn *authn)
+{
+    mp_str credential = mp_stream_known_header(authn->stream, MP_HEADER_AUTHORIZATION, NULL);
+    uint32_t hash = 2166136261U; /* FNV-1a */
+    for (size_t i = 0; i < credential.len; i++)
+        hash = (hash ^ (unsigned char)credential.ptr[i]) * 16777619U;
+    return (authn->share & 0xff) | (hash & ~0xffU);
+}
+
 /* Frees `authn`, and no longer detects whether its stream closes. */
 static void end_authn(mp_authn *authn)
 {
@@ -71,7 +82,7 @@ static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop)
         authn->began_us = mp_loop_now_us(rpc->loop);
     mp_link_put(&rpc->authns, &authn->link);
     mp_stream_on_gone(stream, on_client_left, authn);
-    rpc->hooks->on_entry(rpc->ctx, authn, authn->share);
+    rpc->hooks->on_entry(rpc->ctx, authn, turn_of(authn));
 }
 
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
@@ -150,7 +161,7 @@ void mp_authn_restart_all(mp_rpc *rpc, void *old)
         mp_link_put(&rpc->authns, &authn->link);
         rpc->hooks->on_entry_cancel(old, authn);
         if (rpc->auth->is_asked || authn->hop != NULL)
-            rpc->hooks->on_entry(rpc->ctx, authn, authn->share);
+            rpc->hooks->on_entry(rpc->ctx, authn, turn_of(authn));
         else /* the request has credentials, but the new scripts have no authentication */
             refuse_busy(authn, "the auth scripts were reloaded: try again");
     }

@@ -241,6 +241,37 @@ end }]],
     assert.has_nothing_left(g)
   end)
 
+  -- Most have a queue of their own within the address: queues go by a hash of the credential.
+  it("are authenticated in turns at one address, too, whatever one of them sends", function()
+    local g <close> = gateway.start {
+      workers = 1, config = { overload = { wait = "off" } },
+      scripts = {
+        ["lib/order.lua"] = "return { n = 0 }",
+        ["auth/main.lua"] = [[
+local order = require "order"
+return auth { function(request)
+  local from = os.clock()
+  while os.clock() - from < 0.0005 do end
+  order.n = order.n + 1
+  order[request.bearer] = order.n
+  return { id = request.bearer }
+end }]],
+        ["tools/number.lua"] = [[
+local order = require "order"
+return tool { "Says how many authentications had ended with that of the caller.", function(_, call) return tostring(order[call.principal.id]) end }]],
+      },
+    }
+    local all, early = connect(g, 410), 0
+    local answers = burst(g, all, function(i) return as(i <= 400 and "greedy" or "small" .. i, message("tools/call", "number")) end)
+    for i = 401, 410 do
+      local n = tonumber(answers[i]:json().result.content[1].text)
+      early = early + (n <= 200 and 1 or 0)
+    end
+    assert.is_true(early >= 6, early .. " of 10 were among the first 200")
+    close(all)
+    assert.has_nothing_left(g)
+  end)
+
   -- Handlers that compute without an end count, each for itself: one may be preempted between reading and writing.
   it("get the same time for handlers that were preempted, however many each has", function()
     local g <close> = gateway.start {
