@@ -37,7 +37,7 @@ local scripts = {
       return { longest = beat.longest * 1000, took = took * 1000, ok = ok, value = value ~= nil and tostring(value):sub(1, 200) or nil,
         why = why ~= nil and tostring(why):sub(1, 200) or nil }
     end }]],
-  ["tools/stop.lua"] = [[local beat = require "beat" return tool { "Stops.", function() beat.runs = false return "stopped" end }]],
+  ["tools/stop.lua"] = [[local beat = require "beat" return tool { "Stops.", function() beat.runs = false return tostring(beat.longest * 1000) end }]],
 }
 
 --- Starts a gateway with one worker. Takes `options` like gateway.start.
@@ -61,6 +61,19 @@ function beat.longest(g, prepare, code)
   if not answer.result or answer.result.isError then return nil, cjson.encode(answer) .. "\n" .. g:log():sub(-1000) end
   local got = answer.result.structuredContent
   return got.longest, got
+end
+
+--- The longest turn, in ms of processor time, while `run` ran, and what that returned.
+function beat.during(g, run)
+  local me, other = g:client "2026-07-28", g:client "2026-07-28"
+  local beating = other:open("tools/call", { name = "beat", arguments = {} })
+  assert(me:result("tools/call", { name = "offend", arguments = { prepare = "", code = "" } }).structuredContent.ok)
+  local got = table.pack(run())
+  local longest = tonumber(me:result("tools/call", { name = "stop", arguments = {} }).content[1].text)
+  assert(beating:answer())
+  me:close()
+  other:close()
+  return longest, table.unpack(got)
 end
 
 --- True if this build has a sanitizer, which makes it several times slower.
