@@ -26,9 +26,10 @@ typedef struct {
 /* `at` is the bound address. `handed_token`: the memory file of the own token, that the process before this one handed
  * over at an upgrade; it stays the caller's. -1: a token is made. */
 mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at, int handed_token);
-/* Another process has the listener from now on, and its own token. */
+/* Another process serves the admin listener from now on and has the token: this one does not remove the token's file.
+ */
 void mp_admin_access_leave(mp_admin_access *access);
-/* Duplicates the memory file of the own token; -1: there is none. Any thread. */
+/* Duplicates the memory file of the token that this process made (own_token.h); -1: there is none. Any thread. */
 int mp_admin_access_token_fd(mp_admin_access *access);
 /* Makes the code of a link that opens the dashboard, for the terminal that the gateway runs in; see codes.h. `text` has
  * MP_CODE_SIZE bytes. Any thread may call it. */

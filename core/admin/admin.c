@@ -275,7 +275,7 @@ static void on_profile_end(mp_admin *admin, mp_stream *stream, const mp_admin_ca
     mp_admin_profile_serve_end(mp_admin_profile_of(admin), stream, caller);
 }
 
-/* One path of the listener, or all that begin with it where it ends in '/'. */
+/* One path of the admin listener; a path that ends in '/' serves all paths that begin with it. */
 typedef struct {
     const char *path, *method;
     mp_admin_role role;

@@ -10,14 +10,14 @@
 #include "saturation.h"
 #include "upstream/upstream.h"
 
-/* Numbers that only grow are looked at once a second: what they count is wrong while they grow, and for 10 min after.
- */
+/* Some conditions are counters that grow, read once a second: such a condition holds while its counter grows, and for
+ * 10 min after. */
 #define MP_CONDITION_COUNTS 8
 
 typedef struct mp_conditions {
     struct {
         bool is_on;
-        int64_t last, before; /* the number at the last look, and before it began to grow */
+        int64_t last, before; /* the counter's value a second ago, and before it began to grow */
         int64_t since;        /* seconds since 1970 */
         uint64_t grew_ms;     /* monotonic */
     } counts[MP_CONDITION_COUNTS];

@@ -26,7 +26,7 @@ MP_REFUSED(refused_others, "admin_processes", MP_LIMIT_REACHED,
 #define POLL_TICKS 5
 /* bytes of all answers: of 32 processes with the largest answers, for a moment */
 #define MAX_HELD ((size_t)1 << 30)
-#define MAX_REQUESTS 1024 /* those that wait for workers have 16 places */
+#define MAX_REQUESTS 1024 /* requests to other processes; of those that wait for workers at most 16 */
 #define IDLE_MS 4000      /* a connection to another process is kept */
 
 typedef struct round round;

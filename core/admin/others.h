@@ -13,9 +13,9 @@
 
 typedef enum {
     MP_VIEW_OWN,     /* each process answers with its own facts only */
-    MP_VIEW_STATUS,  /* joined, see join.h */
-    MP_VIEW_METRICS, /* joined */
-    MP_VIEW_LIST,    /* joined */
+    MP_VIEW_STATUS,  /* the answers of all processes are joined by join.h */
+    MP_VIEW_METRICS, /* the answers are joined */
+    MP_VIEW_LIST,    /* the answers are joined */
     MP_VIEW_ONE,     /* a thing by its name: only the process that has it carries the request out */
     MP_VIEW_ALL,     /* all processes carry the request out; the client gets the answer of the newest one */
     MP_VIEW_EVENTS,  /* the events of all, as they come */

@@ -50,7 +50,7 @@ static void make_folder(const char *path)
 /* Writes the token's text, of DIGITS characters and the end of a line; false with errno. */
 static bool put_text(int fd, const char *text)
 {
-    errno = ENOSPC; /* for a short write */
+    errno = ENOSPC; /* a write that stored only a part has set no errno */
     return write(fd, text, DIGITS + 1) == (ssize_t)DIGITS + 1;
 }
 

@@ -16,7 +16,7 @@ typedef struct mp_own_token mp_own_token;
  * there is no folder. `handed`: the memory file of an earlier process of this gateway, whose token it is; the caller's;
  * -1: none. */
 mp_own_token *MP_NULLABLE mp_own_token_new(uint16_t port, int handed, mp_secret_hash *hash);
-/* Another process has the token, too, and removes the file. NULL is allowed. */
+/* Another process of the gateway has the token from now on and removes its file: this one does not. NULL is allowed. */
 void mp_own_token_leave(mp_own_token *MP_NULLABLE token);
 /* Duplicates the memory file; -1: there is none. NULL is allowed. Any thread. */
 int mp_own_token_fd(const mp_own_token *MP_NULLABLE token);

@@ -17,9 +17,9 @@ MP_GAUGE(profiles, "profiles", "", "", "profiles that run")
 #define USUAL_SECONDS 30
 #define USUAL_HZ 199 /* a prime, so that samples do not coincide with jobs that scripts run each 5 or 10 ms */
 #define PROGRESS_MS 1000
-#define LOOK_MS 10          /* between two looks whether the workers have ended their parts */
+#define LOOK_MS 10          /* ms between two checks whether the workers have ended their parts */
 #define PATIENCE_MS 100     /* ms that the end of the process waits for a reader */
-#define STACKS_IN_A_TURN 32 /* takes some 200 us */
+#define STACKS_IN_A_TURN 32 /* stacks that are written in one turn: they take some 200 us */
 #define EVENT_ROOM ((size_t)96 << 10)
 #define LEAST_STREAM_QUEUE ((size_t)256 << 10)
 
@@ -27,7 +27,7 @@ typedef enum { IDLE, GATHERING, ENDING, SENDING } state;
 
 typedef struct {
     mp_profile *profile;
-    int number; /* of the worker */
+    int number; /* number of the worker */
 } part;
 
 struct mp_admin_profile {
@@ -37,7 +37,8 @@ struct mp_admin_profile {
     mp_loop *loop;
     mp_stream *MP_NULLABLE stream; /* counted reference; NULL: the reader has left */
     mp_admin_caller caller;
-    mp_timer limit, clock; /* the end of the time; the next progress, look or turn */
+    mp_timer limit, clock; /* fires when the profile's time is over; fires for the next progress event, check of the
+                              workers, or part of the answer */
     part *parts;           /* the workers that are sampled */
     int part_count, without_answer;
     uint64_t began_ms, ended_ms;

@@ -19,7 +19,7 @@ void mp_admin_put_question(mp_buf *out, const char *id, mp_str params);
 void mp_api_tools(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_prompts(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_resources(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
-/* One thing; `rest` is its name, percent-encoded; a resource is named by ?uri=…. */
+/* Answers with one tool, prompt or resource; `rest` is its name, percent-encoded; a resource is named by ?uri=…. */
 void mp_api_tool(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_prompt(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);

@@ -30,8 +30,8 @@ typedef struct {
                              has answered, empty for none */
     mp_buf result;        /* the first worker's answer while all workers are asked; a JSON object */
     unsigned left, wrong; /* workers that have not answered `then`, and those that have failed */
-    unsigned worker, workers;           /* the one that is asked; the number of all */
-    bool is_second;                     /* the one that was asked before did not answer in time */
+    unsigned worker, workers;           /* number of the worker that is asked; number of all workers */
+    bool is_second;                     /* the worker that was asked first did not answer in time */
     mp_console *MP_NULLABLE consoles[]; /* by worker; NULL: not asked */
 } query;
 
@@ -158,7 +158,7 @@ static void on_limit(mp_timer *timer)
 /* -- answers of workers -------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_str id, result, message, code; /* spans; empty: the answer has no such member */
+    mp_str id, result, message, code; /* parts of the answer's JSON text; empty: the answer has no such member */
 } outcome;
 
 static bool enter_error(MP_UNUSED void *ctx, unsigned level, mp_str key)

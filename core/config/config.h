@@ -99,7 +99,7 @@ typedef struct {
     mp_upstream_entry **MP_NULLABLE upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
     char *upstream_lock;    /* path of the approved definitions */
-    char *MP_NULLABLE lock; /* those definitions, as lock.c gives them to Lua; NULL: there is no such file */
+    char *MP_NULLABLE lock; /* the approved definitions, as lock.c gives them to Lua; NULL: there is no such file */
     mp_config_metrics metrics_enabled;
     mp_record_limits record;
     char *MP_NULLABLE record_file; /* NULL: none */
@@ -192,7 +192,7 @@ typedef struct {
     const char *MP_NULLABLE preset; /* the default as written in YAML; lists: "a, b"; NULL: none */
     int64_t least, most;            /* range of the number, or of the length of a text in bytes */
     const char *const *choices;     /* CHOICE: in the order of the enum; ends with NULL */
-    const char *MP_NULLABLE word;   /* a word that stands for 0 or NULL: "auto", "off" */
+    const char *MP_NULLABLE word;   /* a word that means 0 or NULL: "auto", "off" */
     const char *MP_NULLABLE bare;   /* SECTION, LIST: path of the key that a plain scalar, or a plain item, sets */
     /* LIST with keys: offset in mp_config of the array of items, and the size of one */
     size_t item_slot, item_size;
@@ -334,7 +334,7 @@ void mp_config_put_refused_hosts(const mp_config *config, mp_buf *report);
 /* Appends a warning where a proxy must be in front and hides the addresses of all clients. */
 void mp_config_put_unseen_clients(const mp_config *config, mp_buf *report);
 
-#include "open_relay.h" /* these use what is above */
+#include "open_relay.h" /* these headers use the types above */
 #include "passed.h"
 #include "runtime_config.h"
 

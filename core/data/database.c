@@ -21,7 +21,7 @@ MP_REFUSED(refused_statements, "statements", MP_LIMIT_REACHED, "SQL statements a
              256 << 20) /* bytes of parameters and results in progress, in the process: 16 of the largest */
 /* bytes that SQLite has for all databases: eight with limits.sqlite.memory */
 #define MAX_HEAP MP_LIMIT(sqlite_heap, 512 << 20)
-/* that a statement waits for another process to unlock the file */
+/* ms that a statement waits for another process to unlock the file */
 #define BUSY_MS MP_LIMIT(sqlite_busy_ms, 5000)
 /* longest pattern of LIKE and GLOB, in bytes: a call, which cannot be interrupted, takes up to 1.5 ns for each byte of
  * the pattern and each byte of the text */

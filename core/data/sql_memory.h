@@ -6,21 +6,21 @@
 
 #include "base/base.h"
 
-/* What has ended a statement, beside SQLite itself. */
+/* Which limit of the gateway has refused a statement or an allocation. */
 typedef enum {
     MP_SQL_NOT_REFUSED,
-    MP_SQL_OVER_MEMORY,  /* most */
-    MP_SQL_OVER_HEAP,    /* most_heap */
-    MP_SQL_OVER_PREPARE, /* MP_SQL_PREPARE_BYTES */
-    MP_SQL_OVER_LENGTH   /* MP_MAX_STATEMENT_BYTES */
+    MP_SQL_OVER_MEMORY,  /* over `most` of the account */
+    MP_SQL_OVER_HEAP,    /* over `most_heap` of the account */
+    MP_SQL_OVER_PREPARE, /* preparing the statement took more than MP_SQL_PREPARE_BYTES */
+    MP_SQL_OVER_LENGTH   /* the statement is longer than MP_MAX_STATEMENT_BYTES */
 } mp_sql_refused;
 
 typedef struct {
     int64_t used;              /* bytes */
     int64_t most;              /* limit of this account: limits.sqlite.memory */
     int64_t most_heap;         /* limit of all accounts of the process */
-    mp_sql_refused refused_by; /* what has refused an allocation, or a statement, since the owner reset this */
-    /* While a statement is prepared, which nothing interrupts: what was used before; -1: none is prepared. */
+    mp_sql_refused refused_by; /* the limit that has refused an allocation or a statement since the owner reset this */
+    /* `used` before the statement that is being prepared, which nothing interrupts; -1: none is being prepared. */
     int64_t prepares_from;
 } mp_sql_account;
 

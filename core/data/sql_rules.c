@@ -43,7 +43,7 @@ static const char *const denied_functions[] = {
     "fts3_tokenizer", "load_extension",                          /* functions that call addresses or load code */
     "fts5",           "matchinfo",      "offsets",   "optimize", /* modules of C programs, and of FTS3 and FTS4 */
     "json_patch",     "jsonb_patch",                             /* quadratic time, and cannot be interrupted */
-    "rtreecheck",     "rtreedepth",     "rtreenode", "sqlite_log", NULL}; /* for debugging SQLite */
+    "rtreecheck",     "rtreedepth",     "rtreenode", "sqlite_log", NULL}; /* functions for debugging SQLite */
 
 static const char *const allowed_modules[] = {"fts5",       "fts5vocab",  "generate_series", "json_each", "json_tree",
                                               "jsonb_each", "jsonb_tree", "rtree",           "rtree_i32", NULL};

@@ -154,7 +154,7 @@ uint64_t mp_store_first(const mp_store *store)
     return first;
 }
 
-/* Counts what an entry has more than before. */
+/* Adds `entries` and `bytes`, which may be negative, to the counts of the store and of the entry's room. */
 static void count_entry(mp_store *store, const entry *e, int64_t entries, int64_t bytes)
 {
     mp_room_count(&store->rooms[e->room], (mp_room_id)e->room, e->key, entries, bytes);

@@ -103,8 +103,8 @@ mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);
 
-/* The part that is in use of the fullest room that refuses what it has no place for. 0: another process owns the store.
- */
+/* How full the fullest room is, from 0 to 1, among the rooms that refuse entries when they are full. 0: another process
+ * owns the store. */
 double mp_store_fullest(mp_store *store);
 
 /* Gauges and counters that other files read or count, too. */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define OURS 0x6d6f6f6e      /* the application_id of an SQLite file */
-#define ID_AT 68             /* its offset in the file */
+#define ID_AT 68             /* offset of the application_id in the file */
 #define VERSION 1            /* the user_version of an SQLite file */
 #define BUSY_MS 500          /* ms that a process which is about to end may keep the lock */
 #define RETRY_MS 10          /* ms between two tries to lock */

@@ -22,7 +22,7 @@ MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store
 #define BATCH ((size_t)4 << 20)   /* limit of the bytes in one transaction */
 #define ADOPT_RETRY_MS 100
 #define ADOPT_QUIET_MS 5000 /* ms that the process before this one may need to close the file */
-#define COMPARED "200"      /* rows at once */
+#define COMPARED "200"      /* rows that are compared at once */
 
 struct mp_store_file {
     mp_store *store;

@@ -10,12 +10,12 @@ static const mp_store_prefix prefixes[] = {
     PREFIX("s:", SCRIPTS, true), /* the library `store`: a key belongs to all scripts, so that no script has a share */
     PREFIX("l:", LIMITS, false), /* policies `limit`, and other rates, of principals */
     PREFIX("q:", QUOTAS, true),  /* policies `quota` of principals */
-    PREFIX("visitor l:", VISITOR_LIMITS, false), /* the same of callers without a name, and of what callers choose */
+    PREFIX("visitor l:", VISITOR_LIMITS, false), /* rates of callers without a name, and by keys that callers choose */
     PREFIX("visitor q:", VISITOR_QUOTAS, true),
     PREFIX("task:", TASKS, false),       /* followed by the id of a task */
     PREFIX("tasks of ", TASKS, false),   /* followed by the owner of a task, and its id */
-    PREFIX("callers:", CALLERS, false),  /* of upstreams: what each client, session or list adds to */
-    PREFIX("upstream:", GATEWAY, false), /* of upstreams: what the configuration bounds */
+    PREFIX("callers:", CALLERS, false),  /* facts about upstreams that grow with each client, session or list */
+    PREFIX("upstream:", GATEWAY, false), /* facts about upstreams whose number the configuration bounds */
     PREFIX("job:", GATEWAY, false),
     PREFIX("jwt ", GATEWAY, false),
     PREFIX("place:", GATEWAY, false),  /* places of semaphores */
@@ -26,7 +26,7 @@ static const mp_store_prefix prefixes[] = {
 typedef struct {
     const char *name;
     int percent_entries, percent_bytes; /* of store.entries and store.bytes */
-    int64_t least_entries;              /* whatever the configuration says */
+    int64_t least_entries;              /* minimum, also if the percentage of store.entries is less */
     size_t least_bytes;
     bool evicts, has_shares, ranks_by_number;
     const mp_stat *entries, *bytes, *refused;
@@ -127,8 +127,8 @@ void mp_room_note_evicted(mp_room_id id)
 
 /* -- shares -------------------------------------------------------------------------------------------------------- */
 
-#define TAG 8       /* digits of the principal in the id of a task, */
-#define AFTER_TAG 4 /* and the digits behind them: see mp_id_make */
+#define TAG 8       /* digits of the principal in the id of a task (mp_id_make) */
+#define AFTER_TAG 4 /* digits behind those of the principal */
 
 typedef struct {
     mp_node node;

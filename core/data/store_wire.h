@@ -34,8 +34,8 @@ typedef struct {
     uint32_t what; /* of an operation: its mp_store_kind; of an answer: its mp_store_result */
     uint64_t key_len, text_len, old_len;
     uint64_t number; /* life_ms of set and incr, interval_us of take, the most keys of keys, the most places of place */
-    int64_t n; /* that of incr, burst of take, only_new of set; of an answer: the sum, the time to wait, or the number
-                  of keys */
+    int64_t n; /* the addend of incr, burst of take, only_new of set; of an answer: the sum, the time to wait, or the
+                  number of keys */
     uint64_t until_us;
 } mp_store_frame;
 

@@ -16,7 +16,7 @@ MP_COUNTER(trims_longer, "trims", "within", "longer",
 #define CONNECTION_BYTES 6000 /* approximate size of an idle connection with an event stream */
 #define SESSION_BYTES 1000    /* approximate size of a session */
 #define WORTH_BYTES ((int64_t)1 << 20)
-#define WORTH_PART 16                  /* and 1/16 of the resident size: many arenas take longer to trim */
+#define WORTH_PART 16 /* a trim has to return at least 1/16 of the resident size: many arenas take longer to trim */
 #define QUIET_BYTES ((int64_t)1 << 20) /* maximum change of the estimate between two checks */
 
 /* Resident bytes of the process; 0 if they cannot be read. */
@@ -45,9 +45,9 @@ static int64_t estimate(void)
 /* -- while clients leave ------------------------------------------------------------------------------------------- */
 
 #define MANY_LEFT 500 /* connections of a worker: to trim the memory of 500 takes about a millisecond */
-#define SOME_LEFT 256 /* connections that left, or came, are worth a trim once no other does */
+#define SOME_LEFT 256 /* connections that left or came are worth a trim once no other one leaves or comes */
 #define QUIET_MS 500
-#define FEW_TASKS 16       /* that a worker may begin in QUIET_MS, such as those of jobs, and be called quiet */
+#define FEW_TASKS 16       /* tasks that a quiet worker may begin in QUIET_MS, such as those of jobs */
 #define PAGES_AT_ONCE 2048 /* pages returned in one turn, which takes a millisecond */
 /* bytes that a VM frees until pages are returned, while it returns memory */
 #define FREED_AT_ONCE ((size_t)2 << 20)

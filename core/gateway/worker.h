@@ -62,12 +62,13 @@ typedef struct {
 
 /* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. `number`: its name in /metrics. */
 mp_worker *MP_NULLABLE mp_worker_new(mp_worker_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
-/* Takes ownership of `fd`. The worker sets in `endpoint` what answers requests, and the trusted proxies. */
+/* Listens at `fd` and takes ownership of it. `endpoint` is copied; the worker fills in on_request, ctx and the trusted
+ * proxies of the copy. */
 int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err);
 /* Serves other processes of the gateway by `fd`, which the worker owns from now on. Any thread, while the loop runs or
  * before. */
 void mp_worker_listen_hop(mp_worker *worker, int fd);
-/* As mp_server_sockets. */
+/* mp_server_sockets of the worker's server. */
 int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most);
 /* As the functions of mp_server with these names, at an upgrade. Any thread. */
 void mp_worker_share(mp_worker *worker, int address);

@@ -60,8 +60,8 @@ typedef struct {
 mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *MP_NULLABLE visitor, mp_json_type *MP_NULLABLE type,
                             mp_json_fault *MP_NULLABLE fault);
 
-/* The same without a visitor, in parts, between which the caller may do something else. A check lies in
- * mp_json_check_size() bytes of the caller, needs no end, and borrows the text. */
+/* Checks a text as mp_json_scan does, without a visitor, in parts, between which the caller may do something else. A
+ * check lies in mp_json_check_size() bytes of the caller, needs no end, and borrows the text. */
 typedef struct mp_json_check mp_json_check;
 size_t mp_json_check_size(void);
 void mp_json_check_begin(mp_json_check *check, mp_str text);

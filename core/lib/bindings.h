@@ -17,7 +17,7 @@ typedef struct {
 } mp_library;
 
 #define MP_LIBRARY(name) MP_LIBRARY_DECLARE(name, false)
-/* The same for a library of which scripts have the global `name`: what library(granted, path) of
+/* Declares a library that scripts have as the global `name`: the value that library(granted, path) of
  * lua/moonpool/lib/<name>.lua returns for the script at `path`, loaded for the first script that uses it. */
 #define MP_SCRIPT_LIBRARY(name) MP_LIBRARY_DECLARE(name, true)
 

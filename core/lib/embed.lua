@@ -4,7 +4,7 @@
 -- The format is that of ldump.c of Lua 5.4.
 local from, to = table.unpack(arg)
 
-local HEADER <const> = "^\27Lua\x54\0\x19\x93\r\n\x1a\n\4\8\8................." -- and the number of upvalues
+local HEADER <const> = "^\27Lua\x54\0\x19\x93\r\n\x1a\n\4\8\8................." -- the header of bytecode, and one byte: the number of upvalues
 
 local code, at
 local out = {}
@@ -54,8 +54,8 @@ end
 
 local function copy_function()
   copy_text() -- the name of the file
-  copy_number() -- its first line
-  copy_number() -- its last line
+  copy_number() -- the function's first line
+  copy_number() -- the function's last line
   copy(3) -- parameters, varargs, size of the stack
   copy(4 * copy_number())
   for _ = 1, copy_number() do copy_constant() end

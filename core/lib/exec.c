@@ -189,7 +189,7 @@ static int l_program(lua_State *L)
 
 MP_SCRIPT_LIBRARY(exec)
 {
-    lua_pushinteger(L, MP_LIMIT(exec_processes, 16)); /* that run at once, of one worker: each has a process */
+    lua_pushinteger(L, MP_LIMIT(exec_processes, 16)); /* programs that one worker runs at once: each has a process */
     lua_pushinteger(L, GRACE_MS);
     lua_pushcclosure(L, l_exec, 2);
     mp_set_member(L, -2, "program.run");

@@ -26,7 +26,7 @@ typedef enum { MP_AUDIT_MODE_OFF, MP_AUDIT_MODE_NONE, MP_AUDIT_MODE_NAMES, MP_AU
  * written. */
 typedef struct {
     mp_buf text;    /* the members before the outcome, then those after `ms` */
-    size_t head;    /* bytes of the former */
+    size_t head;    /* bytes of the members before the outcome */
     double began_s; /* start of the task by the monotonic clock */
 } mp_audit_line;
 

@@ -63,13 +63,13 @@ int mp_fdwatch_start(mp_loop *loop, mp_fdwatch *watch, int fd, uint32_t events, 
 /* After this, `ready` is not called again, not even for events that were already read. */
 void mp_fdwatch_stop(mp_loop *loop, mp_fdwatch *watch);
 
-/* May be called on any thread, like the next two. */
+/* Delivers `message` on the loop's thread. Any thread. */
 void mp_loop_post(mp_loop *loop, mp_message *message);
 /* Posts a message of its own with a copy of `size` bytes of `content`, and the bytes of `text` right behind them. The
- * copy is freed when `deliver` has returned; its `loop` is NULL if the loop has ended. */
+ * copy is freed when `deliver` has returned; its `loop` is NULL if the loop has ended. Any thread. */
 void mp_loop_send(mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop), const void *content,
                   size_t size, mp_str text);
-/* Calls act(ctx) on the thread of the loop, unless the loop has ended. */
+/* Calls act(ctx) on the thread of the loop, unless the loop has ended. Any thread. */
 void mp_loop_call(mp_loop *loop, void (*act)(void *ctx), void *ctx);
 
 extern const mp_stat mp_stat_loop_us;

@@ -236,7 +236,7 @@ static bool make_room(mp_buf *out, size_t more, const mp_file_room *room)
     size_t twice = out->cap < room->most / 2 ? 2 * out->cap : room->most + 1, need = out->len + more;
     size_t cap = twice > need ? twice : need;
     errno = ENOBUFS;
-    if (!room->may_hold(room->ctx, out->cap + cap)) /* both exist while the bytes are moved */
+    if (!room->may_hold(room->ctx, out->cap + cap)) /* the old and the new buffer exist while the bytes are moved */
         return false;
     out->ptr = mp_resize(out->ptr, cap);
     out->cap = cap;

@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define MAX_PROCESSES 256 /* below one keeper */
-#define MAX_THREADS 2048  /* of all these processes */
+#define MAX_PROCESSES 256 /* processes below one keeper (reaper.h) that are read */
+#define MAX_THREADS 2048  /* threads of these processes that are read */
 
 typedef struct {
     pid_t pids[MAX_PROCESSES];

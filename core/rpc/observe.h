@@ -204,7 +204,7 @@ typedef struct {
 typedef struct {
     int64_t calls, errors;   /* calls that have ended, and those among them that did not succeed */
     uint64_t p50_us, p99_us; /* 0: not known, or not a tool */
-    size_t failure_count;    /* of `failures`, newest first */
+    size_t failure_count;    /* number of `failures`, which are newest first */
     mp_tool_failure failures[MP_FAILURES];
 } mp_tool_numbers;
 

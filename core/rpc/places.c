@@ -65,7 +65,7 @@ mp_places *mp_places_new(void)
     places->fd = make_file();
     shared *all = map_file(places->fd);
     if (all == NULL)
-        abort(); /* two pages */
+        abort(); /* no memory for two pages: the process cannot go on */
     places->all = all;
     all->format = FORMAT;
     mp_places_add(places, (int)getpid());

@@ -57,7 +57,7 @@ typedef struct {
 /* Limits that no key sets. */
 /* JSON values in one body, or in one line of stdio: 100,000 take some 10 ms to decode */
 #define MP_MAX_VALUES ((size_t)MP_LIMIT(values, 100000))
-#define MP_MAX_TASKS MP_LIMIT(tasks, 1024) /* that run in the background */
+#define MP_MAX_TASKS MP_LIMIT(tasks, 1024) /* MCP tasks that run in the background */
 /* topics of one session, or of one call that listens */
 #define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024)
 /* bytes of stored events of all sessions: the oldest go */

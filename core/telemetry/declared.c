@@ -4,7 +4,7 @@
 typedef struct {
     mp_family family;
     mp_bounds bounds;
-    _Atomic int count;   /* of its series */
+    _Atomic int count;   /* number of the family's series */
     uint64_t generation; /* the last one that declared it */
     bool is_shown;
 } declared;

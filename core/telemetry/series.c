@@ -21,7 +21,7 @@ MP_COUNTER(
 #define NUMBER_BYTES 12 /* of a value, usually fewer */
 
 static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* for what is below, but `oldest`; and each family's `bytes` */
+    PTHREAD_MUTEX_INITIALIZER; /* guards the variables below, except `oldest`, and each family's `bytes` */
 static mp_map map;
 static _Atomic(mp_member *) oldest;
 static mp_member *MP_NULLABLE newest;
@@ -117,7 +117,7 @@ static size_t bytes_of_pot(const mp_family *family, size_t had, size_t bytes)
     return (had + bytes > sure ? had + bytes - sure : 0) - (had > sure ? had - sure : 0);
 }
 
-/* True if the text of /metrics has room for a series. The caller has the lock, as for the next one. */
+/* True if the text of /metrics has room for a series. The caller has the lock. */
 static bool has_text_room(const mp_family *family, size_t bytes, bool is_other)
 {
     const size_t *MP_NULLABLE had = family->bytes;

@@ -136,7 +136,7 @@ struct mp_series_text {
     bool is_open;
     /* the next series to look at, in the list of all series; NULL: the text of the family is complete */
     mp_member *MP_NULLABLE next;
-    size_t at, count; /* families */
+    size_t at, count; /* index of the family that is being written; number of families */
     const mp_family *families[];
 };
 

@@ -19,7 +19,7 @@ typedef enum { MP_STAT_COUNTER, MP_STAT_GAUGE, MP_STAT_HISTOGRAM } mp_stat_kind;
 /* How /metrics shows a number. */
 typedef enum {
     MP_SHOWN_AS_COUNTED,
-    MP_SHOWN_IN_SECONDS, /* it is counted in microseconds; NAME_us is NAME_seconds there */
+    MP_SHOWN_IN_SECONDS, /* counted in microseconds as NAME_us; /metrics shows it as NAME_seconds */
     MP_SHOWN_BY_LABELS,  /* only /status has it: /metrics has a family of series with its name */
 } mp_shown;
 

@@ -2,7 +2,7 @@
  * session. */
 #include "upstream/state.h"
 
-#define MAX_UPSTREAM_SERIES 256 /* upstreams that have numbers of their own */
+#define MAX_UPSTREAM_SERIES 256 /* upstreams with series of their own in /metrics; the others are counted together */
 
 MP_LABELLED_COUNTER(calls, "moonpool_upstream_calls", MAX_UPSTREAM_SERIES, "requests sent to an upstream", "upstream")
 MP_LABELLED_COUNTER(errors, "moonpool_upstream_errors", 2 * MAX_UPSTREAM_SERIES,

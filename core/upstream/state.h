@@ -60,7 +60,7 @@ struct mp_upstreams {
     mp_link hosts; /* of mp_upstream_host */
     int host_count, ended_hosts;
 
-    pthread_mutex_t catalogue_lock; /* guards the next two; no lock is taken after it */
+    pthread_mutex_t catalogue_lock; /* guards `catalogues` and `publications`; no lock is taken after it */
     mp_map catalogues;              /* of mp_catalogue, by their hash */
     _Atomic int64_t publications;   /* catalogues that replaced others */
 
@@ -172,7 +172,8 @@ struct mp_channel {
     /* messages without an answer that are on their way; the message that ends a session is sent after them */
     atomic_int said;
     uint64_t used_at;
-    /* The next three are set once, before is_open, and are read without the lock after `is_open` was seen. */
+    /* server_info, revision and session are set once, before is_open, and are read without the lock after `is_open` was
+     * seen. */
     char *MP_NULLABLE server_info;
     char *MP_NULLABLE revision;
     char *MP_NULLABLE session;
@@ -180,7 +181,7 @@ struct mp_channel {
     char class[MP_UPSTREAM_CLASS]; /* guarded by the upstream's lock; "": none */
     char *MP_NULLABLE token;       /* guarded by the upstream's lock; NULL: none */
 
-    /* guarded by the table's lock, like the next; NULL: the channel belongs to no session */
+    /* `owner` and `in_owner` are guarded by the table's lock; NULL: the channel belongs to no session */
     struct mp_channel_owner *MP_NULLABLE owner;
     mp_link in_owner;
     mp_link in_ended; /* in the list of channels to close, until mp_channel_close_soon; thread that ends the channel */
@@ -215,8 +216,9 @@ struct mp_channel_request {
 
     mp_link link; /* guarded by the upstream's lock: in requests of a key, or in room of the upstream */
     const char *MP_NULLABLE lacks; /* guarded by the upstream's lock: why it waits in room; NULL: it waits for a key */
-    mp_cap *MP_NULLABLE cap;       /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
-    mp_link in_cap;                /* table's cap_lock */
+    /* `cap` and `in_cap` are guarded by the table's cap_lock. The limit that the request waits for; NULL: none. */
+    mp_cap *MP_NULLABLE cap;
+    mp_link in_cap;
     mp_channel_request_result result; /* guarded by the upstream's lock until the message is delivered */
     mp_channel *MP_NULLABLE channel;
     mp_upstream_failure failure;
@@ -375,10 +377,10 @@ void mp_circuit_begin_probe(mp_circuit *circuit, uint64_t now);
 void mp_circuit_give_up_probe(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
 void mp_circuit_success(mp_circuit *circuit, uint64_t now);
 void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
-/* True while requests for a channel of the key are refused, because opening one failed. Under the upstream's lock, like
- * the next. */
+/* True while requests for a channel of the key are refused, because opening one failed. Under the upstream's lock. */
 bool mp_channel_key_rests(const mp_channel_key *key, uint64_t now);
-/* ms until the next request for a channel of the key is tried: the key and the circuit both allow it. */
+/* ms until the next request for a channel of the key is tried: the key and the circuit both allow it. Under the
+ * upstream's lock. */
 uint64_t mp_channel_key_wait_ms(const mp_upstream *upstream, const mp_channel_key *key);
 /* The time of rest after `count` failures (1 or more): doubles from `least` to `most`, give or take a fifth. */
 uint64_t mp_backoff_ms(unsigned count, uint64_t least, uint64_t most);
@@ -395,8 +397,8 @@ bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
 
 /* Sets the members hops and hop_count of a table, whose member `instance` is set. */
 void mp_upstreams_read_hops(mp_upstreams *table);
-/* The variable for a program that is an upstream, which the caller frees; NULL if too many gateways run each other
- * already. */
+/* The text of the environment variable MOONPOOL_HOPS for a program that is an upstream. The caller frees it. NULL:
+ * MAX_HOPS gateways in a row have started each other already. */
 char *MP_NULLABLE mp_upstreams_hops_variable(const mp_upstreams *table);
 
 /* -- record.c ------------------------------------------------------------------------------------------------------ */
@@ -415,9 +417,10 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
 /* True for a channel that one caller has by auth.exchange: the upstream's answers to that caller's token say nothing
  * about other callers. */
 bool mp_channel_key_is_of_caller(const mp_channel_key *key);
-/* What people, gauges and scripts see. Under the upstream's lock, like the next. */
+/* The state of the upstream as /status, gauges and scripts show it. Under the upstream's lock. */
 mp_upstream_state mp_upstream_state_of(const mp_upstream *upstream);
-/* Writes the log line of a change of mp_upstream_state_of(). Call it wherever that may have changed. */
+/* Writes the log line of a change of mp_upstream_state_of(). Call it wherever that may have changed, under the
+ * upstream's lock. */
 void mp_upstream_note_state(mp_upstream *upstream);
 /* An upstream has answered on a channel, or opened it. Under the upstream's lock. */
 void mp_upstream_note_answer(mp_upstream *upstream, const mp_channel_key *MP_NULLABLE key);
@@ -430,7 +433,7 @@ void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 
 /* -- acquire.c ----------------------------------------------------------------------------------------------------- */
 
-/* All under the upstream's lock. */
+/* The functions of acquire.c are called under the upstream's lock. */
 /* Resumes the task whose request for a channel has waited and has a result now. */
 void mp_channel_request_wake(mp_channel_request *request);
 void mp_channel_request_refuse(mp_channel_request *request, mp_failure_reason reason, const char *why,
@@ -494,10 +497,10 @@ void mp_exchange_pass(mp_own_exchange *exchange, const mp_upstream_host *here, m
 /* mp_exchange_make_pending for an own exchange; in pending/pending.c. */
 bool mp_own_exchange_make_pending(mp_exchange *exchange, const mp_pending_options *options,
                                   char handle[MP_PENDING_HANDLE], mp_upstream_failure *failure);
-/* The next event; NULL: none has arrived. The caller frees it, and releases its size. On the task's thread, like the
- * next. */
+/* The next event; NULL: none has arrived. The caller frees it, and releases its size. On the task's thread. */
 mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_own_exchange *exchange);
-/* The task of a started exchange leaves it for a while: the slot is given back, the time limits rest. */
+/* The task of a started exchange leaves it for a while: the slot is given back, the time limits stop. On the task's
+ * thread. */
 void mp_exchange_pause(mp_own_exchange *exchange);
 /* Ends mp_exchange_pause: a task waits for the exchange again. */
 void mp_exchange_go_on(mp_own_exchange *exchange);

@@ -70,11 +70,10 @@ const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opene
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
                          const mp_own_exchange *MP_NULLABLE exchange);
 void mp_http_clear_headers(mp_http_headers *headers);
-/* The failure by the status of an answer: it carries the status, the head and the beginning of the body. In http.c,
- * like the next. */
+/* The failure by the status of an answer: it carries the status, the head and the beginning of the body. In http.c. */
 mp_upstream_failure mp_http_status_failure(const mp_transfer *transfer, const mp_buf *body, mp_failure_reason reason,
                                            const char *why);
-/* The failure of a transfer that has ended before its answer was complete. */
+/* The failure of a transfer that has ended before its answer was complete. In http.c. */
 mp_upstream_failure mp_http_lost_failure(const mp_transfer *transfer);
 /* A GET of the upstream's URL with these headers, whose answer is read as it comes. The caller adds what to call, and
  * may change the rest. */

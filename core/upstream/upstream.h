@@ -148,7 +148,7 @@ bool mp_upstreams_describe(mp_upstreams *table, mp_str name, mp_str definitions)
 
 mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const mp_client_limits *limits);
 void mp_upstream_host_configure(mp_upstream_host *host, const mp_client_limits *limits);
-/* At the bottom of a turn, before tasks run. True if it did something. */
+/* Handles answers, failures and timers that are due, at the end of a turn, before tasks run. True if some were. */
 bool mp_upstream_turn(mp_upstream_host *host);
 /* Sends the requests that began in this turn of the loop. Their answers and failures are handled by
  * mp_upstream_turn. */
@@ -403,11 +403,10 @@ bool mp_exchange_make_pending(mp_exchange *exchange, const mp_pending_options *o
  * mp_exchange_options. A handle works once. Any worker. */
 mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
                                              void (*ready)(void *ctx), void *ctx);
-/* Keeps bytes for a retry, within the limits of pending exchanges; `options->cancel_messages` is not used. Any thread,
- * like the next. */
+/* Keeps bytes for a retry, within the limits of pending exchanges; `options->cancel_messages` is unused. Any thread. */
 bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_pending_options *options,
                      char handle[MP_PENDING_HANDLE], mp_upstream_failure *failure);
-/* The bytes of a handle, which the caller frees; NULL: there are none for this principal. A handle works once. */
+/* The bytes of a handle; the caller frees them. NULL: none for this principal. A handle works once. Any thread. */
 char *MP_NULLABLE mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len);
 /* The client has disconnected and does not know the handle: ends the exchange, or frees the bytes, of any principal.
  * Any thread. */

@@ -5,7 +5,7 @@
 #include <sys/random.h>
 
 #define SWEEP_MS 250
-/* time between two looks of a host at the clock of the table, which all workers share */
+/* time between two checks of a host whether the table's sweep is due: its clock is shared by all workers */
 #define SWEEP_LOOK_US 25000
 
 static const mp_upstream_transport *transport_of(const mp_upstream_config *config)

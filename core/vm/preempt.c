@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#ifndef sigev_notify_thread_id /* older versions of glibc */
+#ifndef sigev_notify_thread_id /* older versions of glibc do not define it */
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 

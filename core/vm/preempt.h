@@ -16,7 +16,7 @@
 /* A stretch of Lua begins in `L` on this thread. Returns the coroutine that ran before, for mp_preempt_leave. Calls may
  * be nested. */
 lua_State *MP_NULLABLE mp_preempt_enter(lua_State *L);
-/* The same, for who has just read the clock: `at` is us of CLOCK_MONOTONIC. */
+/* mp_preempt_enter for a caller that has just read the clock: `at` is us of CLOCK_MONOTONIC. */
 lua_State *MP_NULLABLE mp_preempt_enter_at(lua_State *L, uint64_t at);
 void mp_preempt_leave(lua_State *MP_NULLABLE before);
 /* A heavy task goes on: its time slice of one millisecond, or less than a third of that if `is_short`, begins now. A

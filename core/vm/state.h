@@ -49,10 +49,10 @@ typedef struct {
     int64_t ending_count; /* tasks whose handlers were ended early since is_ending */
 } mp_vm_closing;
 
-/* The time that loading the scripts takes. */
+/* Processor time that loading the scripts has taken and may take. */
 typedef struct {
     uint64_t us;    /* processor time for loading all scripts */
-    uint64_t until; /* us of the thread's processor time when that is over */
+    uint64_t until; /* the thread's processor time, in us, at which loading is ended */
 } mp_vm_loading;
 
 #define MP_SHARES 256 /* shares with turns of their own: numbers of shares with the same remainder have one */

@@ -1121,7 +1121,7 @@ function host.upstream.hash(text) end
 ---@return string text
 function host.upstream.join(lines) end
 
---- Counts what is over a limit of limits.upstreams, or a name that another upstream has ("routes").
+--- Counts one refusal: something was over a limit of limits.upstreams, or ("routes") a name is that of another upstream, too.
 ---@param what "links"|"subscriptions"|"lists"|"rounds"|"journals"|"routes"|"questions"
 function host.upstream.count_refused(what) end
 
@@ -1166,12 +1166,13 @@ function host.upstream.take_up(handle, principal, signal) end
 ---@return moonpool.host.UpstreamFailure?
 function host.upstream.keep(bytes, seconds, principal) end
 
---- The answer to the call has the handle of what is pending or kept. If its client certainly leaves without that answer, nobody can take it up: it ends.
+--- Notes that the answer to the call has this handle, of a pending exchange or of kept bytes. If the client certainly leaves without that answer, the exchange is cancelled, or the bytes are
+--- freed.
 ---@param call moonpool.Call
 ---@param handle string
 function host.upstream.expect(call, handle) end
 
---- What was kept; nil: the handle was used, has expired, or belongs to another principal.
+--- The bytes that host.upstream.keep stored; nil: the handle was used, has expired, or belongs to another principal.
 ---@param handle string
 ---@param principal string
 ---@return string?

@@ -18,7 +18,8 @@ typedef struct {
     bool is_passed;            /* the socket was passed by a socket unit, which keeps its descriptor */
     bool is_handed;            /* the socket was passed by an earlier process of this gateway, at an upgrade */
     int group;                 /* number by which the earlier process knows the address; 0: it passed no socket */
-    char name[MP_PASSED_NAME]; /* under which the service manager may store the sockets; empty: it does not */
+    char name[MP_PASSED_NAME]; /* name under which the service manager may store the sockets; empty: it does not store
+                                  them */
     /* the manager has the sockets: the next process listens on them, and the file of a Unix socket stays */
     atomic_bool is_stored;
 } mp_bound;
@@ -27,7 +28,7 @@ typedef struct mp_listeners {
     mp_bound *all; /* the last element is the admin listener's, if there is one */
     int count;
     bool has_admin;
-    mp_worker *const *workers; /* which the sockets were handed to */
+    mp_worker *const *workers; /* the workers that listen on the sockets */
     int worker_count;
     mp_admin *MP_NULLABLE admin;
     bool may_store; /* READY=1 was sent to a service manager */

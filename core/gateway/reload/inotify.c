@@ -162,7 +162,7 @@ static void watch_names(mp_inotify *watcher, const char *path)
     }
 }
 
-/* The same holds for each component on the way to a link's target: Kubernetes config maps replace the second of two
+/* Watches each component of `path`, and of the targets of its links: Kubernetes config maps replace the second of two
  * links. */
 static void watch_way(mp_inotify *watcher, const char *path)
 {

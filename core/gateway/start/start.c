@@ -15,7 +15,7 @@ typedef enum { LOADED, BROKEN, FAILED, STOPPED } result;
 typedef struct {
     mp_start *start;
     mp_buf report, broken;
-    mp_vm *MP_NULLABLE vm; /* LOADED */
+    mp_vm *MP_NULLABLE vm; /* set if the result is LOADED */
     mp_err *err;
 } attempt;
 
@@ -152,7 +152,7 @@ static result open_shared(attempt *it, mp_config *config)
     const mp_gateway_options *options = it->start->options;
     mp_certificates *certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
     if (certificates != NULL && it->report.len > 0) {
-        mp_print_report(&it->report); /* warnings */
+        mp_print_report(&it->report); /* the report has only warnings */
         it->report.len = 0;
     }
     mp_process_state_open(&shared->process_state, config);
@@ -268,7 +268,7 @@ static mp_config *if_not_emptied(mp_start *start, mp_config *config)
     start->is_config = true;
     start->event = "config refused";
     if (is_judged)
-        return config; /* which is not served, either: see load_any */
+        return config; /* load_any refuses the configuration: it is not served */
     mp_config_free(config);
     return kept;
 }

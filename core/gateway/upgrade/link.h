@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-#define MP_LINK_BYTES 32768 /* of a message: far below what a socket may queue */
+#define MP_LINK_BYTES 32768 /* bytes of a message: far below what a socket may queue */
 #define MP_LINK_FDS 64      /* descriptors of a message */
 /* Number of messages that may wait for the other end. A process that does not take them is suspended or stuck. */
 #define MP_LINK_QUEUE 1024

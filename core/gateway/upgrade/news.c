@@ -156,7 +156,8 @@ void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str bod
     if (!mp_json_int(number, &origin) || topic.len == 0)
         return;
     bool is_committed = upgrade->state == MP_UPGRADE_COMMITS || upgrade->state == MP_UPGRADE_OLDER;
-    if (origin != mp_processes_number(upgrade->shared->processes)) /* the own: sent back, as below */
+    /* a message that this process has sent comes back from the newest process */
+    if (origin != mp_processes_number(upgrade->shared->processes))
         tell_worker(upgrade, news);
     put_body(&further, origin, true, topic, text);
     if (mp_str_is(part, "0") &&

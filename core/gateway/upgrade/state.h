@@ -91,13 +91,13 @@ struct mp_upgrade {
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
     bool is_unwell;       /* JOINS: MP_SAY_UNWELL was sent to the process before this one */
     bool is_signalled;    /* an upgrade is to begin when none is under way */
-    bool has_drained;     /* the service ends, and all processes know it */
+    bool has_drained;     /* this process has sent the other processes that the gateway ends */
     int folder_fd;        /* holds the folder of the sockets; -1: there was no upgrade */
     int opened;           /* how many steps of opening sockets for other processes are done, MP_UPGRADE_OPENED if all */
     uint64_t keep_until;  /* OLDER: the time at which this process ends, also with sessions left */
     uint64_t quiet_since; /* OLDER: since when nothing is left to serve; 0: something is */
     atomic_int
-        handed; /* HANDS: 1: the store has gone over; -1: it has not, because of hand_error; 0: it is under way */
+        handed; /* HANDS: 1: the store was handed over; -1: it was not, because of hand_error; 0: the hand-over runs */
     mp_err hand_error;
     int wake_fd;                      /* an eventfd: another thread has asked for an upgrade */
     pthread_mutex_t lock;             /* guards the members below */

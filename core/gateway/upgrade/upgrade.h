@@ -43,7 +43,7 @@ void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners);
 int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int *wait_ms);
 /* Does the work of upgrades that is due. Called in each turn of the main thread. */
 void mp_upgrade_run(mp_upgrade *upgrade);
-/* SIGUSR2. */
+/* The process got SIGUSR2: begins an upgrade. */
 void mp_upgrade_signal(mp_upgrade *upgrade);
 /* Begins an upgrade. Answers `stream` when it is committed, has failed or is refused. The admin thread calls it. */
 void mp_upgrade_ask(mp_upgrade *upgrade, mp_stream *stream);

@@ -30,7 +30,7 @@
 /* Characters of a text times the members of a class with which PCRE2 compares each of them: 1 ns each. A class has one
  * table for the characters below 256, and a list of its other characters, ranges and properties. */
 #define MAX_COMPARED (MAX_TEXT_BYTES * 8)
-#define MEMBER_BYTES 3              /* that a member of such a list takes at least in a compiled pattern */
+#define MEMBER_BYTES 3              /* minimum bytes of a member of such a list in a compiled pattern */
 #define CASELESS_RANGE_MEMBERS 1500 /* members that a caseless range becomes: the other cases of its characters */
 #define MAX_MATCH_STEPS 20000       /* backtracking steps of one match */
 #define MAX_HEAP_KIB 4096           /* memory of one match */

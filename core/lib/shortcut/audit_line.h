@@ -32,7 +32,7 @@ typedef struct {
     const char *outcome;
     bool has_code;
     int64_t code;       /* of a JSON-RPC error */
-    mp_str why, policy; /* no member without `ptr`, like the next one */
+    mp_str why, policy; /* `why` and `policy`: without `ptr` the line has no such member */
     mp_str channel;     /* of the upstream to which the call was sent last */
     int64_t retries;    /* how often it was sent again */
 } mp_audit_outcome;

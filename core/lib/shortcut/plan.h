@@ -55,12 +55,12 @@ typedef struct mp_plan {
     bool is_checked;    /* the library in Lua checks the arguments; false: C checks them by `input` */
     bool has_output;    /* the tool has an output schema */
     bool knows_output;  /* C checks the result by `output`; else the library in Lua does */
-    bool has_policies;  /* their spans are made in Lua, with that of the handler */
+    bool has_policies;  /* the spans of the policies and of the handler are made in Lua */
     bool ends_in_lua; /* the library in Lua ends each call, since the audit line shows decisions of the tool's policies
                        */
     int call_place;   /* position of `call` among the handler's parameters, from 1; 0: the handler does not take it */
     mp_plan_object input, output; /* `input` of a positional handler: in the order of its parameters */
-    mp_plan_field *fields;        /* behind the structure, as are `choices` */
+    mp_plan_field *fields;        /* `fields` and `choices` lie in the same allocation, behind this struct */
     mp_str *choices;
 } mp_plan;
 

@@ -7,8 +7,8 @@
 
 #include "lib/bindings.h"
 
-#define MP_PLAIN_BYTES (64 << 10) /* of the params of a tools/call, and of the JSON of the result of a plan */
-#define MP_PLAIN_ERAS 16          /* the quick ways know so many revisions; calls of later ones are not plain */
+#define MP_PLAIN_BYTES (64 << 10) /* bytes of the params of a tools/call, and of the JSON of the result of a plan */
+#define MP_PLAIN_ERAS 16 /* number of revisions that the quick ways know; calls of later revisions are not plain */
 
 /* Why a call takes the general way: all that is not plain. docs/dev/call-plans.md says what each reason stands for. */
 typedef enum {
@@ -43,9 +43,9 @@ typedef struct {
     size_t value_count;
 } mp_plain;
 
-/* Asks a call. `it` gets what the ways have to know. */
+/* Checks whether a call is plain: MP_PLAIN, and fills `it` for the quick ways; else the reason for the general way. */
 mp_general mp_shortcut_ask(mp_lib *lib, mp_call *call, mp_plain *it);
-/* Asks a tools/call, whose message has to be plain, too. */
+/* mp_shortcut_ask for a tools/call, whose message has to be plain, too. */
 mp_general mp_shortcut_ask_of_tool(mp_lib *lib, mp_call *call, mp_plain *it);
 /* Makes subscriptions of a session see what the principal of its latest request may see, as access.lua does for calls
  * of Lua. */

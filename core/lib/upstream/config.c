@@ -109,8 +109,8 @@ MP_LIBRARY(upstream_config)
         {"list_bytes", MP_UPSTREAM_LIST_BYTES},
         {"definition", MP_LIMIT(upstream_definition, 256 << 10)}, /* bytes of one tool, resource or prompt */
         {"name", MP_LIMIT(upstream_name, 64)},                    /* bytes of a name, with its prefix */
-        {"questions", MP_LIMIT(upstream_questions, 8)},           /* that one call has open at its client */
-        /* to one principal in a minute: people read them */
+        {"questions", MP_LIMIT(upstream_questions, 8)},           /* unanswered questions of one call to its client */
+        /* questions to one principal in a minute: people read them */
         {"questions_per_principal", MP_LIMIT(upstream_questions_per_principal, 32)},
         {"questions_per_result", MP_LIMIT(upstream_questions_per_result, 16)},
         {"questions_per_request", MP_UPSTREAM_QUESTIONS},
@@ -121,7 +121,7 @@ MP_LIBRARY(upstream_config)
         {"links_per_upstream", MP_LIMIT(upstream_links_per_upstream, 16384)},
         {"links_per_result", MP_LIMIT(upstream_links_per_result, 256)}, /* new links in one result */
         {"subscribed", MP_LIMIT(upstream_subscribed, 1024)}, /* resources of one upstream that clients subscribe to */
-        /* of these, the share of one principal: those that it subscribed to first */
+        /* resources of one upstream to which one principal subscribes: the first ones that it named */
         {"subscribed_per_principal", MP_LIMIT(upstream_subscribed_per_principal, 256)},
         /* MCP tasks of one upstream whose notifications the gateway subscribes to */
         {"subscribed_tasks", MP_LIMIT(upstream_subscribed_tasks, 256)},

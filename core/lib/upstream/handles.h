@@ -39,7 +39,7 @@ void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lu
 mp_channel *mp_upstream_check_channel(lua_State *L);
 /* Pushes a handle of the channel, which the running task holds.  [-0, +1, throws] */
 void mp_upstream_push_channel(lua_State *L, mp_channel *channel);
-/* Methods of channels (listen_stream.c). */
+/* lua_CFunctions of listen_stream.c: the methods listen, unlisten and hold of channels. */
 int mp_upstream_listen(lua_State *L);
 int mp_upstream_unlisten(lua_State *L);
 int mp_upstream_hold(lua_State *L);

@@ -24,7 +24,7 @@ MP_COUNTER(old_addresses, "old_addresses", "", "",
 
 struct mp_lookup {
     mp_message message;
-    mp_link link; /* among the `waits` of its name; alone: the answer is on its way */
+    mp_link link; /* in the `waits` of its name; in no list: the answer was posted */
     mp_loop *loop;
     struct name *name;  /* valid while this wait is in its `waits` */
     mp_timer patience;  /* runs only if the name has old addresses */
@@ -116,8 +116,8 @@ static void answer_all(name *it)
     }
 }
 
-/* Takes `found`, which is NULL if the lookup has failed. If no name server has answered, old addresses stay; true if
- * there are some. Frees a name without addresses. */
+/* Stores the addresses `found`, of which it takes ownership; NULL: the lookup has failed. If no name server has
+ * answered, old addresses stay, and true is returned if there are some. Frees a name without addresses. */
 static bool end_lookup(name *it, char *MP_NULLABLE found, bool is_unanswered)
 {
     uint64_t now = mp_monotonic_ms();

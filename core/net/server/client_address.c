@@ -80,7 +80,7 @@ mp_str mp_stream_address(const mp_stream *stream)
     return client != NULL ? mp_str_of(client) : mp_conn_peer(live->conn);
 }
 
-/* Not 0. */
+/* The share number of an address, a hash of it; never 0. */
 static unsigned share_of(mp_str address)
 {
     char room[MP_COUNTED_TEXT];

@@ -47,7 +47,7 @@ typedef struct {
     size_t bytes; /* length of the header */
     bool has_ip;  /* false: the proxy's own connection (LOCAL), or a client without an IP address (UNKNOWN, UNSPEC, Unix
                      sockets) */
-    mp_ip ip;     /* the client's */
+    mp_ip ip;     /* the client's address */
     const char *MP_NULLABLE why; /* BROKEN: what is wrong, a literal */
 } mp_proxy_header;
 

@@ -19,7 +19,7 @@ MP_REFUSED(refused_share, "connection_shares", MP_LIMIT_REACHED,
  * limit below 64 is too low to be shared. */
 #define KEPT 64
 #define KEPT_LEAST 8
-#define SERVER_DESCRIPTORS 2 /* that libh2o opens for a server: a pipe */
+#define SERVER_DESCRIPTORS 2 /* descriptors that libh2o opens for a server: a pipe */
 #define ACCEPT_BATCH 16
 #define RETRY_MS 10          /* interval at which a listener paused at the limit checks for room */
 #define STARVED_RETRY_MS 100 /* retry interval when out of file descriptors */

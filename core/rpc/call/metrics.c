@@ -1,9 +1,8 @@
 /* metrics.c: the histograms of requests and of tools, which each call enters when it ends. */
 #include "state.h"
 
-#define MAX_TOOLS                                                                                                      \
-    MP_LIMIT(metrics_tools,                                                                                            \
-             500) /* with times and counts of their own: half of 8 MiB of text. All further ones are one: _other */
+/* tools with times and counts of their own: half of 8 MiB of text. Further tools are counted as one: _other */
+#define MAX_TOOLS MP_LIMIT(metrics_tools, 500)
 #define MAX_OTHER_THINGS 500 /* prompts, and resources, that have counters of their own */
 
 MP_HISTOGRAM(operation, "mcp_server_operation_duration_seconds", mp_bounds_call, 512,
@@ -62,7 +61,7 @@ struct mp_thing_metrics {
     mp_node node;            /* the key: the thing's name */
     const mp_family *family; /* the family of `calls` */
     mp_series duration;      /* 0 unless it is a tool */
-    /* MP_FAILURES of them, a ring; NULL until a call fails; guarded, like the next field, by `lock` */
+    /* a ring of MP_FAILURES elements; NULL until a call fails; `failures` and `failed` are guarded by `lock` */
     mp_tool_failure *MP_NULLABLE failures;
     uint64_t failed;
     _Atomic mp_series calls[OUTCOMES];

@@ -65,7 +65,7 @@ struct mp_call {
  * or if its transport has one stream and the id is in use. */
 mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream,
                                    mp_session *MP_NULLABLE session, const mp_era *MP_NULLABLE era);
-/* Starts a call of a batch from rpc->envelope, likewise. False if the session was closed meanwhile. */
+/* Starts a call of a batch from rpc->envelope, as mp_call_start does. False if the session was closed meanwhile. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
  * and the id is in use (B-27). */

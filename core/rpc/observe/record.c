@@ -15,7 +15,7 @@ MP_COUNTER(records_torn, "records", "result", "torn",
            "lines of record.file that are no whole record, as after a full disk")
 MP_ACCOUNT(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
 
-#define MAX_CALLS ((size_t)MP_LIMIT(record_calls, 200)) /* that are kept */
+#define MAX_CALLS ((size_t)MP_LIMIT(record_calls, 200)) /* calls that are kept */
 /* bytes of the entries in memory, and of record.file */
 #define MAX_BYTES ((size_t)MP_LIMIT(record_bytes, 8 << 20))
 #define MAX_CALL ((size_t)MP_LIMIT(record_call, 256 << 10)) /* bytes of one call */

@@ -9,11 +9,11 @@ MP_COUNTER(tap_dropped, "tap_events", "result", "dropped", "events of calls over
 MP_GAUGE(taps, "taps", "", "", "open taps of the admin listener")
 
 #define MAX_EVENTS MP_LIMIT(tap_events, 1000)  /* events a second of one tap: more than a person reads */
-#define MAX_BYTES MP_LIMIT(tap_bytes, 4 << 20) /* that wait for the reader of one tap */
+#define MAX_BYTES MP_LIMIT(tap_bytes, 4 << 20) /* bytes of events that wait for the reader of one tap */
 /* the reader is woken again when a quarter of the queue is taken */
 #define LONG_PART 4
 #define KEPT_CAP ((size_t)256 << 10) /* memory of a queue that is kept when it is empty */
-#define TELL_MS 1000                 /* between two events that tell how many were dropped */
+#define TELL_MS 1000                 /* ms between two events that say how many were dropped */
 
 struct mp_tap {
     mp_tap_filter filter;
@@ -31,8 +31,8 @@ struct mp_tap {
     /* of the reader's thread */
     mp_buf taken; /* an earlier `queue`, of which the reader has the bytes before `from` */
     size_t from;
-    uint64_t reported; /* the number of `dropped` that the reader knows */
-    uint64_t told_ms;  /* when that was; by mp_monotonic_ms */
+    uint64_t reported; /* the value of `dropped` that was last sent to the reader */
+    uint64_t told_ms;  /* when the reader was last sent the number of dropped events; by mp_monotonic_ms */
 };
 
 /* All open taps. A list is not changed; a thread has a reference to one, which it changes for the newest one when that
@@ -53,7 +53,7 @@ static _Thread_local tap_list *MP_NULLABLE own; /* NULL: none yet, or its thread
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static mp_tap *taps[MP_TAPS];
 static tap_list *MP_NULLABLE newest;
-static pthread_key_t at_thread_end; /* made with the first list */
+static pthread_key_t at_thread_end; /* drops the thread's reference to a list; created with the first list */
 
 /* -- filters ------------------------------------------------------------------------------------------------------- */
 
@@ -108,7 +108,7 @@ static bool is_admitted(const mp_tap_filter *filter, mp_tap_event *event)
 
 /* -- the list of taps ---------------------------------------------------------------------------------------------- */
 
-/* The caller has the lock. */
+/* The caller has the lock of this file. */
 static void unref_tap(mp_tap *tap)
 {
     if (--tap->refs > 0)
@@ -120,7 +120,7 @@ static void unref_tap(mp_tap *tap)
     free(tap);
 }
 
-/* The caller has the lock. */
+/* The caller has the lock of this file. */
 static void unref_list(tap_list *MP_NULLABLE list)
 {
     if (list == NULL || --list->refs > 0)
@@ -171,7 +171,7 @@ static __attribute__((noinline)) void take_newest(void)
 
 /* -- events -------------------------------------------------------------------------------------------------------- */
 
-/* The caller has the lock. */
+/* The caller has the lock of this file. */
 static void wake_tap(mp_tap *tap)
 {
     atomic_store(&tap->is_awake, true);

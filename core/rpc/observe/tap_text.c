@@ -5,7 +5,7 @@
 #define MAX_VALUE_BYTES 256 /* longest text of a member that a client or a script chose */
 #define MAX_MEMBERS 64      /* members of one object whose shapes are shown */
 #define MAX_DEPTH 4         /* levels of objects whose shapes are shown */
-#define USUAL_BYTES 1024    /* of an event */
+#define USUAL_BYTES 1024    /* usual bytes of an event */
 
 mp_str mp_tap_cut(mp_str text)
 {

@@ -19,8 +19,8 @@ MP_REFUSED(refused_overload, "overload", MP_LIMIT_REACHED, "requests that waited
 #define ROUND_US 2000   /* time from the slice of one preempted task to that of the next */
 #define PART_WINDOWS 4  /* windows that the part of preempted tasks is about */
 #define CALM_US 1000000 /* time without refusals after which an overload is over */
-#define LISTS_PART 8    /* an eighth of overload.wait */
-#define CALLS_PART 4    /* a quarter of it */
+#define LISTS_PART 8    /* overload.wait is divided by this: the longest expected wait of a list */
+#define CALLS_PART 4    /* overload.wait is divided by this: the longest expected wait of other requests */
 
 const char mp_overloaded[] = "the gateway is overloaded: requests wait longer than overload.wait. Try again later";
 

@@ -253,7 +253,7 @@ void mp_owners_take(mp_owners *owners, mp_str body)
         size_t len = read_name(digits, bytes);
         if (len == 0 || !mp_json_int(process, &number) || number <= 0 || number > UINT16_MAX ||
             !mp_json_int(count, &sessions) || sessions < 0)
-            break; /* of another version */
+            break; /* the text is from a process of another version */
         take_count(owners, (uint16_t)number, (mp_str){bytes, len}, sessions);
     }
 }

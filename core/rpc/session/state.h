@@ -51,7 +51,8 @@ struct mp_principal {
 /* Compares two keys in a time that does not depend on where they differ. */
 bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY]);
 
-/* The share of a request of its own: see mp_call_share. */
+/* The share number of a request that no call serves yet, such as one that waits for authentication; as mp_call_share.
+ */
 unsigned mp_principal_share(const mp_principal *principal, const mp_stream *stream);
 
 /* -- session.c, sessions.c ----------------------------------------------------------------------------------------- */
@@ -59,7 +60,7 @@ unsigned mp_principal_share(const mp_principal *principal, const mp_stream *stre
 /* The values that the client sent at `initialize`, and the negotiated revision. Never changes. */
 typedef struct {
     const mp_era *era;
-    mp_str client, capabilities; /* spans of JSON */
+    mp_str client, capabilities; /* JSON texts, which lie in `bytes` */
     char bytes[];
 } mp_client_info;
 
@@ -105,7 +106,7 @@ struct mp_session {
     mp_link calls_of;        /* list of calls, linked by mp_call.in_session */
     mp_link client_requests; /* list of unanswered requests to the client, linked by mp_client_request.in_session */
 
-    mp_link subscriptions; /* guarded, like the next field, by the lock of the table's topics */
+    mp_link subscriptions; /* `subscriptions` and `subscription_count` are guarded by the lock of the table's topics */
     size_t subscription_count;
 };
 

@@ -76,7 +76,8 @@ bool mp_session_has_reader(mp_session *session)
 typedef struct {
     mp_rpc *rpc;
     mp_session *session;
-    uint64_t serial; /* set, like the next field, for the feed of a call whose own connection is replaced; else NULL */
+    uint64_t serial; /* `serial` and `on_resumed` are set for the feed of a call whose own connection is replaced; else
+                        0 and NULL */
     void (*MP_NULLABLE on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
 } replacement_message;
 

@@ -27,7 +27,8 @@ struct mp_reader {
     mp_timer expiry;
     int64_t expires; /* when the principal's credentials expire, in seconds since 1970; 0: never */
     uint64_t expired_at;
-    uint64_t posted;     /* the last event posted by another thread; under the session's lock, like the next two */
+    uint64_t posted; /* the last event posted by another thread; `posted`, `posted_bytes` and `is_overfull` are under
+                        the session's lock */
     size_t posted_bytes; /* of messages from other threads that are on their way to the reader's */
     bool is_overfull; /* a message of another thread did not fit: the reader's own thread is about to end the stream */
     uint64_t sent;    /* the last event sent on the reader's stream; only its own thread uses this */
@@ -40,11 +41,12 @@ struct mp_feed {
     int refs, events;
     uint64_t lost;   /* the latest event that was dropped; earlier events are not kept either */
     uint64_t number; /* serial of a call; 0: the session's own stream */
-    mp_rpc *rpc;     /* rpc of the call; for on_resumed, like the next two fields */
+    mp_rpc *rpc;     /* rpc of the call; `rpc` and `serial` are for on_resumed */
     uint64_t serial;
     /* Called on the thread of `rpc`: a client now reads the call's feed on another connection. */
     void (*MP_NULLABLE on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
-    uint64_t last;                 /* the latest event; guarded, like the next three fields, by the session's lock */
+    /* `last`, `reader`, `is_over` and `is_resumed` are guarded by the session's lock */
+    uint64_t last;                 /* the latest event */
     mp_reader *MP_NULLABLE reader; /* reader of a call's feed that a client has resumed; NULL: no such */
     bool is_over;                  /* no event follows */
     bool is_resumed;               /* the call's thread knows, or is about to, that its own connection is replaced */
@@ -125,7 +127,7 @@ void mp_publication_unref(mp_publication *publication);
 
 /* A queue of publications. Any thread may put into it, or ask for `count`; the other calls are of the rpc's thread. */
 typedef struct {
-    pthread_mutex_t lock; /* guards the others */
+    pthread_mutex_t lock; /* guards the other members */
     mp_link ring;
     mp_map by_topic; /* the last publication of each topic */
     atomic_size_t count;

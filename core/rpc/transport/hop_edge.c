@@ -295,9 +295,9 @@ static bool begin_answer(mp_passage *it, const mp_transfer *transfer)
         mp_stream_add_header(it->stream, (mp_header){"x-accel-buffering", MP_STR("no")});
     it->has_begun = true;
     if (mp_stream_open_passage(it->stream, mp_transfer_status(transfer), first.length, first.headers, first.count) != 0)
-        leave_stream(it); /* its client has left, or was refused */
+        leave_stream(it); /* the client of the request has left, or was refused */
     else if (first.is_events)
-        mp_stream_forget_request(it->stream); /* its owner has the whole request */
+        mp_stream_forget_request(it->stream); /* the owner of the session has the whole request */
     return true;
 }
 

@@ -10,8 +10,8 @@
 
 #include "transport.h"
 
-#define MP_HOPS_MOST 4096               /* that one worker sends on at once: each takes two descriptors */
-#define MP_ERRANDS_MOST ((int64_t)1024) /* orders of one worker at once: beyond them they are refused */
+#define MP_HOPS_MOST 4096               /* requests that one worker sends on at once: each takes two descriptors */
+#define MP_ERRANDS_MOST ((int64_t)1024) /* messages of one worker to other processes at once: more are refused */
 
 typedef struct {
     mp_link link; /* in hops->all */
@@ -28,7 +28,7 @@ typedef struct {
 
 typedef struct {
     uint16_t number; /* 0: the place is free */
-    bool is_asked;   /* an errand of this worker asks whether it lives */
+    bool is_asked;   /* an errand of this worker asks whether the process lives */
 } mp_hop_peer;
 
 struct mp_hops {

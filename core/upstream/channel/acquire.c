@@ -32,7 +32,7 @@ static void deliver_request(mp_message *message, mp_loop *MP_NULLABLE loop)
     unref_request(request);
 }
 
-/* A waiting request has its result: tells its task. Under the upstream's lock. */
+/* Resumes the task of a waiting request, which has its result now. Under the upstream's lock. */
 void mp_channel_request_wake(mp_channel_request *request)
 {
     mp_stat_add(&mp_stat_upstream_takes, -1);
@@ -126,7 +126,8 @@ static bool reserve_place(mp_channel_request *request, mp_cap *cap, int64_t limi
     MP_LOCKED(&table->cap_lock);
     bool is_first = mp_link_is_alone(&cap->waiting) || cap->waiting.next == &request->in_cap;
     bool may = is_first && mp_account_take(&cap->used, 1, limit); /* mp_channel_use_place() takes without this lock */
-    /* the request is counted now, or another limit than before refuses it: its wait in the list of `cap` is over */
+    /* the request leaves the list in which it waits if it was counted now, or if it has to wait for another limit than
+     * before */
     if (may == (request->cap == cap))
         leave_cap(request);
     if (!may && request->cap == NULL) {

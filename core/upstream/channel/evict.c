@@ -119,5 +119,5 @@ void mp_upstreams_serve_waiting(mp_upstreams *table)
     while (count < MOST_SERVED && serve_first(table, &limits, &before))
         count++;
     if (count == MOST_SERVED)
-        atomic_store(&table->channels.has_freed, true); /* the next call goes on */
+        atomic_store(&table->channels.has_freed, true); /* the next call of this function serves further requests */
 }

@@ -21,7 +21,7 @@ static bool is_note(const mp_queued_event *event, const char *MP_NULLABLE method
     return event->event.kind == MP_EVENT_NOTE && (method == NULL || mp_str_is(event->event.method, method));
 }
 
-/* Takes an event that is no longer kept out of note_bytes or exchange->queued. */
+/* Subtracts the size of an event that is no longer kept from note_bytes or exchange->queued. */
 static void uncount_event(mp_pending_exchange *pending, const mp_queued_event *event)
 {
     if (is_note(event, NULL))

@@ -123,8 +123,8 @@ mp_pending_entry *MP_NULLABLE mp_pending_table_reserve(mp_upstreams *table, cons
  * for `bytes`, which the table takes over. */
 void mp_pending_table_publish(mp_upstreams *table, mp_pending_entry *entry, mp_pending_exchange *MP_NULLABLE pending,
                               char *MP_NULLABLE bytes, size_t len, char handle[MP_PENDING_HANDLE]);
-/* The pending of the handle, with a counted reference, if the principal is its own; NULL: there is none. The handle is
- * used up. */
+/* Takes the pending exchange of the handle, with a counted reference, out of the table; NULL: there is none for this
+ * principal. */
 mp_pending_exchange *MP_NULLABLE mp_pending_table_take(mp_upstreams *table, mp_str handle, mp_str principal);
 /* The exchange of a pending exchange has failed: its handle does not count for limits any more. */
 void mp_pending_table_note_failed(mp_pending_exchange *pending);

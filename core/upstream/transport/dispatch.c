@@ -70,7 +70,7 @@ static mp_own_exchange *MP_NULLABLE keep_found(search *it, size_t i)
     return found;
 }
 
-/* The exchange whose request has this id, as an integer. A counted reference, like the next. */
+/* The exchange whose request has this id, an integer, with a counted reference for the caller. */
 static mp_own_exchange *MP_NULLABLE exchange_of(mp_channel *channel, mp_str id)
 {
     search it = {.has_id = true};

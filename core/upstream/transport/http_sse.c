@@ -385,7 +385,7 @@ static void leave_exchange(mp_own_exchange *exchange)
     exchange->request = NULL;
 }
 
-/* True if a message is on its way that nothing waits for, such as a cancellation. */
+/* True if a message that has no answer, such as a cancellation, was not sent completely. */
 static bool has_words(const connection *it)
 {
     MP_EACH(const post, one, &it->posts, link) {

@@ -106,7 +106,7 @@ static void close_capture(mp_pattern *m, attempt *a)
     push_attempt(m, a, CLOSED)->needed = which;
 }
 
-/* %bxy */
+/* Matches a pattern item %bxy. */
 static bool match_balance(mp_pattern *m, attempt *a)
 {
     const char *p = a->p + 2, *s = a->s;
@@ -131,7 +131,7 @@ static bool match_balance(mp_pattern *m, attempt *a)
     return true;
 }
 
-/* %f[set] */
+/* Matches a pattern item %f[set]. */
 static bool match_frontier(mp_pattern *m, attempt *a)
 {
     const char *at = a->p + 2;

@@ -122,7 +122,7 @@ function caller_lists.read(record, identity, class, publish)
   end
 end
 
---- The failure that calls get while the lists of a class are not there.
+--- The failure for a call of a caller whose lists were not read yet, or could not be read.
 function caller_lists.failure(record, class)
   return { outcome = "not_run", reason = caller_lists.failure_of(record, class) or "timeout", after = record.list_wait }
 end

@@ -33,10 +33,10 @@ local wrapping = require "moonpool.upstream.wrapping"
 local federated = {}
 
 local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
-local MORE_CPU_S = 60        -- of these, seconds of processor time beyond limits.call.cpu, which is set for the calls of scripts: lists can be long
+local MORE_CPU_S = 60        -- seconds of processor time for one reading beyond limits.call.cpu, which is set for the calls of scripts: lists can be long
 local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- bytes of memory beyond limits.call.memory
-local TICK_S = 5             -- at most, seconds between two looks for lists that are due
-local LOOK_S = 0.5           -- seconds between two looks into the store whether another worker has failed to read lists of a class
+local TICK_S = 5             -- maximum seconds between two checks for lists that are due
+local LOOK_S = 0.5           -- seconds between two reads of the store, which says whether another worker has failed to read lists of a class
 local CLASS = catalogue.class
 
 local kinds = { "tools", "prompts", "resources", "templates" }
@@ -58,7 +58,7 @@ local counted = 0                           -- host.upstream.publications() when
 local is_attached = false                   -- true once scripts are loaded and this Lua state serves clients
 local is_making = false                     -- a task makes the things
 local made_of                               -- source_of_things() for the things that are in the registry
-local changed = host.task.event()           -- set when `settled` or the things change
+local changed = host.task.event()           -- an event that is set when `settled` or the things change
 
 --- Begins a task that may read long lists. Returns what host.job.begin returns.
 function federated.begin(f) return host.job.begin(f, MAX_READ_S, MORE_CPU_S, MORE_BYTES) end
@@ -86,7 +86,8 @@ local function want()
   wanted = wanted + 1
 end
 
--- The upstream that now serves a thing with this key or look; nil: none does.
+-- The upstream that now serves a thing with this key, or one whose name looks the same (`look`: characters.look of the
+-- name); nil: none does.
 local function holder_of(kind, key, look)
   local thing = now.things[kind][look and now.looks[look] or key]
   return thing and thing.upstream
@@ -210,7 +211,7 @@ local function things_of(record, class)
   return made
 end
 
--- The looks of the names of scripts' tools and prompts.
+-- For each tool and prompt of scripts, its name with look-alike characters made equal (characters.look).
 local function own_looks()
   local looks = {}
   for _, kind in ipairs { "tools", "prompts" } do
@@ -248,7 +249,7 @@ end
 
 -- -- changes ---------------------------------------------------------------------------------------------------------
 
--- True if two things look different to a client.
+-- True if clients get different definitions of two things.
 local function differs(one, other)
   if one.upstream ~= other.upstream or one.original ~= other.original then return true end
   return one.text ~= other.text
@@ -477,7 +478,7 @@ end
 -- Reads the lists of a class; see class_lists.read. False if another task does.
 local function read_class(record, name, way, since)
   local is_mine = class_lists.read(record, now.hashes[record.name] or "", name, function(text, claim) publish_class(record, name, text, claim) end, way, since)
-  if is_mine and not now.classes[record.name][name] and catalogue.of(record.name, name).hash ~= "" then -- another worker has published them just now
+  if is_mine and not now.classes[record.name][name] and catalogue.of(record.name, name).hash ~= "" then -- another worker has published these lists just now
     want()
     catch_up()
   end
@@ -806,7 +807,7 @@ if config.has_any and not host.script.has_specs then
   end)
 end
 
---- The kinds of things of upstreams that look different to clients than in the generation that serves now: for reloads.
+--- The kinds of upstreams' things whose definitions differ from those of the generation that serves now: for reloads.
 function federated.changed_kinds()
   local before, changed_list = json.decode(host.store.get(VIEWS) or "{}"), {}
   for _, kind in ipairs(kinds) do
@@ -838,7 +839,7 @@ function federated.hashes(kind, key, call)
   if not thing then return nil end
   thing = thing.resolve and thing.resolve(call) or thing
   local approved = pins.hash(thing.upstream, kind, thing.original)
-  return thing.facts.hash, approved and served and thing.facts.hash or approved      -- what is served is approved, by a hash of either form
+  return thing.facts.hash, approved and served and thing.facts.hash or approved      -- a definition that is served is approved, by a hash of the older or the newer form
 end
 
 function wrapping.is_served(uri) return registry.serves(uri) end

@@ -17,10 +17,10 @@ local timed = require "moonpool.runtime.timed"
 ---@field run fun(request: moonpool.host.Command): moonpool.host.Ran?, string?   The result; or nil, and "late", "loud" or the system's error
 ---@field find fun(name: string): string?   The path of a program in PATH. It blocks: for scripts that load
 
--- stand_in(argv, options): replaces the programs while a spec fakes them; else nil.
+-- The library `exec` of scripts. exec.stand_in(argv, options) replaces the programs while a spec fakes them; else nil.
 local exec = {}
 
-local MAX_TIME_S = 86400 -- seconds
+local MAX_TIME_S = 86400 -- seconds that a program may run
 local known_ends = { late = "timeout", loud = "output" }
 
 local known = { stdin = "string", timeout = "number", env = "table", cwd = "string", max = "number" }

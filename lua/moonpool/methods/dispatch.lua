@@ -65,10 +65,10 @@ function dispatch.answer(call, params, revision, name)
   if row.stateless then
     local meta = params and params._meta
     local level = meta and meta[level_key]
-    if level ~= nil and not call_library.level(level) then                             -- (O-3)
+    if level ~= nil and not call_library.level(level) then                             -- an unknown log level is refused (O-3)
       return nil, errors.new("invalid_params", "_meta[\"" .. level_key .. "\"] must be one of " .. table.concat(call_library.levels, ", "))
     end
-  elseif not call.initialized and not before_initialize[name] then                     -- (L-5)
+  elseif not call.initialized and not before_initialize[name] then                     -- requests before `initialize` are refused (L-5)
     return nil, errors.new("invalid_request", "the session is not initialized: send initialize first", { reason = "not_initialized" })
   end
   if access.has_private() then access.subscribe_as(call) end

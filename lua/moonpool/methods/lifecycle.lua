@@ -40,14 +40,14 @@ local function follow_lists(call)
 end
 
 function lifecycle.initialize(call, params)
-  if call.initialized and call.has_session then                                       -- (L-9)
+  if call.initialized and call.has_session then                                       -- a second `initialize` is refused (L-9)
     return nil, errors.new("invalid_request", "this session is already initialized", { reason = "already_initialized" })
   end
   local asked, client, can = params.protocolVersion, params.clientInfo, params.capabilities
   if type(asked) ~= "string" then return nil, errors.new("invalid_params", "params.protocolVersion must be a string") end
   if client ~= nil and not is_object(client) then return nil, errors.new("invalid_params", "params.clientInfo must be an object") end
   if can ~= nil and not is_object(can) then return nil, errors.new("invalid_params", "params.capabilities must be an object") end
-  local revision = era.is_stateful(asked) and asked or era.newest_stateful      -- (L-2, L-3)
+  local revision = era.is_stateful(asked) and asked or era.newest_stateful      -- a revision that cannot be agreed is answered with the newest that can (L-2, L-3)
   local client_text, can_text = json.encode(client or {}), json.encode(can or {})
   if #client_text + #can_text > MAX_CLIENT_BYTES then
     return nil, errors.new("invalid_params", ("params.clientInfo and params.capabilities are %d bytes of JSON together, more than %d, "

@@ -133,12 +133,12 @@ methods["subscriptions/listen"] = function(call, params)
     jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(accepted), _meta = tag },
   }
   local size = #json.encode(acknowledged)
-  if size > host.limits.stream_queue - EVENT_FRAME then        -- the stream would end with it
+  if size > host.limits.stream_queue - EVENT_FRAME then        -- a larger acknowledgement would overfill the stream's queue and end the stream
     return nil, errors.new("invalid_params", ("the list of your subscriptions is %d bytes of JSON, more than a stream takes: "
       .. "subscribe to fewer in one request"):format(size))
   end
   call:send(acknowledged)
-  local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- (B-6)
+  local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- the result that the client gets when the gateway ends the subscription (B-6)
   local listened, why = host.call.listen(call, topics, json.encode(closing))
   if listened then return closing end     -- sent when the gateway ends the subscription
   return nil, errors.new("internal",

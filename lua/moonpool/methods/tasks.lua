@@ -22,7 +22,7 @@ local related = "io.modelcontextprotocol/related-task"
 -- that can be tasks.
 local function refusal(call, era, record)
   if not (record or registry.offers "tasks") then return errors.new("unknown_method", "this server has no tasks") end
-  if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- the rule TX-6
+  if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- clients have to declare the extension (TX-6)
 end
 
 -- The error for a task that is unknown, expired or of another principal: the same for all three (TA-5, TA-6).
@@ -59,8 +59,8 @@ methods["tasks/cancel"] = function(call, params, era)
   local record, err = find(call, params, era)
   if not record then return nil, err end
   if task_record.is_ended(record) then
-    if era.tasks == "extension" then return done() end                                 -- the rule TX-5
-    return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)           -- the rule TA-3
+    if era.tasks == "extension" then return done() end                                 -- a task that has ended may be cancelled, too (TX-5)
+    return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)           -- a task that has ended cannot be cancelled (TA-3)
   end
   local refused = tasks.send { id = record.id, cancel = true }
   if refused then return nil, refused end
@@ -119,7 +119,7 @@ function asker:ask(record, key)
   if answer == false or self.open ~= key then return end
   self.open = nil
   local said = answer and { answer = answer } or { refused = refused.message or "refused" }
-  -- the question is asked again
+  -- if the answer could not be sent to the task's worker, the question stays unanswered and is asked again
   if tasks.send { id = self.id, answers = { [key] = said } } then self.asked[key] = nil end
 end
 

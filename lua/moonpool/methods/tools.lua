@@ -47,19 +47,19 @@ end
 -- True if this call becomes an MCP task, false if it does not; or nil and an error.
 local function becomes_task(tool, era, call, asked)
   if not era.tasks then return false end
-  if era.tasks == "extension" then                                                     -- the rule TX-1
+  if era.tasks == "extension" then                                                     -- the server alone decides whether the call becomes a task (TX-1)
     if tool.task and call_library.able(call, task_record.needs) then return true end
     if tool.task ~= "required" or tool.upstream then return false end      -- the gateway polls the upstream for this client
     return nil, task_record.undeclared("'" .. tool.name .. "' runs only as a task: declare " .. registry.tasks_extension)
   end
-  if asked == nil or not registry.offers "tasks" then                                  -- the rule TA-1
+  if asked == nil or not registry.offers "tasks" then                                  -- without `task` in the params, or without the capability, the call is not a task (TA-1)
     if tool.task ~= "required" then return false end
     return nil, errors.new("unknown_method", "'" .. tool.name .. "' runs only as a task: send params.task")
   end
   if type(asked) ~= "table" or (asked.ttl ~= nil and asked.ttl ~= null and (type(asked.ttl) ~= "number" or asked.ttl < 0)) then
     return nil, errors.new("invalid_params", "params.task must be { ttl } with a number of milliseconds")
   end
-  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end      -- the rule TA-5
+  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end      -- a task of a tool that never runs as one is refused (TA-5)
   return true
 end
 
@@ -144,7 +144,7 @@ tools["tools/call"] = function(call, params, era)
     if whole then args = whole.arguments end
   end
   if args == nil or args == null then
-    args = {}                                                                          -- (T-3)
+    args = {}                                                                          -- missing arguments are an empty object (T-3)
   elseif type(args) ~= "table" or getmetatable(args) == array_mt then
     return nil, errors.new("invalid_params", "params.arguments must be an object")
   end

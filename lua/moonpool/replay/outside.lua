@@ -14,8 +14,8 @@ local WHY <const> = "the record has no answer for it, and a replay reaches nothi
 --- slept(seconds) } of the call that is replayed; or nil.
 outside.playing = nil
 
---- True if nothing is logged while calls are replayed: for the report of a reload, which more people may read than
---- records.
+--- True if replayed calls write no log lines. Set for the replay that checks a reload: its report is read by more
+--- people than the recorded calls.
 outside.is_quiet = false
 
 local function playing()

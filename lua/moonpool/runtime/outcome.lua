@@ -120,8 +120,8 @@ end
 --- The text of an error value, for the log.
 function failure.reason(value)
   if failure.is_missing(value) or failure.is_expected(value) or failure.is_refused(value) or is_fault(value) then return value.why end
-  if failure.is_input(value) then return "it asks the client" end
-  if failure.is_task(value) then return "it becomes a task" end
+  if failure.is_input(value) then return "it asks the client a question" end
+  if failure.is_task(value) then return "the call becomes an MCP task" end
   return words(value, "nil")
 end
 

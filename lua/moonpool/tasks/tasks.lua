@@ -48,7 +48,7 @@ end
 -- Nothing is sent if `work` is given and is over: its last notification may have been sent while this one was made.
 local function notify_changed(record, work)
   local topic, plain, before, after = texts_of(record)
-  host.topic.publish(topic, plain, before, after, work)                                -- the rule TX-7
+  host.topic.publish(topic, plain, before, after, work)                                -- subscribers get the whole task, as tasks/get gives it (TX-7)
   host.bus.broadcast("task", record.id)
   local is_large = #plain + #before + #after > MAX_RELAYED_BYTES
   host.bus.relay("task elsewhere", RELAYED:pack(record.id, topic, is_large and "" or plain, before, is_large and "" or after), work)
@@ -68,7 +68,7 @@ end)
 
 local AWAY_S = 5          -- seconds for which a record is kept back while the store does not answer
 local AWAY_PAUSE_S = 0.1
-local FAR_PAUSE_S <const> = 1         -- between two looks at the record of a task of another process, which tells its changes: a message may be lost
+local FAR_PAUSE_S <const> = 1         -- seconds between two reads of the record of a task of another process: the process sends a message about each change, and it may be lost
 
 -- As task_record.save. While the store does not answer, where the caller may wait, it is tried again and again for
 -- AWAY_S.
@@ -238,7 +238,7 @@ end }
 -- The error for a record that task_record.add did not store.
 local function refused(why)
   if why == "unavailable" then return task_record.away() end
-  return errors.new("internal", "too many tasks are stored: try again later")         -- the rule TX-2
+  return errors.new("internal", "too many tasks are stored: try again later")         -- a task must be stored before the client gets its id (TX-2)
 end
 
 local function stop(work, by_operator) host.job.stop(work.job, by_operator and "cancelled by an operator" or "cancelled by its client") end

@@ -29,7 +29,7 @@ end
 local function check_icons(icons, complain)
   for i, icon in ipairs(icons) do
     local src = type(icon) == "table" and icon.src
-    if type(src) ~= "string" or not (src:find "^https://" or src:find "^data:") then                -- the rule IC-1
+    if type(src) ~= "string" or not (src:find "^https://" or src:find "^data:") then                -- clients refuse icons of other schemes (IC-1)
       complain("icons", "icon " .. i .. " has no 'src' that is an https: or data: address", "as in icons = { { src = \"https://…/icon.png\" } }")
     end
   end

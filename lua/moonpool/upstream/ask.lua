@@ -82,7 +82,8 @@ local function answer_to_stray(event, class_text)
   return ask.no_answer(id, method, "no call of a client is running that this question belongs to")
 end
 
---- Answers a question that belongs to no call of a client, on a channel of a class.
+--- Answers a question of an upstream that belongs to no call of a client. `class_text`: what the clients of the channel
+--- can be asked.
 function ask.decline(channel, pending, event, class_text) reply(channel, pending, answer_to_stray(event, class_text)) end
 
 -- -- one question ----------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ local function send(call, given)
   return { failure = facts_of(failure) }
 end
 
---- Handles the method.
+--- Handles a request of the method "moonpool/client".
 function client.answer(call, params)
   if params.open then return start(params.open) end
   return send(call, params)

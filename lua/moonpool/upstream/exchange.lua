@@ -60,8 +60,8 @@ function exchange.ask(channel, id, bytes, options)
   local pending <close>, failure = channel:send(bytes, {
     id = id, headers = options.headers, revision = options.revision, timeout = options.timeout, total = options.total,
     is_retry = options.is_retry, is_trial = options.is_trial, is_opening = options.is_opening, takes_questions = asker ~= nil, signal = asker and asker.signal,
-    -- a stateless upstream over HTTP sees its stream end; another one gets a notification, but never about `initialize`
-    -- (Y-1)
+    -- a stateless upstream over HTTP sees its stream end; any other upstream gets the notification `cancelled`, but never
+    -- about `initialize` (Y-1)
     cancel = not options.is_opening and (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
   })
   if not pending then return nil, failure end
@@ -76,7 +76,8 @@ end
 
 local no_channel = { send = function() end }
 
---- Continues an exchange that was taken up. `options`: listener, asker, class. Returns what exchange.ask returns.
+--- Continues a pending exchange that the retry of a client has resumed. `options`: listener, asker, class. Returns what
+--- exchange.ask returns.
 function exchange.resume(pending, options)
   if options.asker then return wait_with_questions(no_channel, pending, options) end
   return wait(no_channel, pending, options)

@@ -244,7 +244,8 @@ local function establish_as(record, channel, token, token_key, options)
   return server_info, failure, fresh
 end
 
--- There is no token. A refused credential of the gateway bars the upstream, so that people see it in its state.
+-- Returns the failure of a channel that needs a token and got none. If the server has refused the gateway's credential,
+-- the upstream's state becomes "barred", so that people see it.
 local function refuse_without(record, key, options, failure)
   if failure.reason ~= "barred" then return nil, failure end
   local channel, state = host.upstream.channel(record.name, auth.is_personal(record) and "token" or key, options)

@@ -37,8 +37,8 @@ local repeated_requests = {}
 
 local MAX_ROUNDS = host.limits.upstreams.rounds        -- requests after the first one (V-4)
 local MAX_QUESTIONS = host.limits.upstreams.questions_per_result
-local FIRST_WAIT_S, MAX_WAIT_S = 0.05, 0.25         -- before an upstream that only gave a requestState is asked again
-local FIRST_PAGE_S, MAX_PAGE_S = 1, 32              -- before an upstream that waits for a page is asked again
+local FIRST_WAIT_S, MAX_WAIT_S = 0.05, 0.25         -- seconds before the request is repeated for an upstream that sent only a requestState
+local FIRST_PAGE_S, MAX_PAGE_S = 1, 32              -- seconds before the request is repeated for an upstream that waits until its user has opened a web page
 
 local is_object = message.is_object
 
@@ -517,7 +517,7 @@ local function send_answers(call, server_info, pending, questions)
   return missing
 end
 
--- Goes on with a pending exchange. Returns what request.send returns.
+-- Continues a pending exchange. Returns what request.send returns.
 local function take_up(call, entry, kept, spec)
   if not is_same(kept, entry) or kept.digest ~= entry.digest then complain(entry) end
   if kept.is_gone then return nil, { outcome = "unknown", reason = "pending" } end

@@ -28,7 +28,7 @@ local tasks = {}
 
 -- if the upstream names no interval, the pause between polls grows from the first to the second
 local FIRST_POLL_S, MAX_POLL_S = 0.1, 5
-local LEAST_POLL_S, MOST_POLL_S = 0.1, 60         -- an interval of the upstream's is kept between these two
+local LEAST_POLL_S, MOST_POLL_S = 0.1, 60         -- a poll interval that the upstream names is raised or lowered to lie between these two
 local MAX_ID_BYTES = 1024
 local SUBSCRIBE_S = 1                                -- the gateway subscribes to a task of a stateless upstream whose polls are at least so far apart
 local MOST_QUESTIONS = host.limits.upstreams.questions_per_request
@@ -287,7 +287,7 @@ local function fetch(made, call, send, has_ended)
   return answer, failed, err
 end
 
--- One look at the task. Returns its end as request.send does; nothing while it runs.
+-- Polls the upstream's task once. Returns its result as request.send does; nothing while the task runs.
 local function look(made, call, send, answered, ends_at)
   local answer, failed, err = ask(made, call, "tasks/get")
   if failed and (failed.reason == "expired" or failed.reason == "questions") then return nil, { outcome = "unknown", reason = failed.reason } end

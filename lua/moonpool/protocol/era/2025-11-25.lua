@@ -29,9 +29,9 @@ end
 return {
   from = "2026-07-28",
   missing_capability = "result",
-  resource_not_found = "resource_not_found",      -- (R-2)
+  resource_not_found = "resource_not_found",      -- the error of a resource that does not exist has a code of its own (R-2)
   result_step = { has_objects = true },           -- core/lib/shortcut/forward.h does what convert_result does to a plain result of an upstream
-  tasks = "params",                               -- the rule TA-1
+  tasks = "params",                               -- a call asks for a task by `task` in its params (TA-1)
   methods = {
     initialize = true, ping = true, ["logging/setLevel"] = true, ["server/discover"] = false,
     ["resources/subscribe"] = true, ["resources/unsubscribe"] = true, ["subscriptions/listen"] = false,
@@ -54,7 +54,7 @@ return {
       for _, tool in ipairs(result.tools) do
         if tool.outputSchema and tool.outputSchema.type ~= "object" then tool.outputSchema = nil end
         local task = tools[tool.name].task
-        if task then tool.execution = { taskSupport = task } end                       -- (T-13)
+        if task then tool.execution = { taskSupport = task } end                       -- whether the tool may or must run as a task (T-13)
       end
     end,
     ["tools/call"] = function(result)

@@ -19,7 +19,7 @@ local DENIED_S <const> = 30              -- seconds until a caller's token is ex
 local MAX_KNOWN <const> = 1024
 local MAX_CALLERS <const> = host.limits.upstreams.caller_tokens
 
-local OF_CALLER <const> = "caller:"      -- prefix of the keys of callers' tokens, and of what is kept for callers
+local OF_CALLER <const> = "caller:"      -- prefix of the store keys of callers' tokens, and of failures to get one
 
 local function is_of_caller(key) return key:sub(1, #OF_CALLER) == OF_CALLER end
 
@@ -165,8 +165,8 @@ local function pause_of(record, key, identity)
   return pause_at(OF_CALLER .. joined(key, identity.subject)) or pause_at(record.auth.key)
 end
 
--- The key under which a failure is kept: the server may refuse one token of a caller, and then take the next one. It
--- may refuse the gateway.
+-- The key under which a failure to get a token is remembered: `key` for an outage; the caller's token if the server
+-- refuses it, since it may accept the caller's next one; the gateway's key if the server refuses the gateway.
 local function pause_key(record, key, identity, kind)
   if not identity or kind == "outage" then return key end
   return kind == "denied" and OF_CALLER .. joined(key, identity.subject) or record.auth.key
