@@ -1,18 +1,27 @@
-/* holdings.c: who may have the last places of a room. They are for clients that hold few: fewer than there are such
- * places, or fewer than clients hold on average. A client alone has all the others. Clients that hold the rest together
- * get none of the places that become free until each other client that asks holds as many. */
+/* holdings.c: who may have the last places of a room, so that clients that fill it leave some to others. Of the last
+ * part a client may have as many as are free for the others. The first half of it is also for clients that hold fewer
+ * than clients hold on average: those that hold the rest together get none of the places that become free until each
+ * other client that asks holds as many. A client alone has all places but the last part. */
 #include "account.h"
 
-bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t all, int64_t kept)
+#define NUMBERS (sizeof((mp_holdings){0}).of / sizeof(int32_t))
+
+bool mp_may_hold_one_more(int64_t held, int64_t holders, int64_t all, int64_t free_places, int64_t kept)
 {
-    int64_t held = atomic_fetch_add_explicit(&holdings->of[client % MP_HOLDERS], 1, memory_order_relaxed);
+    return free_places > kept || held < free_places || (free_places > kept / 2 && held * holders < all);
+}
+
+bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t all, int64_t free_places, int64_t kept)
+{
+    int64_t held = atomic_fetch_add_explicit(&holdings->of[client % NUMBERS], 1, memory_order_relaxed);
     if (held == 0)
         atomic_fetch_add_explicit(&holdings->holders, 1, memory_order_relaxed);
-    return held < kept || held * atomic_load_explicit(&holdings->holders, memory_order_relaxed) < all;
+    int64_t holders = atomic_load_explicit(&holdings->holders, memory_order_relaxed);
+    return mp_may_hold_one_more(held, holders, all, free_places, kept);
 }
 
 void mp_holdings_drop(mp_holdings *holdings, unsigned client)
 {
-    if (atomic_fetch_sub_explicit(&holdings->of[client % MP_HOLDERS], 1, memory_order_relaxed) == 1)
+    if (atomic_fetch_sub_explicit(&holdings->of[client % NUMBERS], 1, memory_order_relaxed) == 1)
         atomic_fetch_sub_explicit(&holdings->holders, 1, memory_order_relaxed);
 }

@@ -258,9 +258,9 @@ static bool may_have(mp_conn *conn)
         return true;
     conn->is_counted = true;
     int64_t all = atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
-    bool is_small = mp_holdings_add(&holdings, mp_conn_share(conn), all, kept);
-    return is_small || most < KEPT || conn->server->is_draining || conn->listener->is_left ||
-           mp_account_used(&mp_account_connections) <= most - kept || end_early(find_idle(conn->server, conn));
+    int64_t free_places = most - mp_account_used(&mp_account_connections) + 1;
+    return mp_holdings_add(&holdings, mp_conn_share(conn), all, free_places, kept) || most < KEPT ||
+           conn->server->is_draining || conn->listener->is_left || end_early(find_idle(conn->server, conn));
 }
 
 static void refuse_share(mp_conn *conn)

@@ -108,6 +108,12 @@ mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t mo
     return owner;
 }
 
+bool mp_owners_may_have(mp_owners *owners, const mp_owner *owner, int64_t all, int64_t free_places, int64_t kept)
+{
+    MP_LOCKED(&owners->lock);
+    return mp_may_hold_one_more(owner->sessions - 1, (int64_t)owners->own.count, all, free_places, kept);
+}
+
 mp_str mp_owner_name(const mp_owner *owner)
 {
     return owner->node.key;

@@ -35,7 +35,7 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_
 #define LEAST_SHARED 16 /* of a lower limit one client may have all places */
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
-#define KEPT 64    /* of calls and of pending authentications, the last 64th is for clients that hold few */
+#define KEPT 64    /* of calls, sessions, pending authentications the last 64th is for clients that hold few */
 
 struct mp_session_table {
     const mp_rpc_config *_Atomic config;
@@ -204,11 +204,20 @@ static void give_quota(mp_session_table *table, mp_quota quota)
     mp_places_give(mp_processes_places(table->processes), places_of[quota]);
 }
 
+/* Counts one more thing of the client of this share in the holdings, which have `all`. True if the client may have it.
+ */
+static bool add_holding(mp_session_table *table, mp_holdings *holdings, unsigned share, const mp_account *all,
+                        mp_place place, int64_t most)
+{
+    int64_t free_places = most - mp_places_used(mp_processes_places(table->processes), place);
+    return mp_holdings_add(holdings, share, mp_account_used(all), free_places, most / KEPT);
+}
+
 bool mp_session_table_take_authn(mp_session_table *table, unsigned share)
 {
-    int64_t most = MAX_AUTHN, kept = most / KEPT;
-    bool is_small = mp_holdings_add(&table->authns, share, mp_account_used(&mp_account_auth_pending), kept);
-    bool is_taken = take_quota(table, MP_QUOTA_AUTHN, is_small ? most : most - kept);
+    int64_t most = MAX_AUTHN;
+    bool may = add_holding(table, &table->authns, share, &mp_account_auth_pending, MP_PLACE_AUTHN, most);
+    bool is_taken = take_quota(table, MP_QUOTA_AUTHN, may ? most : 0);
     if (!is_taken)
         mp_holdings_drop(&table->authns, share);
     return is_taken;
@@ -227,23 +236,23 @@ static int64_t counted_bytes(size_t size)
     return size <= UNCOUNTED_BYTES ? 0 : (int64_t)size;
 }
 
-/* The most calls of all with which this client may begin one more, which its holding has. */
-static int64_t add_call(mp_rpc *rpc, int64_t most)
+static bool take_place_of_call(mp_rpc *rpc, int64_t max_calls)
 {
-    int64_t all = mp_account_used(&mp_account_requests_in_flight), kept = most / KEPT;
-    bool is_small = mp_holdings_add(&rpc->table->calls, rpc->share, all, kept);
-    return rpc->is_hidden ? INT64_MAX : is_small ? most : most - kept;
+    mp_session_table *table = rpc->table;
+    int64_t most = rpc->is_hidden ? INT64_MAX : max_calls;
+    if (add_holding(table, &table->calls, rpc->share, &mp_account_requests_in_flight, MP_PLACE_CALLS, most) &&
+        mp_places_take(mp_processes_places(table->processes), MP_PLACE_CALLS, most))
+        return true;
+    mp_holdings_drop(&table->calls, rpc->share);
+    return false;
 }
 
 bool mp_session_table_take_call(mp_rpc *rpc)
 {
-    mp_session_table *table = rpc->table;
-    mp_places *places = mp_processes_places(table->processes);
-    const mp_rpc_config *config = atomic_load(&table->config);
+    const mp_rpc_config *config = atomic_load(&rpc->table->config);
     int64_t bytes = counted_bytes(rpc->envelope.size);
     bool is_taken = bytes == 0 || mp_account_take(&mp_account_call_bytes, bytes, (int64_t)config->bodies);
-    if (is_taken && !mp_places_take(places, MP_PLACE_CALLS, add_call(rpc, config->max_calls))) {
-        mp_holdings_drop(&table->calls, rpc->share);
+    if (is_taken && !take_place_of_call(rpc, config->max_calls)) {
         mp_account_give(&mp_account_call_bytes, bytes);
         is_taken = false;
     }
@@ -333,7 +342,12 @@ static mp_owner *MP_NULLABLE count_session(mp_session_table *table, mp_str name)
 {
     const mp_rpc_config *config = atomic_load(&table->config);
     mp_owner *owner = mp_owners_count(table->owners, name, config->max_sessions_per_principal);
-    if (owner == NULL || mp_places_take(mp_processes_places(table->processes), MP_PLACE_SESSIONS, config->max_sessions))
+    if (owner == NULL)
+        return NULL;
+    mp_places *places = mp_processes_places(table->processes);
+    int64_t used = mp_places_used(places, MP_PLACE_SESSIONS), most = config->max_sessions;
+    if (mp_owners_may_have(table->owners, owner, used, most - used, most / KEPT) &&
+        mp_places_take(places, MP_PLACE_SESSIONS, most))
         return owner;
     mp_owners_uncount(table->owners, owner);
     return NULL;

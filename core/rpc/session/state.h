@@ -196,6 +196,8 @@ mp_owners *mp_owners_new(uint16_t number);
 void mp_owners_free(mp_owners *owners);
 /* Counts one more session of the owner `name`. NULL: it has `most` in all processes. */
 mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t most);
+/* True if the owner may have the session that was just counted: as mp_holdings_add. */
+bool mp_owners_may_have(mp_owners *owners, const mp_owner *owner, int64_t all, int64_t free_places, int64_t kept);
 void mp_owners_uncount(mp_owners *owners, mp_owner *owner);
 mp_str mp_owner_name(const mp_owner *owner); /* valid until it has no sessions */
 /* As mp_session_table_say_owners and so on. */

@@ -13,7 +13,9 @@ MP_REFUSED(refused_upstream_pending, "upstream_pending", MP_LIMIT_REACHED,
 
 /* entries that wait for a retry: each holds a channel of an upstream, or up to MP_UPSTREAM_JOURNAL bytes */
 #define MAX_PENDING MP_LIMIT(upstream_pending, 256)
-/* exchanges and bytes of one principal: one client cannot use up the places of all */
+#define LEAST_SHARED 16 /* of a lower limit one principal may have all places */
+/* exchanges and bytes of one principal, which has no more than are free for the others either: neither one client nor
+ * several can use up the places of all */
 #define MAX_PENDING_PER_PRINCIPAL MP_LIMIT(upstream_pending_per_principal, 16)
 
 /* A principal, and how many of its entries count. */
@@ -117,7 +119,9 @@ mp_pending_entry *MP_NULLABLE mp_pending_table_reserve(mp_upstreams *table, cons
     bool is_new, has_room = !atomic_load(&table->has_ended_pending);
     pthread_mutex_lock(&all_pending->lock);
     owner *it = mp_map_need(&all_pending->owners, options->principal, sizeof *it, &is_new);
-    has_room = has_room && all_pending->counted < MAX_PENDING && it->count < MAX_PENDING_PER_PRINCIPAL;
+    int64_t most = MAX_PENDING, mine = most < LEAST_SHARED ? most : most - all_pending->counted;
+    mine = mine < MAX_PENDING_PER_PRINCIPAL ? mine : MAX_PENDING_PER_PRINCIPAL;
+    has_room = has_room && all_pending->counted < most && it->count < mine;
     if (has_room) {
         all_pending->counted++;
         it->count++;

@@ -3,7 +3,7 @@ local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 
 local MOST <const>, KEPT <const>, CROWD <const> = 96, 8, 120
-local ONE <const>, OTHER <const> = "127.0.0.1", "127.0.0.2"
+local ONE <const>, OTHER <const>, THIRD <const> = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 
 local scripts = {
   ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(60) end }',
@@ -31,7 +31,7 @@ local function in_flight(g, count)
 end
 
 describe("busy connections of one address", function()
-  it("leave the last of limits.connections to others, of which each has as much, and none is cut off", function()
+  it("leave the last of limits.connections to others, of which each has as many as are free, and none is cut off", function()
     local g <close> = start()
     local me <close> = g:client "2026-07-28"
     hold(me, ONE, CROWD)
@@ -41,9 +41,10 @@ describe("busy connections of one address", function()
     assert.same({ 503, "1", "too many connections of this address: try again later\n" }, { response.status, response.headers["retry-after"], response.body })
     assert.equal(ONE, g:wait_log("refused", { cause = "connections" }).fields.address)
     assert.equal("pong", pong(me, OTHER))
-    hold(me, OTHER, KEPT - 1)
-    in_flight(g, MOST - 1)
-    assert.equal("pong", pong(me, OTHER))
+    hold(me, OTHER, KEPT // 2)
+    in_flight(g, MOST - KEPT // 2)
+    assert.equal(503, hold(me, OTHER, 1)[1].connection:read_response().status)
+    assert.equal("pong", pong(me, THIRD))
   end)
 
   it("get none of the places that become free until another address has as many", function()
@@ -51,16 +52,16 @@ describe("busy connections of one address", function()
     local me <close> = g:client "2026-07-28"
     local all = hold(me, ONE, MOST - KEPT)
     in_flight(g, MOST - KEPT)
-    hold(me, OTHER, KEPT)
-    in_flight(g, MOST)
+    hold(me, OTHER, KEPT // 2)
+    in_flight(g, MOST - KEPT // 2)
     for i = 1, KEPT do
       all[i]:close()
-      in_flight(g, MOST - 1)
+      in_flight(g, MOST - KEPT // 2 - 1)
       local refused = g:status().counters.refused.connection_shares
       hold(me, ONE, 1)
       g:wait_status(function(status) return status.counters.refused.connection_shares == refused + 1 end)
       hold(me, OTHER, 1)
-      in_flight(g, MOST)
+      in_flight(g, MOST - KEPT // 2)
     end
   end)
 end)

@@ -4,11 +4,12 @@
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local task_client = require "spec.helpers.task_client"
+local upstream = require "spec.helpers.upstream"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
-local MOST <const>, CONNECTIONS <const>, CALLS <const> = 16, 300, 128
+local MOST <const>, SESSIONS <const>, CONNECTIONS <const>, CALLS <const> = 16, 128, 700, 256
 local ANSWER_MS <const>, TRIES <const>, PATIENCE_S <const> = 100, 10, 5
 
 local scripts = {
@@ -24,17 +25,30 @@ local scripts = {
   ["tools/one.lua"] = 'return tool { "One at a time.", concurrency = 1, function() sleep(300) end }',
   ["tools/task.lua"] = 'return tool { "A task.", task = "required", function() sleep(300) return "done" end }',
   ["tools/large.lua"] = 'local text = ("x"):rep(2000000) return tool { "Much.", function() return text end }',
+  ["tools/question.lua"] = 'return tool { "Asks.", function(_, call) return call:elicit("text", "Which?", { text = t.string }) and "said" end }',
   ["tools/harmful.lua"] = 'return tool { "Harms.", function() return "harm" end }',
 }
 
-local function start()
-  return gateway.start { workers = 2, scripts = scripts,
-    constants = { listeners = MOST, tasks = MOST, call_waiting = MOST },
-    config = { sessions = { max = MOST }, store = { entries = 1000, bytes = "2MiB" },
-      limits = { connections = CONNECTIONS, calls_in_flight = CALLS, answers = "1MiB", call = { time = "10m" } } } }
+local function start(u)
+  return upstream.gateway({ one = u }, { workers = 2, scripts = scripts,
+    constants = { listeners = MOST, tasks = MOST, call_waiting = MOST, upstream_pending = MOST, upstream_questions_per_principal = 1000 },
+    config = { sessions = { max = SESSIONS }, store = { entries = 1000, bytes = "2MiB" },
+      limits = { connections = CONNECTIONS, calls_in_flight = CALLS, answers = "1MiB", call = { time = "10m" } } } })
 end
 
-local function caller(g, name, revision) return g:client(revision or "2026-07-28", { capabilities = task_client.CAN, token = name }) end
+-- A server behind the gateway whose tool `ask` has a question.
+local function start_upstream()
+  local u = upstream.start { revision = "2025-11-25" }
+  u:offer("tools", { "ask", "echo" })
+  return u
+end
+
+local QUESTION <const> = { message = "Name?", requestedSchema = { type = "object", properties = { name = { type = "string" } } } }
+local ASKING <const> = { name = "one_ask", arguments = { questions = { { "elicitation/create", QUESTION } } } }
+local CAN <const> = { elicitation = { form = {} } }
+for name, value in pairs(task_client.CAN) do CAN[name] = value end
+
+local function caller(g, name, revision) return g:client(revision or "2026-07-28", { capabilities = CAN, token = name }) end
 
 local function refused(status, reason) return status.counters.refused[reason] > 0 end
 
@@ -51,7 +65,7 @@ end
 local ways = {
   sessions = function(g, name)
     local all = {}
-    until_refused(g, "sessions", MOST + 1, function()
+    until_refused(g, "sessions", SESSIONS + 1, function()
       local ok, c = pcall(caller, g, name, "2025-11-25")
       if ok then all[#all + 1] = c end
     end)
@@ -94,6 +108,25 @@ local ways = {
       all[i]:send { method = "POST", path = "/mcp", headers = headers, body = message }
     end
     g:wait_status(function(status) return status.gauges.queue_bytes > 1 << 20 or refused(status, "answers") or status.counters.dropped.answers > 0 end)
+    return all
+  end,
+  ["calls of upstreams that wait for a retry"] = function(g, name)
+    local c = caller(g, name)
+    until_refused(g, "upstream_pending", MOST + 1, function() c:call("tools/call", ASKING) end)
+    return { c }
+  end,
+  ["questions that wait for their client"] = function(g, name)
+    local c = caller(g, name, "2025-11-25")
+    for _ = 1, CALLS + 1 do c:open("tools/call", { name = "question", arguments = {} }) end
+    g:wait_status(function(status) return refused(status, "calls") end)
+    return { c }
+  end,
+  ["held streams"] = function(g, name)
+    local all = {}
+    until_refused(g, "sessions", SESSIONS + 1, function()
+      local ok, c = pcall(caller, g, name, "2024-11-05")
+      if ok then all[#all + 1] = c end
+    end)
     return all
   end,
   connections = function(g)
@@ -151,12 +184,18 @@ local function others_go_on(g, what)
   assert.is_true(seconds < PATIENCE_S, ("%s: another principal waited for %.1f s"):format(what, seconds))
   local c <close> = caller(g, "bob")
   assert.is_truthy(c:call("tools/call", { name = "harmful", arguments = {} }).error, what)
+  assert.equal("input_required", c:result("tools/call", ASKING).resultType, what)
+  local session = caller(g, "bob", "2025-11-25")
+  assert.equal("pong", session:result("tools/call", { name = "ping" }).content[1].text, what)
+  session:delete()
+  session:close()
 end
 
 describe("a room that one client fills", function()
   for what, fill in pairs(ways) do
     it("keeps neither the operator nor another client out: " .. what, function()
-      local g <close> = start()
+      local u <close> = start_upstream()
+      local g <close> = start(u)
       local all = fill(g, "mallory")
       operator_goes_on(g, what)
       others_go_on(g, what)
@@ -165,13 +204,16 @@ describe("a room that one client fills", function()
   end
 
   it("beside all others keeps the operator out no more than one alone", function()
-    local g <close> = start()
-    local all, last = {}, { connections = true, ["calls in flight"] = true, ["bytes of answers"] = true }
+    local u <close> = start_upstream()
+    local g <close> = start(u)
+    local all, last = {}, { "questions that wait for their client", "held streams", "sessions", "bytes of answers", "calls in flight", "connections" }
+    local is_last = {}
+    for _, what in ipairs(last) do is_last[what] = true end
     local function add(what) table.move(ways[what](g, (what:gsub(" ", "-"))), 1, 1000, #all + 1, all) end
     for what in pairs(ways) do
-      if not last[what] then add(what) end
+      if not is_last[what] then add(what) end
     end
-    for _, what in ipairs { "calls in flight", "bytes of answers", "connections" } do add(what) end
+    for _, what in ipairs(last) do add(what) end
     operator_goes_on(g, "all")
     others_go_on(g, "all")
     close_all(all)

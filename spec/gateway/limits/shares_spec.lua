@@ -5,7 +5,7 @@ local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local task_client = require "spec.helpers.task_client"
 
-local MOST <const>, CALLS <const> = 16, 128
+local MOST <const>, CALLS <const> = 16, 256
 local KEPT <const> = CALLS // 64
 
 local scripts = {
@@ -59,7 +59,7 @@ describe("one client", function()
 end)
 
 describe("two clients that hold all calls but the last 64th", function()
-  it("get none of the places that become free until a third, which has that part, holds as many", function()
+  it("get none of the places that become free until a third, which has half of that part at once, holds as many", function()
     local g <close> = gateway.start { scripts = scripts, config = { limits = { calls_in_flight = CALLS } } }
     local function client(token) return g:client("2026-07-28", { token = token }) end
     local ann <close> = client "ann-1"
@@ -71,14 +71,15 @@ describe("two clients that hold all calls but the last 64th", function()
     for i = 1, CALLS - KEPT do hold(i % 2 == 0 and ann or bob) end
     g:wait_status(function(status) return status.gauges.requests_in_flight == CALLS - KEPT end)
     assert.is_false(may(ann))
-    for _ = 1, KEPT do assert.is_true(may(carl)) end
+    for _ = 1, KEPT // 2 do assert.is_true(may(carl)) end
     assert.is_false(may(carl))
     for i = 1, 8 do
       held[i]:close()
-      g:wait_status(function(status) return status.gauges.requests_in_flight == CALLS - 1 end)
+      g:wait_status(function(status) return status.gauges.requests_in_flight == CALLS - KEPT // 2 - 1 end)
       assert.is_false(may(i % 2 == 0 and ann or bob))
       assert.is_true(may(carl))
     end
+    assert.is_false(may(carl))
   end)
 end)
 
@@ -91,6 +92,24 @@ describe("an address whose requests wait for authentication", function()
     for _ = 1, CALLS - KEPT do ask "127.0.0.1" end
     g:wait_status(function(status) return status.gauges.auth_pending == CALLS - KEPT end)
     assert.is_false(takes(g, "auth_pending", "127.0.0.1", ask))
-    for _ = 1, KEPT do assert.is_true(takes(g, "auth_pending", "127.0.0.2", ask)) end
+    for _ = 1, KEPT // 2 do assert.is_true(takes(g, "auth_pending", "127.0.0.2", ask)) end
+    assert.is_false(takes(g, "auth_pending", "127.0.0.2", ask))
+    assert.is_true(takes(g, "auth_pending", "127.0.0.3", ask))
+  end)
+end)
+
+describe("a client with all sessions but the last 64th", function()
+  it("leaves these to others, each of which has as many as are free", function()
+    local g <close> = gateway.start { scripts = scripts, config = { sessions = { max = CALLS, per_principal = 10 * CALLS } } }
+    local function opens(token)
+      local ok, c = pcall(g.client, g, "2025-11-25", { token = token })
+      if ok then c:close() end
+      return ok
+    end
+    for _ = 1, CALLS - KEPT do assert.is_true(opens "ann-1") end
+    assert.is_false(opens "ann-1")
+    for _ = 1, KEPT // 2 do assert.is_true(opens "bob-1") end
+    assert.is_false(opens "bob-1")
+    assert.is_true(opens "carl-1")
   end)
 end)
