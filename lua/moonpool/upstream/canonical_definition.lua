@@ -1,11 +1,10 @@
--- The canonical form of a definition: its JSON with sorted members and the shortest numbers, without the members of
--- `_meta` that belong to one hop, which may differ each time. Definitions that differ only in the order of their
--- members or in spaces have one canonical form, and so one hash. The hash names its form: "v2:sha256:" and 64 digits. Hashes
--- that begin with "sha256:" are of the older form, which had nothing of `_meta` but `_meta.ui`.
+-- The canonical form of a definition: its JSON with sorted members and the shortest numbers. Definitions that differ only
+-- in the order of their members or in spaces have one canonical form, and so one hash. The hash names its form:
+-- "v2:sha256:" and 64 digits. Hashes that begin with "sha256:" are of the older form, which had nothing of `_meta` but
+-- `_meta.ui`.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local message = require "moonpool.upstream.message"
 
 local canonical_definition = {}
 
@@ -56,24 +55,13 @@ function put(out, value)
   end
 end
 
--- Removes the members that do not count. `value` is changed.
-local function without_hops(value)
-  local meta = type(value) == "table" and value._meta
-  if type(meta) ~= "table" then return value end
-  for name in pairs(meta) do
-    if type(name) == "string" and message.is_of_hop(name) then meta[name] = nil end
-  end
-  if next(meta) == nil then value._meta = nil end
-  return value
-end
-
---- The canonical form of a decoded definition, which is changed. `has_plain_numbers`: true if JSON text from which it
---- was decoded has no number that json.encode writes in another form than number_text, that is, none but integers of up
+--- The canonical form of a decoded definition. `has_plain_numbers`: true if JSON text from which it was decoded has no
+--- number that json.encode writes in another form than number_text, that is, none but integers of up
 --- to 15 digits.
 function canonical_definition.text(definition, has_plain_numbers)
-  if has_plain_numbers then return json.encode(without_hops(definition)) end     -- sorts members, too
+  if has_plain_numbers then return json.encode(definition) end     -- sorts members, too
   local out = {}
-  put(out, without_hops(definition))
+  put(out, definition)
   return table.concat(out)
 end
 

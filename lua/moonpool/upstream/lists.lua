@@ -122,7 +122,7 @@ local function entry_of(list, item, server_info, state, may_have_headers)
     return nil, "it has no valid name"
   end
   local through, is_circle = hops.take(item)
-  message.strip(item)
+  message.strip_definition(item)
   if is_circle then return nil, CIRCLE end
   if seen[key] then return nil, "its " .. list.key .. " appears twice" end
   if item.description ~= nil and type(item.description) ~= "string" then item.description = nil end

@@ -24,17 +24,22 @@ local function is_own(name) return name:sub(1, #OWN) == OWN end
 --- gateway has written them.
 function message.is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX or is_own(name) end
 
---- Takes the members of this gateway out of the `_meta` of a message's params or result, or of a definition, which
---- another program has sent.
-function message.strip(value)
+-- Takes the members for whose names `goes` is true out of a `_meta`, and one that is empty then.
+local function take_out(value, goes)
   local meta = type(value) == "table" and value._meta
   if type(meta) ~= "table" then return end
-  local is_changed = false
   for name in pairs(meta) do
-    if type(name) == "string" and is_own(name) then meta[name], is_changed = nil, true end
+    if type(name) == "string" and goes(name) then meta[name] = nil end
   end
-  if is_changed and next(meta) == nil then value._meta = nil end
+  if next(meta) == nil then value._meta = nil end
 end
+
+--- Takes the members of this gateway out of the `_meta` of a message's params or result which another program has sent.
+function message.strip(value) take_out(value, is_own) end
+
+--- Takes out of the `_meta` of an upstream's definition what belongs to one hop: clients get nothing that is not in the
+--- hash of an approved definition, and what may differ each time is not in it.
+function message.strip_definition(value) take_out(value, message.is_of_hop) end
 
 --- A client's answer to a question, as JSON for the upstream: without the members of this gateway. A key can be written
 --- with escapes.

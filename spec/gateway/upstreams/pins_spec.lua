@@ -137,16 +137,19 @@ describe("a definition that is not the approved one", function()
   it("is one with another name or another `_meta`, not one in another order, or with numbers spelled otherwise", function()
     start(function(u, g, me, run)
       u:offer("tools", { '{"name":"a","description":"A.","inputSchema":{"type":"object","properties":{"n":{"type":"number","maximum":10}}},'
-        .. '"_meta":{"io.modelcontextprotocol/x":1,"y":[1.0]}}' })
+        .. '"_meta":{"io.modelcontextprotocol/x":1,"progressToken":1,"y":[1.0]}}' })
       wait.for_fact("the list", 20, function() return names(me) == "one_a" end)
       assert.equal(0, (run "--yes"))
       wait.for_fact("the pins", 30, function() return status(g).is_pinned end)
       u:offer("tools",
-        { '{"_meta":{"y":[1],"io.modelcontextprotocol/x":2},"inputSchema":{"properties":{"n":{"maximum":1.0e1,"type":"number"}},"type":"object"},'
+        { '{"_meta":{"y":[1],"io.modelcontextprotocol/x":2,"progressToken":"ui://x"},"inputSchema":{"properties":{"n":{"maximum":1.0e1,"type":"number"}},"type":"object"},'
           .. '"description":"\\u0041.","name":"a"}',
           tool("b", "B.") })
       wait.for_fact("the new tool is withheld", 20, function() return (status(g).withheld or {})[1] end)
       assert.equal("one_a", names(me))
+      local seen = cjson.encode(me:result("tools/list", {}).tools)       -- what is not in the hash, no client gets
+      for _, hop in ipairs { "modelcontextprotocol", "progressToken" } do assert.is_nil(seen:find(hop, 1, true), seen) end
+      assert.truthy(seen:find('"y":', 1, true), seen)
       assert.equal("b", status(g).withheld[1].name)
       u:offer("tools", { '{"name":"a2","description":"A.","inputSchema":{"type":"object","properties":{"n":{"type":"number","maximum":10}}}}' })
       wait.for_fact("the renamed tool is withheld", 20, function() return names(me) == "" end)
