@@ -1,7 +1,8 @@
 /* envelope.c: reads one JSON-RPC message in one scan. */
 #include "mcp.h"
 
-MP_REFUSED(refused_values, "values", MP_FAULT, "bodies with more than 100,000 values")
+MP_REFUSED(refused_values, "values", MP_FAULT,
+           "messages with more than 100,000 values, of upstreams with more than 1,000,000")
 MP_REFUSED(refused_ids, "ids", MP_FAULT, "messages whose id or progressToken is longer than 4 KiB")
 
 /* Members that the scan has found. The message may still turn out to be broken or invalid. */
@@ -204,6 +205,7 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
         if (seen.bad_id)
             envelope->id = MP_STR_NONE;
         set_too_many(envelope, max_values);
+        envelope->may_answer = !seen.has_method;
         return;
     default:
         envelope->id = MP_STR_NONE;

@@ -77,6 +77,9 @@ static void serve_note(mp_rpc *rpc, mp_session *session)
     }
 }
 
+static const mp_str too_many_values =
+    MP_STR("{\"code\":-32600,\"message\":\"the answer of the client has too many values\"}");
+
 static void on_line(void *ctx, mp_str line)
 {
     const mp_stdio *stdio = ctx;
@@ -103,9 +106,12 @@ static void on_line(void *ctx, mp_str line)
             mp_stat_add(&mp_stat_dropped_unmatched, 1);
             break;
         }
+        mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, mp_envelope_problem(envelope));
+        if (envelope->may_answer && envelope->id.len > 0 &&
+            mp_session_answer(stdio->session, envelope->id, true, too_many_values))
+            break; /* to the client the id is none of its own */
         rpc->scratch.len = 0;
         mp_put_envelope_error(&rpc->scratch, envelope, "line");
-        mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, mp_envelope_problem(envelope));
         send_line(rpc, mp_buf_str(&rpc->scratch));
     }
 }

@@ -67,6 +67,8 @@ static bool has_unfit_body(const mp_envelope *envelope, int status)
     return status >= 300 && (envelope->kind != MP_KIND_RESPONSE || !envelope->is_error || status == 401);
 }
 
+const char mp_many_values[] = "the answer has more than 1,000,000 values";
+
 void mp_exchange_settle(mp_own_exchange *exchange, mp_failure_reason reason, const char *why)
 {
     if (exchange->is_settled) {
@@ -125,7 +127,11 @@ int mp_exchange_message(mp_own_exchange *exchange, int status, mp_str bytes)
 {
     mp_upstream_host *host = exchange->transport->one_worker ? exchange->super.channel->worker : exchange->super.host;
     mp_envelope *envelope = &host->envelope;
-    mp_envelope_read_any(envelope, bytes, SIZE_MAX);
+    mp_envelope_read_any(envelope, bytes, MP_UPSTREAM_VALUES);
+    if (envelope->has_many) {
+        mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE, mp_many_values);
+        return 1;
+    }
     return envelope->kind == MP_KIND_ARRAY ? take_array(exchange, host, status, bytes)
                                            : mp_exchange_take(exchange, host, status, envelope, bytes);
 }

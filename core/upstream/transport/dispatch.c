@@ -171,12 +171,29 @@ static void observe_message(mp_channel *channel, const mp_envelope *envelope, mp
         mp_channel_count_dropped(channel);
 }
 
+/* A message has too many values. If it may answer any request, because its id is behind the values, all of them fail.
+ */
+static void refuse_many(mp_channel *channel, const mp_envelope *envelope)
+{
+    bool is_answer = envelope->may_answer && channel->transport->one_worker, has_id = envelope->id.len > 0;
+    mp_own_exchange *exchange = is_answer && has_id ? exchange_of(channel, envelope->id) : NULL;
+    if (exchange != NULL)
+        mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE, mp_many_values);
+    else if (is_answer && !has_id)
+        mp_channel_fail_all(channel, MP_FAILURE_TOO_LARGE, mp_many_values);
+    else
+        mp_channel_count_dropped(channel);
+    mp_exchange_unref(exchange);
+}
+
 static bool take_one(mp_channel *channel, mp_str bytes)
 {
     mp_envelope *envelope = &channel->worker->envelope;
-    mp_envelope_read_any(envelope, bytes, SIZE_MAX);
+    mp_envelope_read_any(envelope, bytes, MP_UPSTREAM_VALUES);
+    if (envelope->has_many)
+        refuse_many(channel, envelope);
     if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID)
-        return false;
+        return envelope->has_many;
     if (envelope->kind == MP_KIND_NOTE && mp_str_is(envelope->method, "notifications/cancelled")) {
         take_back(channel, envelope, bytes);
         return true;
@@ -202,9 +219,11 @@ bool mp_channel_message(mp_channel *channel, mp_str bytes)
     if (text.ptr[0] == '{')
         return take_one(channel, text);
     mp_envelope *envelope = &channel->worker->envelope;
-    mp_envelope_read_any(envelope, text, SIZE_MAX);
+    mp_envelope_read_any(envelope, text, MP_UPSTREAM_VALUES);
+    if (envelope->has_many)
+        refuse_many(channel, envelope);
     if (envelope->kind != MP_KIND_ARRAY)
-        return false;
+        return envelope->has_many;
     mp_str element;
     mp_json_cursor cursor = {text.ptr, text.ptr + text.len};
     mp_json_next(&cursor);

@@ -107,6 +107,20 @@ describe("a handler that asks the client, over stdio,", function()
     end)
   end
 
+  it("is told at once of an answer with too many values, and the client gets no error with an id that is not its own", function()
+    local s <close> = stdio.start { scripts = scripts, constants = { values = 100 } }
+    local c = s:client("2025-11-25", { capabilities = able })
+    local call = c:open("tools/call", { name = "delete", arguments = { n = 1 } })
+    local question = s:expect "elicitation/create"
+    s:send_raw(('{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"confirm":true,"all":[%s0]}}}\n'):format(
+      cjson.encode(question.id), ("0,"):rep(100)))
+    local answer = call:answer()
+    assert.is_true(answer.result.isError)
+    assert.matches("too many values", text_of(answer), 1, true)
+    for _, message in ipairs(s.messages) do assert.is_true(message.json.id ~= question.id or message.json.method ~= nil, message.line) end
+    assert.equal(0, s:leave())
+  end)
+
   it("notifies the client when the question is cancelled", function()
     local s <close> = stdio.start { scripts = scripts }
     local c = s:client("2025-11-25", { capabilities = able })

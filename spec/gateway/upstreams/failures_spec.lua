@@ -75,6 +75,26 @@ describe("a call whose upstream answers", function()
     end
   end)
 
+  it("too many values gets an error at once, wherever their id is, and others go on", function()
+    local many = '{"content":[],"structuredContent":{"all":[' .. ("0,"):rep(3000) .. "0]}}"
+    for _, kind in ipairs(upstream.kinds()) do
+      local revision, transport = kind[1], kind[2]
+      local u <close> = upstream.start { revision = revision, transport = transport }
+      local g <close> = upstream.gateway({ one = u }, {
+        entries = upstream.plain({ one = u }, { one = { timeout = "5m", circuit = { failures = 100 } } }), constants = { upstream_values = 2000 },
+      })
+      local c <close> = g:client "2026-07-28"
+      for _, form in ipairs { '{"jsonrpc":"2.0","id":ID,"result":MANY}', '{"result":MANY,"jsonrpc":"2.0","id":ID}' } do
+        u:when("tools/call echo", function(x)
+          x:run(function() x:done((form:gsub("%u%u+", { ID = x.id, MANY = many }))) end)
+        end, 1)
+        upstream.failure(c:call("tools/call", { name = "echo", arguments = { n = 1 } }), "unknown", "too_large")
+        assert.equal(1000, #upstream.text(c:call("tools/call", { name = "big", arguments = { bytes = 1000 } })))
+      end
+      assert.equal(2, g:status().counters.refused.values)
+    end
+  end)
+
   it("a bomb gets an error, and memory does not grow", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
     local g <close> = upstream.gateway({ one = u }, { entries = upstream.plain { one = u } })
