@@ -12,8 +12,7 @@ typedef struct mp_task mp_task;
 
 /* Settings that the owner of a Lua state chooses. */
 typedef struct {
-    /* Adds the libraries and loads the scripts. False if a script has errors, which it has reported.  [-0, +n,
-     * throws] */
+    /* Adds the libraries, loads the scripts. False: a script has errors, which it has reported.  [-0, +n, throws] */
     bool (*open)(lua_State *L, void *ctx);
     void *ctx;        /* argument for `open` */
     void *user;       /* name of the VM; the owner frees it after the VM */
@@ -120,12 +119,14 @@ struct mp_task {
 mp_task *mp_task_new(mp_vm *vm, const mp_work *work, unsigned share);
 /* The running task, which has just begun, will do nothing: the next task of its share begins in the same turn. */
 void mp_task_pass_turn(const mp_task *task);
+/* What the payer of `task` holds when it ends is the payer's of `heir` from then on: work that goes on with its values.
+ */
+void mp_task_set_heir(const mp_task *task, mp_task *heir);
 /* Resumes a task with an error in the next turn; a running one gets it at its next wait. Without work: no effect. */
 void mp_task_cancel(mp_task *task);
 /* The task that runs on this thread; NULL: none. */
 mp_task *MP_NULLABLE mp_task_running_here(void);
-/* The file and `*line` of the script that the calling thread runs; empty if it runs none. Allocates nothing, so that
- * the handler of a crash may ask. */
+/* File and `*line` of the script that this thread runs; or empty. Allocates nothing: the handler of a crash may ask. */
 mp_str mp_vm_running_place(int *line);
 
 /* Every function of C that catches errors of scripts calls mp_catch_begin before its protected call, and mp_catch_end
@@ -142,8 +143,7 @@ static inline mp_str mp_task_label(const mp_task *task)
 
 extern const mp_stat mp_stat_tool_memory, mp_stat_refused_lua_memory; /* declared in over_limit.c */
 
-/* Each of these adds functions to the host table on top of the stack: those of protect.c, bus.c and load.c.  [-0, +0,
- * throws] */
+/* Each adds functions to the host table on top of the stack: those of protect.c, bus.c and load.c.  [-0, +0, throws] */
 void mp_lib_protections(lua_State *L);
 void mp_lib_bus(lua_State *L, mp_bus *bus);
 void mp_lib_load(lua_State *L);

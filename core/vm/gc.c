@@ -19,8 +19,8 @@
 #define FULL_OWED 16
 /* full cycles before memory is returned: the cycle that runs may have marked objects that are garbage by now */
 #define RETURN_CYCLES 2
-/* bytes that a state has more than its last cycle while idle left, from which on another one is worth its time; and
- * this part of what that left */
+/* bytes that a state has more than its last cycle while idle left, or that tasks have left since, from which on another
+ * one is worth its time; and this part of what that left */
 #define MUCH_BYTES ((size_t)4 << 20)
 #define MUCH_PART 8
 #define FREED_AT_ONCE 4096 /* blocks of those kept for reuse that are freed in one turn */
@@ -33,7 +33,7 @@ static void note_kept(mp_vm *vm)
 {
     size_t part = vm->memory.bytes / MUCH_PART;
     vm->garbage.kept = vm->memory.bytes;
-    vm->garbage.much_from = vm->memory.bytes + (part > MUCH_BYTES ? part : MUCH_BYTES);
+    vm->garbage.much = part > MUCH_BYTES ? part : MUCH_BYTES;
 }
 
 static void plan_cycle(mp_vm *vm)
@@ -137,7 +137,8 @@ bool mp_vm_tidy(mp_vm *vm)
 {
     vm->garbage.made += vm->memory.bytes > vm->garbage.seen ? vm->memory.bytes - vm->garbage.seen : 0;
     vm->garbage.seen = vm->memory.bytes;
-    vm->garbage.has_had_much = vm->garbage.has_had_much || vm->memory.bytes >= vm->garbage.much_from;
+    vm->garbage.has_had_much = vm->garbage.has_had_much || vm->garbage.left >= vm->garbage.much ||
+                               vm->memory.bytes >= vm->garbage.kept + vm->garbage.much;
     if (vm->memory.bytes < vm->garbage.collect_from)
         vm->garbage.made = vm->garbage.made_heavily = 0;
     if (vm->state.full_cycles > 0)
@@ -158,7 +159,7 @@ void mp_task_made(mp_task *task, size_t before)
 {
     mp_vm *vm = task->vm;
     size_t made = vm->memory.bytes > before ? vm->memory.bytes - before : 0,
-           freed = vm->memory.bytes < before ? before - vm->memory.bytes : 0; /* not by the collector: a stack that shrank */
+           freed = vm->memory.bytes < before ? before - vm->memory.bytes : 0; /* not by the collector: a stack shrank */
     mp_task_own *payer = mp_own(task->payer);
     payer->grown += made;
     payer->grown -= freed < payer->grown ? freed : payer->grown;
@@ -183,6 +184,12 @@ void mp_task_dies(mp_task *task)
     mp_own(task)->is_dying = true;
 }
 
+void mp_task_set_heir(const mp_task *task, mp_task *heir)
+{
+    mp_own(task->payer)->heir = heir;
+    mp_own(task->payer)->heir_serial = heir->serial;
+}
+
 void mp_task_leave_memory(mp_task *task)
 {
     mp_task_own *own = mp_own(task);
@@ -191,6 +198,10 @@ void mp_task_leave_memory(mp_task *task)
     own->is_dying = false;
     if (task->payer != task)
         return;
+    if (own->heir != NULL && own->heir->serial == own->heir_serial) {
+        mp_own(own->heir->payer)->grown += own->grown;
+        return;
+    }
     task->vm->garbage.left += own->grown;
     task->vm->garbage.left_lately += own->grown;
 }

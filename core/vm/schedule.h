@@ -59,11 +59,13 @@ typedef struct {
     mp_timer closing_timer;
 
     /* Use of time and memory, if the task is its own payer. */
-    int collecting;     /* full GC cycles to run before the task is resumed */
-    uint32_t left_then; /* vm->garbage.deaths when these cycles began */
-    uint64_t spent_us;  /* time in Lua (us) */
-    size_t grown;       /* estimate of the bytes that the task allocated, less those collected since */
-    size_t gone_then;   /* vm->garbage.gone when `grown` was last corrected */
+    int collecting;            /* full GC cycles to run before the task is resumed */
+    uint32_t left_then;        /* vm->garbage.deaths when these cycles began */
+    uint64_t spent_us;         /* time in Lua (us) */
+    size_t grown;              /* estimate of the bytes that the task allocated, less those collected since */
+    size_t gone_then;          /* vm->garbage.gone when `grown` was last corrected */
+    mp_task *MP_NULLABLE heir; /* gets `grown` when the task ends, if its serial is still heir_serial */
+    uint64_t heir_serial;
 
     /* The script's own coroutines through which the task yielded, innermost first. */
     lua_State **inner;

@@ -112,8 +112,8 @@ typedef struct {
     bool is_returning;   /* mp_vm_return_memory was called: blocks for reuse are freed when no full cycle is due */
     bool is_collecting;  /* a step of the collector is running */
     size_t kept;         /* bytes that the last cycle of an idle state left, or a later one, if that left less */
-    size_t much_from;    /* bytes from which on the state has much more than that */
-    bool has_had_much;   /* it had so since memory was last returned */
+    size_t much;         /* bytes that are much beside that */
+    bool has_had_much;   /* it had much more than that, or tasks left as much, since memory was last returned */
     size_t collect_from; /* a cycle begins when the state holds this many bytes; 0 during a cycle */
     size_t made;         /* allocated by normal tasks since the last step: the debt that the next steps pay */
     size_t made_heavily; /* allocated by heavy tasks since the last step; heavy tasks pay for them themselves */

@@ -174,6 +174,7 @@ static int l_spawn(lua_State *L)
     job->task->job = ref;
     job->task->id = mp_dup_text(id);
     job->serial = job->task->super.serial;
+    mp_task_set_heir(&task->super, &job->task->super);
     if (id != NULL && starter != NULL)
         expect_delivery(starter, mp_state_of(mp_vm_of(L))->bus, mp_str_of(id));
     mp_call_bind(L, 5, job->task);

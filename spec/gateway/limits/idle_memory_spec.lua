@@ -3,6 +3,7 @@
 -- after that.
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
+local task_client = require "spec.helpers.task_client"
 local wait = require "spec.helpers.wait"
 
 local MIB <const>, SIZE <const> = 1 << 20, 4 << 20
@@ -86,4 +87,42 @@ describe("what calls held at once", function()
     local function what() return ("at most %d MiB; there are %d"):format(allowed // MIB, g:rss() // MIB) end
     wait.for_fact(what, 20, function() return g:rss() <= allowed end)
   end)
+end)
+
+-- While they wait, a quiet worker collects, and finds that they hold it all; what ends then is no growth.
+describe("a worker whose work held much while it was quiet", function()
+  local COUNT <const> = 40
+  local waits = [[return tool { "Waits for a word.", %s input = { text = t.string }, function(args)
+    while not store.get "word" do sleep(0.05) end
+    return "ended" end }]]
+  for kind, more in pairs { calls = "", tasks = "task = 'required'," } do
+    it("returns the memory once they end (" .. kind .. ")", function()
+      if os.getenv "TSAN_OPTIONS" or os.getenv "ASAN_OPTIONS" then return pending "sanitizers keep memory" end
+      local g <close> = gateway.start { workers = 1, env = memory.environment(), scripts = {
+        ["tools/wait.lua"] = waits:format(more),
+        ["tools/say.lua"] = "return tool { 'Says the word.', function() store.set('word', true) return 'said' end }",
+      } }
+      local allowed, clients, streams = memory.resting(g) + 12 * MIB, {}, {}
+      local text = ("x"):rep(MIB - 1024)
+      for i = 1, COUNT do
+        clients[i] = g:client("2026-07-28", { capabilities = task_client.CAN })
+        streams[i] = clients[i]:open("tools/call", { name = "wait", arguments = { text = text } })
+      end
+      g:wait_status(function(status) return status.gauges.tasks >= COUNT and status.gauges.lua_bytes >= COUNT * #text end)
+      wait.for_fact("turns for memory that end", 30, function()
+        local count = turns(g)
+        wait.quietly(2)
+        return count > 0 and turns(g) == count
+      end)
+      assert.is_true(g:rss() > allowed)
+      local other <close> = g:client "2026-07-28"
+      other:call("tools/call", { name = "say" })
+      local function what() return ("at most %d MiB; there are %d"):format(allowed // MIB, g:rss() // MIB) end
+      wait.for_fact(what, 20, function() return g:rss() <= allowed end)
+      for i = 1, COUNT do
+        assert.truthy(streams[i]:answer(20).result)
+        clients[i]:close()
+      end
+    end)
+  end
 end)
