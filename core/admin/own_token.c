@@ -182,13 +182,14 @@ typedef struct {
     size_t count;
 } sockets;
 
-/* Adds the sockets that listen at `where`, an address as the table of the kernel has it. */
+/* Adds the sockets that listen at `where`, an address as the table of the kernel has it. The table begins with all that
+ * listen (proc_net_tcp.rst of Linux's documentation); behind them can be ten thousands of connections. */
 static void add_sockets(sockets *to, const char *table, const char *where)
 {
     char line[512], local[64];
-    unsigned state;
+    unsigned state = TCP_LISTEN;
     FILE *file = fopen(table, "re");
-    while (file != NULL && to->count < SOCKETS && fgets(line, sizeof line, file) != NULL)
+    while (file != NULL && state == TCP_LISTEN && to->count < SOCKETS && fgets(line, sizeof line, file) != NULL)
         if (sscanf(line, "%*d: %63s %*s %x %*s %*s %*s %u %*s %lu", local, &state, &to->owners[to->count],
                    &to->inodes[to->count]) == 4 &&
             state == TCP_LISTEN && strcmp(local, where) == 0)

@@ -35,7 +35,7 @@ local function left_behind(g, connection)
   if fds > g.baseline_fds then
     return ("%d descriptors, %d when it started"):format(fds, g.baseline_fds)
   end
-  local close_waits = g:close_waits() -- checked last: it is slow when many connections have been open
+  local close_waits = g:close_waits(1)
   if close_waits > 0 then
     return close_waits .. " sockets are in CLOSE-WAIT"
   end
