@@ -7,6 +7,8 @@ local wait = {}
 -- because of that.
 local LONGEST_TURN = 0.1
 
+local LONGEST_PAUSE <const> = 20e6 -- nanoseconds between two looks at a fact that takes time itself
+
 -- Sanitizers make a gateway several times slower: a deadline is that many times later.
 wait.slower = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 4 or 1
 
@@ -14,7 +16,25 @@ local closing = { __close = function(self)
   self.handle:close()
 end }
 
--- Runs `fact` after every turn of the loop until it returns a value other than nil or false, and returns that value.
+-- A function that runs the loop once, and returns what `fact` says then; and a ticker to close. A fact that takes time
+-- itself, since it asks the gateway or reads a file, is looked at in a fifth of the time at most (between two looks the
+-- function returns nothing): else a wait would keep a processor busy.
+local function looks(fact)
+  local ticker = setmetatable({ handle = uv.new_timer() }, closing)
+  ticker.handle:start(2, 2, function() end) -- facts without an event (a file, /proc) are looked at every two milliseconds
+  local again = 0
+  return function()
+    uv.run "once"
+    local began = uv.hrtime()
+    if began < again then return end
+    local found = table.pack(fact())
+    local ended = uv.hrtime()
+    again = ended + math.min((ended - began) * 4, LONGEST_PAUSE)
+    return table.unpack(found, 1, found.n)
+  end, ticker
+end
+
+-- Runs `fact` after turns of the loop until it returns a value other than nil or false, and returns that value.
 -- `what` completes "waited 5 s for …"; if it is a function, it is called only when the deadline is over.
 function wait.for_fact(what, seconds, fact)
   local spent, last = 0, uv.hrtime()
@@ -22,17 +42,14 @@ function wait.for_fact(what, seconds, fact)
   if found[1] then
     return table.unpack(found, 1, found.n)
   end
-  -- Facts without an event (a file, /proc) are checked every two milliseconds.
-  local ticker <close> = setmetatable({ handle = uv.new_timer() }, closing)
-  ticker.handle:start(2, 2, function() end)
+  local look <const>, ticker <close> = looks(fact)
   while spent < seconds * wait.slower do
-    uv.run("once")
-    local now = uv.hrtime()
-    spent, last = spent + math.min((now - last) / 1e9, LONGEST_TURN), now
-    found = table.pack(fact())
+    found = table.pack(look())
     if found[1] then
       return table.unpack(found, 1, found.n)
     end
+    local now = uv.hrtime()
+    spent, last = spent + math.min((now - last) / 1e9, LONGEST_TURN), now
   end
   error(("waited %g s for %s"):format(seconds * wait.slower, type(what) == "function" and what() or what), 2)
 end
@@ -40,11 +57,9 @@ end
 -- Lets `seconds` pass while the loop runs: only to prove that an event does *not* happen in this time.
 function wait.quietly(seconds, never)
   local started = uv.hrtime()
-  local ticker <close> = setmetatable({ handle = uv.new_timer() }, closing)
-  ticker.handle:start(2, 2, function() end)
+  local look <const>, ticker <close> = looks(never or function() end)
   while (uv.hrtime() - started) / 1e9 < seconds do
-    uv.run("once")
-    local bad = never and never()
+    local bad = look()
     if bad then
       error(("within %g s: %s"):format(seconds, tostring(bad)), 2)
     end
