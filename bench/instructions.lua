@@ -1,14 +1,13 @@
 -- instructions.lua: user-space instructions of one request, by its shape. `./dev bench instructions [--check |
 -- --record] [SHAPE…]` calls it.
--- The gateway runs under callgrind with one worker and one keep-alive connection, once for FEW and once for MANY
--- requests; the difference, divided by how many more requests there were, leaves out the start and the end of the
--- process.
+-- The gateway runs under callgrind with one worker and one keep-alive connection; a command of valgrind's vgdb sets the
+-- count to 0 before the requests, and another one writes it down behind them.
 -- Shapes with an upstream, and those that are observed otherwise than by metrics, are measured when they are named: the
--- former need build/release/bench_upstream. They have no recorded figure.
+-- former need build/release/bench_upstream. They have no recorded figure, and each has a gateway of its own.
 -- A request is sent when the worker sleeps, so that each takes the same number of turns: the figure hardly depends on
--- what else the machine does. --check compares with bench/instructions.txt and fails above ALLOWED, first with fewer
--- requests; a shape above it is measured with MANY, up to TRIES times in all, and the lowest figure counts: what the
--- gateway does once a second adds to it where the machine is busy. --record writes that file.
+-- what else the machine does. --check compares with bench/instructions.txt and fails above ALLOWED; a shape above it is
+-- measured up to TRIES times in all, and the lowest figure counts: what the gateway does once a second adds to it where
+-- the machine is busy. --record writes that file.
 -- The shape `start` is a whole process with one worker: its start, one request and its end. Each module of Lua adds to
 -- it, so it may grow more.
 local uv = require "luv"
@@ -16,9 +15,9 @@ local lfs = require "lfs"
 local beneath = require "bench.beneath"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
 
-local FEW <const>, MANY <const> = 500, 10500
-local CHECKED <const> = 2500 -- requests of a first check, which is 1.5 % too high or too low at times
+local COUNT <const> = 2000 -- requests
 local WARM <const> = 50 -- requests, before as many others show which thread is the worker
 local TRIES <const> = 5
 local PATIENCE_NS <const> = 2e9
@@ -159,29 +158,83 @@ local function open_tap(g, path)
   return reader
 end
 
--- All instructions of a gateway that serves `count` requests of this shape and stops.
-local function run(wrapper, out, shape, count)
+-- A gateway under callgrind for a shape, which is closed by leaving the scope of the second value.
+local function start(wrapper, shape)
   gateway.binary = wrapper
   local below = shape.upstream and beneath.start(shape.upstream, 1) or nil
-  local _ <close> = setmetatable({}, { __close = function()
+  local g = gateway.start(options_of(shape, below))
+  return g, setmetatable({}, { __close = function()
+    g:stop()
     if below then below.stop() end
   end })
-  local g <close> = gateway.start(options_of(shape, below))
+end
+
+-- A function that makes a request of this shape when the worker sleeps, and waits for its answer.
+local function requests_of(g, c, shape)
   local headers, body = request_of(g, shape)
-  local taps = {}
-  for i = 1, shape.tap and (shape.taps or 1) or 0 do taps[i] = open_tap(g, shape.tap) end
-  local c, worker, before = g:connect(), nil, nil
-  for i = 1, count do
+  local worker
+  local function ask()
     if worker then wait_asleep(worker) end
     c:send { method = "POST", path = "/mcp", headers = headers, body = body }
-    local answer = c:read_response(20)
-    if i == 1 then assert(answer.status < 500 and answer.body:find(shape.expect, 1, true), answer.body) end
-    if i == WARM then before = times_of_threads(g.pid) end
-    if i == 2 * WARM then worker = busiest_thread(g.pid, before) end
+    return c:read_response(20)
   end
+  local answer = ask()
+  assert(answer.status < 500 and answer.body:find(shape.expect, 1, true), answer.body)
+  for _ = 1, WARM do ask() end
+  local before = times_of_threads(g.pid)
+  for _ = 1, WARM do ask() end
+  worker = busiest_thread(g.pid, before)
+  return ask
+end
+
+-- Gives valgrind a command, which it takes while the gateway works. Returns how many requests that took.
+local function order(g, command, ask)
+  local code, has_sent, count, says = nil, false, 0, uv.new_pipe(false)
+  local process = assert(uv.spawn("/usr/bin/vgdb", {
+    args = { "--pid=" .. g.pid, "--max-invoke-ms=0", command }, stdio = { nil, nil, says },
+  }, function(status) code = status end))
+  says:read_start(function(_, text) has_sent = has_sent or text ~= nil and text:find "sending command" ~= nil end)
+  wait.for_fact("vgdb", 20, function() return has_sent or code end)
+  while not code do
+    ask()
+    count = count + 1
+    pcall(wait.for_fact, "the end of vgdb", 0.05, function() return code end)
+  end
+  assert(code == 0, "vgdb ended with " .. code)
+  says:close()
+  process:close()
+  return count
+end
+
+-- The total of the last file that callgrind wrote.
+local function take_totals(out)
+  local last = 1
+  while uv.fs_stat(out .. "." .. last + 1) do last = last + 1 end
+  return assert(tonumber(read(out .. "." .. last):match "\ntotals: (%d+)"), "callgrind wrote no totals")
+end
+
+-- Instructions of one request of this shape.
+local function measure_request(g, out, shape)
+  local taps = {}
+  for i = 1, shape.tap and (shape.taps or 1) or 0 do taps[i] = open_tap(g, shape.tap) end
+  local c = g:connect()
+  local ask = requests_of(g, c, shape)
+  order(g, "zero", ask)
+  for _ = 1, COUNT do ask() end
+  local count = COUNT + order(g, "dump", ask)
   c:close()
   for _, tap in ipairs(taps) do tap:close() end
-  g:stop()
+  return math.floor(take_totals(out) / count + 0.5)
+end
+
+-- Instructions of a whole process that answers one request.
+local function measure_whole(wrapper, out, shape)
+  do
+    local g, _ <close> = start(wrapper, shape)
+    local headers, body = request_of(g, shape)
+    local answer = g:connect():request { method = "POST", path = "/mcp", headers = headers, body = body }
+    assert(answer.body:find(shape.expect, 1, true), answer.body)
+  end
   return assert(tonumber(read(out):match "\ntotals: (%d+)"), "callgrind wrote no totals")
 end
 
@@ -206,22 +259,31 @@ write(wrapper, ("#!/bin/sh\nexec valgrind -q --tool=callgrind --callgrind-out-fi
   out, uv.fs_realpath(os.getenv "MOONPOOL" or "build/release/moonpool")))
 uv.fs_chmod(wrapper, 493) -- 0755
 
-local function measure(shape, many)
-  if shape.is_whole then return run(wrapper, out, shape, 1) end
-  local few = run(wrapper, out, shape, FEW)
-  return math.floor((run(wrapper, out, shape, many) - few) / (many - FEW) + 0.5)
+local function is_own(shape)
+  return shape.upstream or shape.is_named or shape.is_whole
+end
+
+local common, common_scope -- the gateway of all shapes without one of their own
+
+local function measure(shape)
+  if shape.is_whole then return measure_whole(wrapper, out, shape) end
+  if not is_own(shape) then
+    if not common then common, common_scope = start(wrapper, shape) end
+    return measure_request(common, out, shape)
+  end
+  local g, _ <close> = start(wrapper, shape)
+  return measure_request(g, out, shape)
 end
 
 local known, over = recorded(), 0
 local lines = {}
-local first = options["--check"] and CHECKED or MANY
-print(("instructions of one request: (%d requests - %d requests) / %d"):format(first, FEW, first - FEW))
+print(("instructions of one request, of %d:"):format(COUNT))
 for _, shape in ipairs(shapes) do
   local count, was, allowed = known[shape.name], known[shape.name], shape.allowed or ALLOWED
   if next(wanted) == nil and not (shape.upstream or shape.is_named) or wanted[shape.name] then
-    count = measure(shape, first)
+    count = measure(shape)
     for _ = 2, options["--check"] and TRIES or 1 do
-      if was and count > was * allowed then count = math.min(count, measure(shape, MANY)) end
+      if was and count > was * allowed then count = math.min(count, measure(shape)) end
     end
     local is_over = was and count > was * allowed
     over = over + (is_over and 1 or 0)
@@ -231,8 +293,9 @@ for _, shape in ipairs(shapes) do
   end
   if count and not (shape.upstream or shape.is_named) then lines[#lines + 1] = ("%s %d\n"):format(shape.name, count) end
 end
+if common_scope then getmetatable(common_scope).__close() end
 if options["--record"] then write(RECORDED, table.concat(lines)) end
 if os.getenv "BENCH_INSTRUCTIONS" then write(os.getenv "BENCH_INSTRUCTIONS", table.concat(lines)) end -- for bench.lua
-for _, path in ipairs { wrapper, out } do os.remove(path) end
+for name in lfs.dir(folder) do os.remove(folder .. "/" .. name) end
 uv.fs_rmdir(folder)
 os.exit(not (options["--check"] and over > 0), false)

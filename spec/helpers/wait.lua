@@ -42,7 +42,7 @@ function wait.for_fact(what, seconds, fact)
   if found[1] then
     return table.unpack(found, 1, found.n)
   end
-  local look <const>, ticker <close> = looks(fact)
+  local look <const>, _ <close> = looks(fact)
   while spent < seconds * wait.slower do
     found = table.pack(look())
     if found[1] then
@@ -57,7 +57,7 @@ end
 -- Lets `seconds` pass while the loop runs: only to prove that an event does *not* happen in this time.
 function wait.quietly(seconds, never)
   local started = uv.hrtime()
-  local look <const>, ticker <close> = looks(never or function() end)
+  local look <const>, _ <close> = looks(never or function() end)
   while (uv.hrtime() - started) / 1e9 < seconds do
     local bad = look()
     if bad then
