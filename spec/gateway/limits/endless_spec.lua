@@ -48,7 +48,7 @@ end
 describe("a handler without an end", function()
   local g
 
-  lazy_setup(function() g = gateway.start { scripts = scripts_of(endless), workers = 1, config = { limits = { call = { cpu = "400ms" } } } } end)
+  lazy_setup(function() g = gateway.start { scripts = scripts_of(endless), workers = 1, config = { limits = { call = { cpu = "150ms" } } } } end)
   lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
 
   for _, name in ipairs(names_of(endless)) do
@@ -101,14 +101,14 @@ end)
 
 describe("sixty-four handlers without an end", function()
   it("share the worker, and other calls wait for one or two slices", function()
-    local g <close> = gateway.start { scripts = scripts_of(endless), workers = 1, config = { limits = { call = { cpu = "200ms", time = "10m" } } } }
+    local g <close> = gateway.start { scripts = scripts_of(endless), workers = 1, config = { limits = { call = { cpu = "60ms", time = "10m" } } } }
     local c, other = g:client "2026-07-28", g:client "2026-07-28"
     local streams = {}
     for i = 1, 64 do streams[i] = c:open("tools/call", { name = "loop" }) end
     local before = g:status()
     local _, answered = answer_among_others(streams[1], other)
     for i = 2, 64 do assert.equal(-32603, streams[i]:answer(60).error.code) end
-    assert.truthy(answered > 64, answered) -- 64 times 200 ms: hundreds of turns of one time slice; a few if the calls ran one after another
+    assert.truthy(answered > 64, answered) -- 64 times 60 ms: hundreds of turns of one time slice; a few if the calls ran one after another
     assert_short_turns(before, g:status())
     assert.equal(64, g:status().counters.tool_aborted.cpu)
     c:close()
@@ -125,7 +125,8 @@ describe("a script that does not end while it loads", function()
   } do
     it(what .. ", is an error of that file", function()
       local dir = gateway.prepare { scripts = { ["tools/a.lua"] = "local one = 1\n" .. body, ["tools/b.lua"] = tool "return 1" } }
-      local code, _, err = gateway.run_program(gateway.binary, { "check", dir .. "/moonpool.yaml" }, { seconds = 20 })
+      local code, _, err = gateway.run_program(gateway.binary, { "check", dir .. "/moonpool.yaml" },
+        { seconds = 20, env = gateway.variables { constants = { load_ms = 500 } } })
       assert.equal(78, code)
       assert.truthy(err:find("tools/a.lua", 1, true), err)
       assert.truthy(err:find("runs for too long", 1, true), err)
