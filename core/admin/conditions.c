@@ -33,6 +33,7 @@ static const struct {
     {JOBS_FAIL, "job_runs", "failed", "runs of jobs failed"},
     {REFUSES, "refused", "", "requests were refused because a limit was reached"},
     {STORE_FULL, "store_room_refused", "", "entries had no place in their room of the store"},
+    {TROUBLES, "troubles", "", "lines of the log say that something does not work"},
     {MESSAGES_LOST, "dropped", "bus|news|notes|publications|replies",
      "messages between workers, or processes, were lost"},
     {LOG_LOST, "dropped", "log|records", "lines of the log, or recorded calls, were lost"},

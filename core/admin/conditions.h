@@ -12,7 +12,7 @@
 
 /* Some conditions are counters that grow, read once a second: such a condition holds while its counter grows, and for
  * 10 min after. */
-#define MP_CONDITION_COUNTS 8
+#define MP_CONDITION_COUNTS 9
 
 typedef struct mp_conditions {
     struct {

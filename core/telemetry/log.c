@@ -2,6 +2,7 @@
 #include "log.h"
 #include "mark.h"
 #include "stats.h"
+#include "troubles.h"
 #include "base/base.h"
 #include "writer.h"
 #include <errno.h>
@@ -58,7 +59,7 @@ uint64_t mp_log_warnings(void)
 
 bool mp_log_wants(mp_log_level level)
 {
-    return level >= atomic_load_explicit(&least_level, memory_order_relaxed);
+    return level >= MP_WARN || level >= atomic_load_explicit(&least_level, memory_order_relaxed);
 }
 
 static bool is_plain(mp_str s)
@@ -324,6 +325,10 @@ void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fie
 {
     mp_scoped_buf line = {0};
     int64_t suppressed;
+    if (level >= MP_WARN)
+        mp_trouble_count(event);
+    if (level < atomic_load_explicit(&least_level, memory_order_relaxed))
+        return;
     if (level >= MP_WARN)
         atomic_fetch_add_explicit(&warnings, 1, memory_order_relaxed);
     if (!take_budget(level, event, &suppressed))

@@ -2,13 +2,13 @@
 -- (docs/dev/howto.md).
 local lfs = require "lfs"
 
-local function each_source(folder, visit)
+local function each_source(folder, visit, names)
   for name in lfs.dir(folder) do
     local path = folder .. "/" .. name
     if name:sub(1, 1) == "." then -- luacheck: ignore 542
     elseif lfs.attributes(path, "mode") == "directory" then
-      each_source(path, visit)
-    elseif name:find "%.[ch]$" then
+      each_source(path, visit, names)
+    elseif name:find(names or "%.[ch]$") then
       local file <close> = assert(io.open(path, "rb"))
       visit(path, file:read "a")
     end
@@ -88,6 +88,53 @@ describe("gauges and counters", function()
         if (known[reason] ~= nil) == (FINE[reason] ~= nil) then complaints[#complaints + 1] = path .. ": " .. reason end
       end
     end)
+    assert.equal("", table.concat(complaints, "\n"))
+  end)
+
+  -- Events of level warn or error that are no trouble of their own: where else they are seen, or whose fault they are.
+  local SEEN <const> = {
+    ["audit not written"] = "dropped.audit", ["records not written"] = "dropped.records", ["traces lost"] = "spans", ["store full"] = "store_room_refused",
+    ["store not saved"] = "store_failures", ["job failed"] = "job_runs", ["certificate not renewed"] = "certificate_ok", ["worker overloaded"] = "refused.overload",
+    ["thread stuck"] = "workers_stuck, main_stuck", ["thread recovered"] = "it is mended", ["not reloaded"] = "config_ok", ["scripts left out"] = "scripts_left_out",
+    ["the last good generation serves"] = "config_ok", ["upstream lists cannot be read"] = "upstream_up", ["upstream process ended"] = "upstream_restarts",
+    ["call over its limit"] = "tool_aborted", ["cleanup over its limit"] = "cleanups_ended", ["cleanups over their limit"] = "cleanups_ended",
+    ["store not saved at shutdown"] = "the end", ["ended by force"] = "the end", ["lua panic"] = "the end", ["cannot write to stdout"] = "its one client has left",
+    ["database file was replaced"] = "it is mended", ["database wal set aside"] = "it is mended", ["store wal set aside"] = "it is mended",
+    ["store file created again"] = "it is mended", ["taken over"] = "it is mended", ["sessions of an older process ended"] = "it is over",
+    ["auth disabled, auth scripts ignored"] = "the start", ["auth disabled, listening publicly"] = "the start", ["few descriptors"] = "the start",
+    ["granted program does not exist"] = "moonpool check", ["policy for no "] = "moonpool check", ["unused grant: no script has this path"] = "moonpool check",
+    ["recorded calls fail"] = "an operator asked for no more than a warning", ["no timer for the profile"] = "its answer says so",
+    ["scheduled job cancelled"] = "an operator, or a reload", ["address of a client ignored"] = "a peer's fault", ["name server silent"] = "clients may choose names",
+    ["call not recorded"] = "a script's fault", ["<close> handler failed"] = "a script's fault", ["task ended without an answer"] = "a script's fault",
+    ["resource list incomplete"] = "a script's fault", ["exec refused"] = "a script's fault", ["fs refused"] = "a script's fault",
+    ["http refused"] = "a script's fault", ["sqlite refused"] = "a script's fault", ["store refused"] = "a script's fault",
+    ["notification of an upstream failed"] = "a script's fault",
+  }
+
+  it("tell of each event of the log that says that something does not work, or there is a reason", function()
+    local troubles, complaints, events = {}, {}, {}
+    local list <close> = assert(io.open "core/telemetry/troubles.def")
+    for event in list:read "a":gmatch '\nTROUBLE%([%w_]+, "([^"]+)"%)' do troubles[event] = true end
+    each_source("core", function(path, text)
+      for event in text:gmatch 'mp_log%(MP_%u+,%s*"([^"]+)"' do events[event] = events[event] or path end
+      for event in text:gmatch 'mp_log%(MP_WARN,%s*"([^"]+)"' do events[event] = path .. " warns" end
+      for event in text:gmatch 'mp_log%(MP_ERROR,%s*"([^"]+)"' do events[event] = path .. " warns" end
+      for event in text:gmatch 'mp_log%(level[%w_]*%([%w_]+%),%s*"([^"]+)"' do events[event] = path end
+    end)
+    each_source("lua", function(path, text)
+      for level, event in text:gmatch 'host%.log%.write%("(%l+)", "([^"]+)"' do
+        if level == "warn" or level == "error" then events[event] = path .. " warns" end
+      end
+    end, "%.lua$")
+    for event, path in pairs(events) do
+      if path:find " warns$" and (troubles[event] == nil) == (SEEN[event] == nil) then complaints[#complaints + 1] = path .. ": " .. event end
+    end
+    for event in pairs(troubles) do
+      if not events[event] then complaints[#complaints + 1] = event .. " is no event" end
+    end
+    for event in pairs(SEEN) do
+      if not events[event] then complaints[#complaints + 1] = event .. " is no event" end
+    end
     assert.equal("", table.concat(complaints, "\n"))
   end)
 end)

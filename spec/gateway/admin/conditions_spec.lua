@@ -3,6 +3,7 @@ local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
 local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
 
 local DEFINITIONS <const>, RULES <const> = "core/admin/conditions.def", "examples/monitoring/moonpool.rules.yml"
 -- Alerts about shares of calls over time, which a single look at the gateway cannot know, and one about its absence.
@@ -134,6 +135,27 @@ describe("the conditions of a gateway", function()
     assert.truthy(shown(g):find "^critical  3 lines of the audit were lost, since 20%S+Z\n", shown(g))
     g:wait_status(function(status) return #status.conditions == 0 end, 20)
     assert.equal(3, g:status().counters.dropped.audit)
+  end)
+
+  it("are events of the log that say that something does not work, whatever log.level is", function()
+    local keys = "ci sha256:" .. ("0"):rep(64) .. " a\n"
+    local g <close> = gateway.start { scripts = { ["tools/add.lua"] = add, ["auth/keys.lua"] = 'return auth.keys { file = "keys" }' },
+      files = { keys = keys, ["logs/audit.jsonl"] = "" }, config = { log = { level = "error", audit = "logs/audit.jsonl" }, scripts = { path = "scripts", allow = { read = { "keys" } } } },
+      constants = { condition_quiet_ms = 3000 } }
+    save(g, "keys", "ci nonsense\n")
+    local function troubles()
+      client.request(g, { path = "/mcp", method = "POST", headers = { ["x-api-key"] = "k" }, body = "{}" })
+      return g:status().counters.troubles
+    end
+    wait.for_fact("the broken file of keys", 20, function() return troubles()["file not accepted"] == 1 end)
+    local one = only(g, "troubles")
+    assert.same({ "warning", 1, "MoonpoolTroubles" }, { one.severity, one.count, one.alert })
+    assert.truthy(shown(g):find("\n  troubles  +file not accepted 1\n", 1), shown(g))
+    assert(os.rename(g.dir .. "/logs", g.dir .. "/older"))
+    g:signal "sighup"
+    wait.for_fact("an audit file that cannot be opened", 20, function() return g:status().counters.troubles["audit file not reopened"] == 1 end)
+    save(g, "keys", keys)
+    g:wait_status(function(status) return #status.conditions == 0 end, 20)
   end)
 
   it("are rooms of the store without a place, and no fault of a client", function()
