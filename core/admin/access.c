@@ -7,9 +7,11 @@
 
 MP_REFUSED(refused_admin, "admin", MP_FAULT, "requests to the admin listener without the role that they need")
 
-#define WRONG_MOST 10 /* wrong tokens of one address in WRONG_WINDOW_MS; then its tokens are not looked at */
+/* wrong tokens of one address in WRONG_WINDOW_MS; further tokens of the address are refused unread */
+#define WRONG_MOST 10
 #define WRONG_WINDOW_MS 60000
-#define ADDRESSES 512 /* addresses whose wrong tokens are counted; two with one slot are counted together */
+/* slots that count wrong tokens by address; addresses with the same slot are counted together */
+#define ADDRESSES 512
 
 typedef struct {
     char *name;

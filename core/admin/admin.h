@@ -16,11 +16,11 @@ typedef struct {
     mp_session_table *table;
     mp_upstreams *upstreams;
     const atomic_bool *draining;
-    uint64_t started_at; /* monotonic ms */
+    uint64_t started_at; /* start of the gateway, in monotonic ms */
     uint16_t handed_by;  /* the number of the process before this one; 0: there was none */
     int token;           /* the memory file of that process's token, which is used instead of a new one; -1: none */
     int worker_count;
-    void (*serve)(void *admin, mp_stream *stream); /* mp_admin_serve */
+    void (*serve)(void *admin, mp_stream *stream); /* set to mp_admin_serve */
     const struct mp_admin_door *door;              /* mp_admin_own_door */
     /* append a sentence for each stuck thread, or a JSON array of them */
     void (*put_stuck)(void *self, mp_buf *out);
@@ -36,7 +36,7 @@ typedef struct {
     /* request a reload of everything, or an upgrade; they answer `stream` when it is done */
     void (*ask_reload)(void *self, mp_stream *stream);
     void (*ask_upgrade)(void *self, mp_stream *stream);
-    void (*drain)(void *self);    /* mp_watchdog_drain */
+    void (*drain)(void *self);    /* set to mp_watchdog_drain */
     void (*say_lost)(void *self); /* asks the other processes to read from the store the changes that they missed */
     /* worker `i`, from 0; `profile` on its thread: mp_worker_profile */
     mp_loop *(*worker_loop)(void *self, int i);
@@ -78,7 +78,7 @@ int mp_admin_token_fd(mp_admin *admin);
 
 /* Hands the dashboard's logins to the process that takes the listener over, as hashes: mp_admin_codes_hand. */
 void mp_admin_hand_logins(mp_admin *admin, void (*send)(void *ctx, mp_str text), void *ctx);
-/* Takes the text that the same function of the process before this one has made. */
+/* Takes the text that mp_admin_hand_logins of the process before this one has made. */
 void mp_admin_take_logins(mp_admin *admin, mp_str text);
 
 /* -- functions for the admin thread ----- */
@@ -111,7 +111,7 @@ typedef struct mp_admin_door {
     /* append what GET /status and GET /metrics answer for this process alone */
     void (*put_status)(mp_admin *admin, mp_buf *out);
     void (*put_metrics)(mp_admin *admin, mp_buf *out);
-    void (*leave)(mp_admin *admin, void (*left)(mp_admin *admin)); /* mp_others_leave */
+    void (*leave)(mp_admin *admin, void (*left)(mp_admin *admin)); /* set to mp_others_leave */
 } mp_admin_door;
 extern const mp_admin_door mp_admin_own_door; /* admin.c */
 

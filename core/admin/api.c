@@ -19,7 +19,7 @@ typedef struct {
     mp_loop *loop;
     mp_message all_answered;
     mp_call_inquiry super;
-    atomic_int refs; /* one of the admin thread, one of each worker that has not answered */
+    atomic_int refs; /* a reference of the admin thread, and one of each worker that has not answered */
     atomic_uint left;
     pthread_mutex_t lock; /* guards the members below */
     mp_buf json;

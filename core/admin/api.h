@@ -8,7 +8,7 @@
 typedef struct mp_admin_api mp_admin_api;
 
 mp_admin_api *mp_admin_api_new(void);
-/* After the thread has ended. */
+/* Call it after the admin thread has ended. */
 void mp_admin_api_free(mp_admin_api *MP_NULLABLE api, mp_loop *loop);
 
 /* `rest` is what follows the path of the endpoint: the mark of a session, the name of a call. */

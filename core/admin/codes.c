@@ -187,7 +187,7 @@ static void hand_entries(const places *in, char kind, void (*send)(void *ctx, mp
 void mp_admin_codes_hand(mp_admin_codes *codes, void (*send)(void *ctx, mp_str text), void *ctx)
 {
     MP_LOCKED(&codes->lock);
-    hand_entries(&codes->sessions, 's', send, ctx); /* first: one of them may have made a code */
+    hand_entries(&codes->sessions, 's', send, ctx); /* sessions first: a session may have made a code */
     hand_entries(&codes->codes, 'c', send, ctx);
 }
 

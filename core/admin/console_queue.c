@@ -13,7 +13,7 @@ struct mp_console_queue {
     atomic_int refs;
     pthread_mutex_t lock; /* guards the members below */
     console_message *MP_NULLABLE first, *MP_NULLABLE *last;
-    size_t bytes; /* of waiting messages, with what each needs beside its text */
+    size_t bytes; /* bytes of the waiting messages, with the memory that each needs beside its text */
     uint64_t dropped;
     bool has_lost; /* an answer was dropped, and the reader does not know it yet */
     bool is_posted, is_closed;

@@ -22,8 +22,8 @@
 typedef struct mp_console_queue mp_console_queue;
 
 typedef struct {
-    mp_loop *loop;          /* of the admin thread */
-    size_t most_bytes;      /* of waiting messages */
+    mp_loop *loop;          /* loop of the admin thread */
+    size_t most_bytes;      /* limit of the bytes of waiting messages */
     const mp_stat *dropped; /* counts messages that were dropped because there was no room */
     /* A message, on the admin thread. `mark`: of the call that it answers; 0: it answers none. It may close the
      * queue. */

@@ -33,7 +33,7 @@ typedef struct {
     mp_stream *stream;    /* counted reference */
     uint64_t until;       /* monotonic ms */
     bool has_all;         /* the reader has got `sent`: only differences are written */
-    unsigned tick_number; /* tick of its last event */
+    unsigned tick_number; /* tick of the reader's last event */
     mp_history_row sent;
 } reader;
 
@@ -164,7 +164,7 @@ typedef struct {
     mp_stream *stream; /* counted reference */
     mp_history_span span;
     bool wanted[MP_HISTORY_NUMBERS];
-    size_t number;           /* of the event that is being written */
+    size_t number;           /* number of the event that is being written */
     uint64_t first, end, at; /* rows: of the answer, and the one that comes next */
     mp_buf out;
 } answer;

@@ -22,7 +22,7 @@ typedef struct {
     uint64_t cpu_us;
 } mp_history_reading;
 
-/* One number for each name; NAN where it is not known, as the time of calls when there was none. */
+/* One number for each name; NAN where the number is unknown, as the time of calls when there was no call. */
 typedef struct {
     float values[MP_HISTORY_NUMBERS];
 } mp_history_row;

@@ -169,7 +169,7 @@ static void take_number(taking *of, size_t number, mp_str list)
         count += list.ptr[i] == ',';
     for (; count > most; count--)
         mp_str_cut(&list, ',');
-    int64_t steps = of->span == MP_HISTORY_DAY ? STEPS : 1; /* rows of the hour in one row */
+    int64_t steps = of->span == MP_HISTORY_DAY ? STEPS : 1; /* rows of the last hour that make one row of the day */
     int64_t index = (int64_t)history->own / steps - rows_before(history, of) - (count - 1);
     if (index < 0 && index > -2 * 1440) {
         uint64_t more = (uint64_t)(-index * steps + STEPS - 1) / STEPS * STEPS;

@@ -22,21 +22,22 @@ typedef enum {
 typedef struct {
     const char *name;
     kind kind;
-    const char *MP_NULLABLE family; /* of RATE and LEVEL */
+    const char *MP_NULLABLE family; /* the family of a number of the kinds RATE and LEVEL */
 } mp_history_number;
 
 extern const mp_history_number mp_history_numbers[MP_HISTORY_NUMBERS];
 
 /* The counts of another process of the gateway. */
 typedef struct {
-    uint16_t number; /* of the process */
+    uint16_t number; /* number of the process */
     mp_history_reading first, last;
 } mp_history_other;
 
 struct mp_history {
-    const mp_stat *const *stats;                                 /* of all families, by family */
+    /* gauges and counters of all families, sorted by family */
+    const mp_stat *const *stats;
     size_t first[MP_HISTORY_NUMBERS], count[MP_HISTORY_NUMBERS]; /* of `stats`, those of each number */
-    uint64_t started_ms;                                         /* monotonic; of row 0 */
+    uint64_t started_ms;                                         /* monotonic time of row 0 */
     uint64_t serial;                                             /* rows of the hour that were added */
     uint64_t own; /* the first row that this process has measured: those before are of the process before it */
     mp_history_reading step, minute; /* at the end of the last row of each span */

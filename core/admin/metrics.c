@@ -21,7 +21,7 @@ typedef struct {
     mp_buf text;
     uint64_t made_at;                   /* monotonic ms; 0: never, or the text is being written */
     mp_series_text *MP_NULLABLE series; /* NULL, unless the text is being written or sent */
-    mp_metrics_facts facts;             /* of the request that began it */
+    mp_metrics_facts facts;             /* facts of the request that began the text */
     mp_loop *loop;
     mp_timer next;
     mp_link waiting; /* list of waiter */

@@ -7,7 +7,7 @@
 
 #define DOOR_RESERVE 256 /* connections of other processes, above limits.connections */
 #define LEAVE_MS 1000    /* ms for leaving the counts of this process */
-#define AGAIN_MS 1000    /* between attempts to open the socket */
+#define AGAIN_MS 1000    /* ms between attempts to open the socket */
 
 /* -- the end of a process ------------------------------------------------------------------------------------------ */
 

@@ -24,7 +24,7 @@ struct joined {
     mp_admin_caller caller;
     mp_timer next;
     bool is_open; /* the answer has begun */
-    mp_buf body;  /* of the request */
+    mp_buf body;  /* body of the request */
     size_t count;
     source list[]; /* the first is this process, or the only one */
 };
@@ -124,7 +124,7 @@ static void pump_events(joined *of)
     }
     if (!has_room)
         mp_timer_start(mp_admin_loop(of->admin), &of->next, PAUSE_MS, on_next);
-    if (mp_stream_send(of->stream, mp_buf_str(&out)) == 0 && is_over) /* a failed send has closed it */
+    if (mp_stream_send(of->stream, mp_buf_str(&out)) == 0 && is_over) /* a failed send has closed the stream */
         end_joined(of);
 }
 
@@ -156,7 +156,7 @@ static void on_next(mp_timer *timer)
         if (status != 200)
             return;
         of->is_open = true;
-        if (mp_stream_open_events(of->stream, NULL, 0) != 0) { /* a client that has left */
+        if (mp_stream_open_events(of->stream, NULL, 0) != 0) { /* the client has left */
             close_joined(of);
             return;
         }
@@ -198,7 +198,7 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
     }
     mp_stream_on_gone(stream, on_gone, of);
     mp_timer_start(mp_admin_loop(admin), &of->next, 0, on_next);
-    mp_stream_detect_close(stream); /* may close it */
+    mp_stream_detect_close(stream); /* may close the stream */
 }
 
 void mp_others_review_events(mp_admin *admin, bool ends_all)

@@ -21,7 +21,7 @@
 #endif
 
 struct mp_own_token {
-    int fd;                 /* of the memory file; -1: none */
+    int fd;                 /* descriptor of the memory file; -1: none */
     char *MP_NULLABLE path; /* NULL: there is no file */
 };
 
@@ -58,7 +58,7 @@ static bool put_text(int fd, const char *text)
 static bool write_file(const char *path, const char *text)
 {
     make_folder(path);
-    unlink(path); /* of a process that was killed */
+    unlink(path); /* removes the file of a process that was killed */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;

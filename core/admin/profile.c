@@ -42,7 +42,7 @@ struct mp_admin_profile {
     part *parts;           /* the workers that are sampled */
     int part_count, without_answer;
     uint64_t began_ms, ended_ms;
-    int at_part;       /* of the part that is being sent */
+    int at_part;       /* position in the part that is being sent */
     size_t at_stack;   /* index of the next stack in that part */
     const char *cause; /* why it ended */
     bool stops_loop;   /* the thread ends as soon as no profile runs */
@@ -273,7 +273,7 @@ static void tell_progress(mp_timer *timer)
 
 typedef struct {
     mp_profile_options options;
-    int64_t seconds, worker, hz; /* worker -1: all */
+    int64_t seconds, worker, hz; /* `worker` -1: all workers */
     const char *wrong;
 } profile_request;
 

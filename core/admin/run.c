@@ -11,8 +11,8 @@ MP_REFUSED(refused_runs, "admin_runs", MP_LIMIT_REACHED, "POST /api/call while 1
 MP_COUNTER(dropped_runs, "dropped", "reason", "admin_runs",
            "messages of calls that operators run, whose readers were too slow")
 
-#define MAX_RUNS MP_LIMIT(admin_runs, 16) /* calls at the same time: people run them one after the other */
-/* with the time in which the operator answers its questions */
+#define MAX_RUNS MP_LIMIT(admin_runs, 16) /* calls at the same time: people run one after the other */
+/* ms of one call, including the time in which the operator answers its questions */
 #define RUN_MS MP_LIMIT(admin_run_ms, 15 * 60 * 1000)
 #define TOO_LARGE "a message does not fit the stream: see limits.stream_queue"
 #define NOTE_ROOM 256 /* bytes of a stream that messages leave free for the event that says why the run ends */
@@ -30,8 +30,8 @@ typedef struct {
     mp_admin_caller caller;
     mp_call_body asked;
     char id[17];
-    unsigned requests;  /* sent so far; the number of the last one is its id */
-    uint64_t began_us;  /* when it was sent */
+    unsigned requests;  /* requests sent so far; the id of the last one is this number */
+    uint64_t began_us;  /* when the call was sent */
     uint64_t overtaken; /* notifications that were dropped because the stream had no room */
 } run;
 
@@ -270,7 +270,7 @@ static void take_message(void *ctx, uint64_t mark, mp_str json)
     }
 }
 
-/* The answer is lost, so the run is over. */
+/* The queue of messages overflowed: the answer is lost, so the run ends. */
 static void on_overflow(void *ctx)
 {
     end_run(ctx, TOO_LARGE, false);

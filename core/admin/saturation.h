@@ -39,8 +39,8 @@ bool mp_hysteresis_step(mp_hysteresis *hysteresis, double value, double limit, u
 /* State of the readiness check. All members but `places` are 0 at the start. */
 typedef struct mp_readiness {
     const mp_places *places; /* counts that all processes of the gateway share */
-    uint64_t at_us, loop_us; /* of the last sample */
-    double loop;             /* see MP_USE_LOOP */
+    uint64_t at_us, loop_us; /* time and loop time of the last sample */
+    double loop;             /* share of the last second that loops spent in turns (MP_USE_LOOP) */
     mp_hysteresis hysteresis[MP_READY_CAUSES];
     double values[MP_READY_CAUSES];
 } mp_readiness;

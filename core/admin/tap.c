@@ -22,8 +22,8 @@ typedef struct {
     mp_message news;
     bool is_awake;         /* the timer that serves all readers will take the events of this tap */
     unsigned batch_number; /* number of the batch in which the tap was looked at last */
-    atomic_bool is_posted; /* `news` is on its way */
-    atomic_int refs;       /* one of the list, and one of `news` while that is posted */
+    atomic_bool is_posted; /* `news` was posted and not delivered */
+    atomic_int refs;       /* a reference of the list, and one of `news` while it is posted */
     mp_timer limit;
     mp_loop *loop;
     mp_admin_caller caller;

@@ -22,7 +22,7 @@ typedef struct {
     mp_link link; /* in queries.list, while `stream` is not NULL */
     queries *all;
     mp_stream *MP_NULLABLE stream; /* counted reference; NULL once it is over */
-    mp_console_queue *queue;       /* whose last reference frees the question; not used once it is over */
+    mp_console_queue *queue;       /* its last reference frees the question; not used once the question is over */
     mp_loop *loop;
     mp_timer limit;
     mp_admin_caller caller;
@@ -125,7 +125,7 @@ static void conclude_query(query *of, mp_stream *stream)
     answer_query(of, stream, mp_buf_str(&of->result), of->left);
 }
 
-/* Another worker is asked, once: the first one is not to do it any more. */
+/* Asks another worker, once, and closes the question to the first one. */
 static void ask_second(query *of)
 {
     mp_console *console = of->consoles[of->worker];
@@ -191,8 +191,8 @@ static void refuse_question(query *of, mp_stream *stream, const outcome *found)
     close_query(of, 0);
 }
 
-/* One worker has made the change. Asks all workers, including that one, whether they have applied it: each answers once
- * it has. */
+/* One worker has made the change. Asks all workers, including that worker, whether they have applied the change: each
+ * answers once it has. */
 static void ask_all(query *of, mp_str result)
 {
     mp_buf_put(&of->result, result);

@@ -77,7 +77,7 @@ typedef struct {
                                         /* paths; NULL: the endpoint is off; sse and messages are both on or both off */
                                         *MP_NULLABLE endpoint_messages;
     char *MP_NULLABLE endpoint_prefix; /* NULL: none */
-    char **hosts;                      /* without port: see mp_hosts_have */
+    char **hosts;                      /* host names without port: see mp_hosts_have */
     mp_auth_mode auth_mode;
     mp_expired_streams expired_streams;
     char **MP_NULLABLE origins;   /* CORS origins; NULL: none */

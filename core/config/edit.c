@@ -66,8 +66,8 @@ static size_t end_of_section(mp_str text, size_t key_line, size_t indent)
 /* -- the place ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t offset; /* where the entries go */
-    size_t indent; /* spaces before each line of them */
+    size_t offset; /* offset at which the entries are inserted */
+    size_t indent; /* spaces before each line of the entries */
     bool needs_key;
     mp_str cut; /* bytes of the text that are left out: the braces of an empty map */
 } place;

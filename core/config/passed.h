@@ -23,7 +23,7 @@
 typedef struct {
     char name[MP_PASSED_NAME];
     int fd;             /* -1: a listener has taken it, or it was closed */
-    mp_address address; /* where it is bound */
+    mp_address address; /* address at which the socket is bound */
     char fault[64];     /* why it cannot be served; empty: it can */
     bool is_forgotten;  /* the manager was asked to close what it has stored under this name */
     int group;          /* at an upgrade: the sockets of one address have the same number, from 1; else 0 */

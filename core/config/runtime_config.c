@@ -108,15 +108,17 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
     settings->http.connections = most_connections(config);
     settings->client = config->client;
     settings->client.idle_ms = (uint64_t)MP_LIMIT(http_idle_ms, 15000); /* as long as servers keep them, mostly */
-    settings->client.requests = MP_LIMIT(http_requests, 256);           /* in flight, of one worker */
-    settings->client.per_host = MP_LIMIT(http_per_host, 32);            /* connections; further requests wait for one */
+    settings->client.requests = MP_LIMIT(http_requests, 256);           /* requests of one worker in flight */
+    /* connections to one host; further requests wait for one */
+    settings->client.per_host = MP_LIMIT(http_per_host, 32);
     settings->client.lookups = MP_LIMIT(http_lookups, 256); /* each has a thread until the name server answers */
     settings->client.held =
         (size_t)MP_LIMIT(http_held, 128 << 20); /* bytes that scripts have not read yet, of one worker */
 
     mp_rpc_config *rpc = &settings->rpc;
     *rpc = config->rpc;
-    rpc->max_listeners = MP_LIMIT(listeners, config->http.connections); /* each has a connection, or part of one */
+    /* each listening call has a connection, or a stream of one */
+    rpc->max_listeners = MP_LIMIT(listeners, config->http.connections);
     rpc->mcp = config->endpoint_mcp;
     rpc->sse = config->endpoint_sse;
     rpc->messages = config->endpoint_messages;

@@ -10,7 +10,7 @@
 
 struct mp_config_shown {
     char *MP_NULLABLE json;         /* NULL: the file does not set the key */
-    size_t line;                    /* of the file */
+    size_t line;                    /* line in the file */
     const char *MP_NULLABLE option; /* of the command line that set the key; NULL: none did */
     bool is_pending;                /* the value takes effect at a restart */
 };
@@ -52,7 +52,7 @@ static void put_text(mp_buf *out, mp_str text, bool is_secret)
     }
     size_t len = text.len < MAX_TEXT ? text.len : MAX_TEXT;
     while (len < text.len && len > 0 && ((unsigned char)text.ptr[len] & 0xc0) == 0x80)
-        len--; /* whole characters */
+        len--; /* cut at the end of a character */
     mp_json_put_string(out, (mp_str){text.ptr, len});
 }
 

@@ -11,7 +11,7 @@
 typedef struct {
     mp_str text;
     char *hidden;  /* one for each byte of `text` */
-    size_t depth;  /* of { and [ */
+    size_t depth;  /* number of open { and [ */
     size_t column; /* column of the first character of the line that is not a space; in a list item, of the first one
                       after '-' */
 } scan;

@@ -18,7 +18,7 @@ void mp_sql_memory_start(void);
 #define MP_MAX_STATEMENT_BYTES (64 << 10)
 #define MP_MAX_SQL_PARAMS 1000
 
-#define MP_SQL_ROWS MP_LIMIT(sql_rows, 10000) /* of one result */
+#define MP_SQL_ROWS MP_LIMIT(sql_rows, 10000) /* rows of one result */
 /* Bytes of one result, of one value, and of the parameters of one statement: a sixteenth of the bytes that all results
  * and parameters may hold. */
 #define MP_SQL_BYTES ((size_t)MP_LIMIT(sql_bytes, 16 << 20))

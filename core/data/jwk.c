@@ -10,7 +10,7 @@
 
 #define MIN_RSA_BITS 2048
 #define MAX_RSA_BITS 8192
-#define MAX_EXPONENT_BYTES 8 /* bytes of a coordinate */
+#define MAX_EXPONENT_BYTES 8 /* maximum bytes of the exponent of an RSA key */
 #define MAX_PEM_BYTES ((size_t)1 << 20)
 
 typedef struct {

@@ -8,7 +8,7 @@ MP_GAUGE(store_entries, "store_entries", "", "", "entries of the store")
 MP_GAUGE(store_bytes, "store_bytes", "", "", "bytes of keys and values in the store")
 
 #define MAX_SWEPT 64                      /* limit of the expired entries that one call frees */
-#define MAX_KEYS_BYTES ((size_t)64 << 10) /* of keys, copied under the lock */
+#define MAX_KEYS_BYTES ((size_t)64 << 10) /* bytes of keys that are copied at once under the lock */
 
 void mp_store_limit(mp_store *store, int64_t entries, size_t bytes)
 {

@@ -112,7 +112,7 @@ void mp_store_compare(mp_store *store, mp_str key, mp_str text, uint64_t until)
         compare_row(store, e, key, text, until);
 }
 
-#define MAX_LOOKED 1000 /* entries, under the lock */
+#define MAX_LOOKED 1000 /* entries that are looked at in one hold of the lock */
 
 bool mp_store_change_new(mp_store *store, mp_buf *after)
 {

@@ -19,7 +19,7 @@ typedef struct {
     uint64_t device, inode; /* identities of the open files */
     mp_file_id wal_id;
     uint32_t mark_page, page_size;
-    mp_store_mark mark; /* the last one that was written */
+    mp_store_mark mark; /* the mark that was written last */
     bool is_marked;     /* the -wal file has a generation */
     bool is_begun;      /* a generation of this process is in the database */
 } mp_store_database;

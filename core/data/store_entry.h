@@ -27,7 +27,7 @@ typedef struct entry {
     bool is_kept;         /* the entry's key has a prefix that is saved to the file */
     bool is_saved;        /* the file may contain the entry */
     uint8_t height, room; /* `room`: its mp_room_id */
-    uint32_t moved;       /* store->moves: the key is in the journal of this hand-over */
+    uint32_t moved;       /* equal to store->moves: the key is in the journal of the running hand-over */
     struct entry *next[];
 } entry;
 
@@ -47,10 +47,10 @@ struct mp_store {
 
     atomic_bool is_own;        /* this process owns the store: is changed under the lock */
     mp_buf *MP_NULLABLE moved; /* while entries are handed over: the keys that change meanwhile, see store_move.c */
-    size_t most_moved;         /* limit of its bytes */
+    size_t most_moved;         /* limit of the bytes of `moved` */
     bool is_moved_full;
     uint32_t moves;      /* number of hand-overs that were begun */
-    mp_store_link *link; /* to the owner */
+    mp_store_link *link; /* connection to the process that owns the store */
     mp_store_result (*ask)(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
                            int64_t *MP_NULLABLE n);
     mp_store_server *MP_NULLABLE server;

@@ -15,7 +15,7 @@
 typedef struct {
     uint64_t generation, before; /* random; `before` is the generation that the database had when this one began */
     mp_file_id wal;
-    uint64_t inode;     /* of the database */
+    uint64_t inode;     /* inode of the database's file */
     int64_t changed_ns; /* the mtime of the database when the generation began */
     uint64_t is_ending; /* 1: a checkpoint began, which writes the generation to the database */
 } mp_store_mark;

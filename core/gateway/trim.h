@@ -28,10 +28,10 @@ typedef struct {
     mp_loop *loop;
     mp_server *server;
     mp_rpc *rpc;
-    mp_vm *vm;               /* of the last turn */
+    mp_vm *vm;               /* the VM of the last turn */
     size_t most, least, now; /* connections: the most and the least since the last trim, and those of the last turn */
     size_t then;             /* connections when the timer was started */
-    uint64_t begun_then;     /* tasks that had begun then */
+    uint64_t begun_then;     /* tasks that had begun when the timer was started */
     bool full_return_due;    /* connections have closed since all free memory was last returned */
     size_t held;             /* bytes that the VM held at most since the last trim, while it returns memory */
     bool is_returning; /* all memory is being returned: first the VM's, then free pages, then free memory of arenas */

@@ -26,7 +26,7 @@ typedef struct {
 
 struct mp_worker {
     mp_worker_shared *shared;
-    int number; /* from 0 */
+    int number; /* number of the worker, from 0 */
     mp_loop *loop;
     mp_server *server;
     mp_client *client;
@@ -53,7 +53,7 @@ struct mp_worker {
     atomic_bool has_ended;
     mp_where where;
     mp_departures departures;
-    mp_server **servers; /* of all workers, in the first one */
+    mp_server **servers; /* servers of all workers; set in the first worker */
 };
 
 mp_worker *MP_NULLABLE mp_worker_new(mp_worker_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err)

@@ -27,11 +27,11 @@ typedef struct {
     /* owned by the main thread; each worker has a pointer to the settings that it currently uses */
     mp_runtime_config *settings;
     mp_process_state process_state;
-    mp_processes *processes; /* made at the start */
+    mp_processes *processes; /* the processes of the gateway; made at the start */
     mp_session_table *table;
     mp_source *source; /* the source of the workers' first VMs */
     mp_reload *reload;
-    mp_reload_past *past; /* belongs to the reload */
+    mp_reload_past *past; /* results of reloads; belongs to mp_reload */
     mp_certificates *certificates;
     struct mp_upgrade *upgrade;
     mp_watchdog *watchdog;

@@ -9,7 +9,7 @@
 
 MP_REFUSED(refused_processes, "processes", MP_LIMIT_REACHED, "programs over 16 of one worker")
 
-#define GRACE_MS MP_LIMIT(exec_grace_ms, 2000) /* between SIGTERM and SIGKILL */
+#define GRACE_MS MP_LIMIT(exec_grace_ms, 2000) /* ms between SIGTERM and SIGKILL */
 #define MAX_WORDS 4096
 #define MAX_TIME_S 86400.0
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <lauxlib.h>
 
-#define MAX_BYTES MP_LIMIT(fs_file, 16 << 20) /* of one read or write */
+#define MAX_BYTES MP_LIMIT(fs_file, 16 << 20) /* bytes of one read or write */
 /* bytes of all reads and writes in progress, in the process: eight of the largest */
 #define MAX_HELD MP_LIMIT(fs_held, 128 << 20)
 #define FULL "too many bytes are being read and written at once (128 MiB)"
@@ -25,7 +25,7 @@ typedef struct {
     char *root, *rest;
     mp_buf bytes;      /* bytes to write, or bytes that were read */
     size_t most, held; /* most bytes to read; bytes of this operation in the account fs_bytes */
-    int64_t most_held; /* MAX_HELD */
+    int64_t most_held; /* the value of MAX_HELD */
     mp_file_info info;
     int error;
     bool is_over; /* on_done was called, possibly after the loop ended, when no task can be resumed */

@@ -132,7 +132,7 @@ typedef struct {
     mp_buf *out;
 } packing;
 
-/* The text is made once.  [-0, +0, throws] */
+/* Makes the packed text of the principal, once, and keeps it in the user value PACKED.  [-0, +0, throws] */
 static int pack_principal(lua_State *L)
 {
     const packing *it = lua_touserdata(L, 1);

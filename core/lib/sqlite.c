@@ -22,7 +22,7 @@ typedef struct {
     mp_statement *MP_NULLABLE statement; /* NULL once it is cancelled or freed */
     waiting *MP_NULLABLE op;
     bool is_done;
-    mp_open_span span; /* of the statement */
+    mp_open_span span; /* span of the statement */
 } handle;
 
 /* A statement as the database's thread has it. The Lua handle may be collected while the statement runs. */

@@ -52,7 +52,7 @@ typedef struct {
      * same number, which serves it alike. A server may have several listeners with one number. */
     int address;
     bool is_shared;                        /* another server or process has the socket, too: it is never shut down */
-    const mp_proxies *MP_NULLABLE proxies; /* the trusted ones, valid until mp_server_trust sets others; NULL: none */
+    const mp_proxies *MP_NULLABLE proxies; /* the trusted ones, until mp_server_trust sets others; NULL: none */
     size_t proxies_index;                  /* by which mp_server_trust finds the endpoint */
     bool has_proxy_header; /* connections begin with a PROXY header, and come from trusted proxies only */
 } mp_endpoint;             /* how a listener serves its connections */
@@ -143,7 +143,7 @@ mp_str mp_stream_address(const mp_stream *stream);
  * whoever has one address there has all of them. A link-local address stands for itself, since its network is that of
  * everyone on the link. So does a text that is no address ("unix"). The result is `address` or is in `room`. */
 mp_str mp_address_counted(mp_str address, char room[MP_COUNTED_TEXT]);
-/* A number of what stands for the client's address: the same for all requests of one client. */
+/* The share number of mp_address_counted of the client's address: the same for all requests of one client. */
 unsigned mp_stream_share(const mp_stream *stream);
 /* The address of the connection, or of its PROXY header, which may be a proxy's; empty if the stream is gone. */
 mp_str mp_stream_peer(const mp_stream *stream);

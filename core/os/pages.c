@@ -24,7 +24,7 @@ typedef struct {
 } region;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows */
-static region **regions;                                 /* by address */
+static region **regions;                                 /* sorted by address */
 static size_t region_count, region_capacity;
 static mp_link roomy[MP_PAGES_MAX] = {
     {&roomy[0], &roomy[0]}, {&roomy[1], &roomy[1]}, {&roomy[2], &roomy[2]}, {&roomy[3], &roomy[3]}};

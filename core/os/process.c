@@ -47,7 +47,7 @@ struct mp_process {
     bool is_ending;  /* the orderly end has begun */
     mp_process_end how;
     mp_buf why;
-    mp_fdwatch errors;  /* stderr */
+    mp_fdwatch errors;  /* watches stderr */
     mp_buf error_line;  /* the line of stderr that is incomplete */
     bool is_cutting;    /* the remainder of a long line of stderr is dropped */
     uint64_t window_ms; /* begin of the second in which `window_bytes` of stderr were given to the hook */

@@ -25,7 +25,7 @@ typedef struct {
 } slab;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `shared` */
-static mp_slabs shared;                                  /* of mp_slab_new */
+static mp_slabs shared;                                  /* the slabs of mp_slab_new */
 
 static inline size_t class_of(size_t size)
 {

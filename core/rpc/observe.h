@@ -24,8 +24,8 @@ typedef struct mp_call_inquiry {
      * `ended`: the call was found and is cancelled. Where the worker's loop has ended, `is_over`, on the thread that
      * frees it. */
     void (*answer)(struct mp_call_inquiry *inquiry, mp_str json, bool ended, bool is_over);
-    unsigned worker;       /* of the call or stream */
-    uint64_t serial, mark; /* of the call or stream */
+    unsigned worker;       /* number of the worker that serves the call or stream */
+    uint64_t serial, mark; /* serial and mark of the call or stream */
     bool is_of_streams;
     unsigned page;        /* of a list of streams: each worker puts MP_STREAMS_PAGE on one */
     atomic_bool has_more; /* some worker has streams on the next page */
@@ -194,10 +194,10 @@ mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name);
 
 /* A call of a tool, prompt or resource that did not succeed. */
 typedef struct {
-    uint64_t mark;       /* of the call */
+    uint64_t mark;       /* mark of the call */
     int64_t at;          /* in seconds since 1970 */
-    uint64_t us;         /* how long it took */
-    const char *outcome; /* a literal */
+    uint64_t us;         /* time of the call */
+    const char *outcome; /* outcome in one word; a literal */
     int code;            /* of the JSON-RPC error; 0: none */
 } mp_tool_failure;
 

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FORMAT 0x4d504c01 /* "MPL", and a number */
-/* the older ones, the newest, and one that is begun */
+#define FORMAT 0x4d504c01 /* the letters "MPL", and the number of the format */
+/* rows for the older processes, the newest, and one that an upgrade has started */
 #define ROWS (MP_OLDER_MOST + 2)
 /* without these seals, one process could shrink the memory that others use */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -22,7 +22,7 @@ typedef struct {
 
 typedef struct {
     uint32_t format;
-    _Atomic int32_t used; /* rows that were ever in use */
+    _Atomic int32_t used; /* number of rows that were ever in use */
     char unused[120];
     row rows[ROWS];
 } shared;

@@ -42,12 +42,12 @@ typedef struct {
     uint64_t interrupted;  /* tasks preempted at least once before `part_us` */
     uint64_t part_begun;   /* tasks begun before `part_us` */
     double preempted_part; /* the share of preempted tasks among those that began in the last windows */
-    uint64_t part_us;      /* begin of the window in which that is measured */
+    uint64_t part_us;      /* begin of the window in which the time is measured */
     uint64_t round_us;     /* time that a new task would wait because it is preempted, by that part */
     uint64_t late;         /* calls refused as they were to begin */
     uint64_t refused_us;   /* when a request was refused last */
     size_t ahead;          /* tasks that begin before the request whose wait was estimated last, at most */
-    mp_pace pace;          /* tasks that begin while others wait */
+    mp_pace pace;          /* rate at which tasks begin while other tasks wait */
 } mp_pressure;
 
 struct mp_rpc {
@@ -75,7 +75,7 @@ struct mp_rpc {
     mp_link consoles;            /* list of mp_console, each with a reference of the rpc */
     unsigned questions;          /* consoles of pages of the gateway's own, which wait for an answer */
     mp_console *MP_NULLABLE console; /* whose message is being served; NULL: of a client of a transport */
-    bool is_hidden;                  /* its calls are hidden: see mp_call.is_hidden */
+    bool is_hidden;                  /* calls of the console are hidden: see mp_call.is_hidden */
     mp_timer sweep;
     char listed_host[64]; /* a Host that `config` lists; for mp_request_is_served alone */
     size_t listed_host_len;
@@ -83,7 +83,7 @@ struct mp_rpc {
     size_t spare_call_count;
     /* About the message that is being served: */
     mp_envelope envelope;
-    mp_principal *principal;       /* borrowed */
+    mp_principal *principal;       /* principal of the message that is being served; borrowed */
     unsigned share;                /* as mp_call_share, of `principal` or of the client's address */
     const mp_hop *MP_NULLABLE hop; /* the sealed facts of the process that sent the request; NULL: a client sent it */
     uint64_t authn_began_us;    /* start of its authentication by scripts, by mp_monotonic_us; 0: there was none, or no

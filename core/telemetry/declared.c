@@ -5,14 +5,14 @@ typedef struct {
     mp_family family;
     mp_bounds bounds;
     _Atomic int count;   /* number of the family's series */
-    uint64_t generation; /* the last one that declared it */
+    uint64_t generation; /* the last generation of scripts that declared the family */
     bool is_shown;
 } declared;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for the variables below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables below */
 static declared *list[MP_DECLARED_MAX];                  /* never freed */
 static size_t list_count;
-static uint64_t generation; /* the one that loads, or has loaded */
+static uint64_t generation; /* the generation of scripts that loads or has loaded last */
 
 void mp_declared_begin(void)
 {
@@ -68,7 +68,7 @@ static declared *make_declaration(const mp_family *wanted)
     return made;
 }
 
-/* The caller has the lock. */
+/* Finds or makes a declared family. The caller has the lock. */
 static declared *MP_NULLABLE find_or_make(const mp_family *wanted)
 {
     for (size_t i = 0; i < list_count; i++)

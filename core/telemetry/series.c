@@ -8,8 +8,9 @@ MP_COUNTER(
     "sets of labels that count as _other, each time one is looked up, because /metrics would be too long with them")
 
 #define PAGE_CELLS 512
-#define MAX_PAGES (MP_SERIES_MAX / PAGE_CELLS)      /* pages of one thread's copy */
-#define MAX_REAL_CELLS (PAGE_CELLS * MAX_PAGES / 3) /* of families of scripts, so that all others have room */
+#define MAX_PAGES (MP_SERIES_MAX / PAGE_CELLS) /* pages of one thread's copy */
+/* limit of the cells of scripts' families, so that all other families have room */
+#define MAX_REAL_CELLS (PAGE_CELLS * MAX_PAGES / 3)
 
 /* /metrics is below 8 MiB: bytes that series may have in its text. A family of the gateway's own has SURE_LINE_BYTES
  * for each line that it can have, whatever others have; what is longer comes out of POT_BYTES, which these families
@@ -18,7 +19,7 @@ MP_COUNTER(
 #define POT_BYTES ((size_t)9 << 18)
 #define SCRIPT_BYTES ((size_t)2 << 20)
 #define OTHER_BYTES ((size_t)1 << 18)
-#define NUMBER_BYTES 12 /* of a value, usually fewer */
+#define NUMBER_BYTES 12 /* maximum bytes of a value's text */
 
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* guards the variables below, except `oldest`, and each family's `bytes` */
@@ -26,8 +27,9 @@ static mp_map map;
 static _Atomic(mp_member *) oldest;
 static mp_member *MP_NULLABLE newest;
 static mp_series next_cell = 1;
-static mp_series real_cells;           /* cells of families of scripts */
-static size_t script_bytes, pot_bytes; /* in use */
+static mp_series real_cells; /* cells of families of scripts */
+/* bytes of the text of /metrics that are reserved for scripts' families; bytes of the pot in use */
+static size_t script_bytes, pot_bytes;
 
 /* A number of a series: a counter's value, or a histogram's count or sum. */
 typedef _Atomic double mp_cell;

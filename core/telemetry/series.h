@@ -36,13 +36,13 @@ typedef struct {
 extern const mp_bounds mp_bounds_call, mp_bounds_session, mp_bounds_none;
 
 typedef struct {
-    const char *name, *text; /* of a counter: without "_total" */
+    const char *name, *text; /* the name of a counter is without "_total" */
     const char *labels[MP_SERIES_LABELS + 1];
     int most; /* limit of its series, not counting "_other" */
     mp_stat_kind kind;
     const mp_bounds *bounds; /* mp_bounds_none, unless it is a histogram */
     mp_shown shown;
-    _Atomic int *count; /* number of its series */
+    _Atomic int *count; /* number of the family's series */
     /* of its series in the text, about; NULL for families of scripts; guarded by the lock of all series */
     size_t *MP_NULLABLE bytes;
 } mp_family;

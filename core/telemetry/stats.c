@@ -45,7 +45,7 @@ int64_t mp_stat_read(const mp_stat *stat)
     int64_t sum = 0;
     _Atomic int64_t *copy;
     if ((uintptr_t)stat->shared - (uintptr_t)first_slot >= (uintptr_t)end_of_slots - (uintptr_t)first_slot)
-        return atomic_load_explicit(stat->shared, memory_order_relaxed); /* an account */
+        return atomic_load_explicit(stat->shared, memory_order_relaxed); /* accounts have no copies */
     for (int at = 0; (copy = mp_stat_next_copy(stat->shared, &at)) != NULL;)
         sum += atomic_load_explicit(copy, memory_order_relaxed);
     return sum;
@@ -58,7 +58,7 @@ static int compare_stats(const void *a, const void *b)
     return order != 0 ? order : strverscmp(one->value, other->value);
 }
 
-static const mp_stat **sorted; /* set before it is read */
+static const mp_stat **sorted; /* allocated before any thread reads it */
 static size_t row_count;
 
 static void sort_rows(void)

@@ -30,7 +30,7 @@ MP_ACCOUNT(span_bytes_queued, "span_bytes_queued", "", "", "bytes of the spans t
 /* spans that wait for the collector: 16 batches */
 #define MAX_QUEUED MP_LIMIT(trace_queue, 8192)
 #define MAX_QUEUED_BYTES MP_LIMIT(trace_queue_bytes, 16 << 20) /* bytes of the memory of traces in the queue */
-/* of one request to the collector; then it is sent again */
+/* ms that one request to the collector may take; then the batch is sent again */
 #define TIMEOUT_MS ((uint64_t)MP_LIMIT(trace_timeout_ms, 10000))
 #define GZIP_BITS (16 + MAX_WBITS) /* for deflateInit2: the header and the end of a gzip file */
 #define GZIP_LEVEL 1               /* spans repeat so much that a higher one saves little more */
@@ -39,7 +39,7 @@ MP_ACCOUNT(span_bytes_queued, "span_bytes_queued", "", "", "bytes of the spans t
 /* The settings of the exporter that a configuration decides. */
 typedef struct {
     char *url;      /* as in the configuration */
-    char **headers; /* the first one is Content-Encoding, for bodies that are compressed */
+    char **headers; /* the first header is Content-Encoding, for compressed bodies */
     char *MP_NULLABLE ca;
     mp_buf resource;
 } target;
@@ -49,7 +49,7 @@ typedef struct {
     mp_client *client;
     pthread_t thread;
     target *to;
-    mp_link queue;  /* of mp_trace */
+    mp_link queue;  /* list of mp_trace that wait to be sent */
     size_t waiting; /* spans in `queue` */
     mp_timer interval, limit, retry;
     bool is_due, is_ending;
@@ -60,12 +60,12 @@ typedef struct {
     uint64_t batch_since_ms;
     unsigned attempts;
     mp_transfer *MP_NULLABLE transfer; /* NULL: no request is in flight */
-    char *MP_NULLABLE ca;              /* of `transfer` */
+    char *MP_NULLABLE ca;              /* copy of the CA file's path, for `transfer` */
     uint64_t complained_at;
 } exporter;
 
 /* The process has one exporter, or none. Threads that end traces post to its loop. */
-static exporter *MP_NULLABLE only; /* main thread */
+static exporter *MP_NULLABLE only; /* the only exporter; main thread */
 static _Atomic(mp_loop *) inbox;
 static char instance[33]; /* service.instance.id: random, the same over reloads; main thread */
 static atomic_bool is_flushed = true;

@@ -31,7 +31,7 @@ typedef struct {
 } mp_fact;
 
 struct mp_trace {
-    mp_message message; /* to the exporter's loop */
+    mp_message message; /* posts the trace to the exporter's loop */
     mp_link link;       /* in the exporter's queue */
     uint8_t id[16];
     mp_trace_context parent, cause; /* `parent`: context that the trace continues; `cause`: context that it links to */
@@ -40,7 +40,7 @@ struct mp_trace {
     bool is_private;   /* never sent, and carried on by no request: it is shown to an operator */
     int count, most;
     mp_span_record *spans;
-    mp_buf state; /* tracestate */
+    mp_buf state; /* the text of tracestate */
     mp_buf text;
 };
 

@@ -74,17 +74,18 @@ typedef int mp_span; /* number of a span in its trace; MP_NO_SPAN: none */
 #define MP_NO_SPAN (-1)
 #define MP_ROOT_SPAN 0
 
-typedef enum { MP_SPAN_INTERNAL = 1, MP_SPAN_SERVER, MP_SPAN_CLIENT } mp_span_kind; /* as in OTLP */
+/* kinds of spans, with the numbers of OTLP */
+typedef enum { MP_SPAN_INTERNAL = 1, MP_SPAN_SERVER, MP_SPAN_CLIENT } mp_span_kind;
 
 #define MP_SPAN_NAME_BYTES 160    /* a longer name is cut */
 #define MP_SPAN_VALUE_BYTES 1024  /* a longer value is cut */
-#define MP_SPAN_ATTRIBUTES 64     /* of one span, with its events; further ones are counted */
-#define MP_TRACE_BYTES (64 << 10) /* of the names and values of one trace; further ones are counted */
+#define MP_SPAN_ATTRIBUTES 64     /* attributes of one span and its events; further ones are only counted */
+#define MP_TRACE_BYTES (64 << 10) /* bytes of the names and values of one trace; further values are only counted */
 
 /* The trace context of a client's call. Texts are empty if the client sends none. */
 typedef struct {
     mp_str parent, state;               /* traceparent and tracestate of `_meta` */
-    mp_str header_parent, header_state; /* of the HTTP request */
+    mp_str header_parent, header_state; /* traceparent and tracestate of the HTTP request */
     uint64_t began_us;                  /* by mp_monotonic_us */
     bool is_shown;                      /* an operator sees the spans: the call has some, even if it is not recorded */
 } mp_trace_origin;

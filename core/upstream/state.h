@@ -115,8 +115,8 @@ struct mp_upstream {
     mp_circuit circuit;
     bool is_unauthorized;          /* the last answer to the gateway's own credential was a refusal */
     bool cannot_open;              /* opening a shared channel failed, and nothing was answered since */
-    mp_upstream_state noted_state; /* of the last log line, */
-    int64_t noted_at;              /* in seconds since 1970; 0: never */
+    mp_upstream_state noted_state; /* the state in the last log line about the upstream, */
+    int64_t noted_at;              /* and the line's time in seconds since 1970; 0: there was none */
     mp_map classes;                /* of mp_catalogue_class */
     uint64_t class_uses;
     mp_upstream_series series;
@@ -153,7 +153,7 @@ struct mp_channel_key {
     char why[160];
 };
 
-/* One channel, from its claim to its end. Another one with the same key is another struct. */
+/* A channel, from its claim to its end. A later channel with the same key is another struct. */
 struct mp_channel {
     atomic_int refs;
     mp_upstream *upstream; /* a counted reference */
@@ -168,7 +168,7 @@ struct mp_channel {
     bool is_held;  /* mp_channel_hold: the channel is not ended for being idle */
     bool is_fresh; /* no exchange has begun since the channel was opened */
     bool ends_unused; /* the channel ends with its last exchange, since its task has ended */
-    int64_t running;  /* exchanges that run on it */
+    int64_t running;  /* exchanges that run on the channel */
     /* messages without an answer that are on their way; the message that ends a session is sent after them */
     atomic_int said;
     uint64_t used_at;
@@ -195,7 +195,7 @@ struct mp_channel {
     bool has_gap;                 /* an MP_OBSERVED_GAP waits to be taken; worker's thread */
     int64_t strays; /* requests of the upstream that belong to no exchange, since `strays_since_ms`; worker's thread */
     uint64_t strays_since_ms;
-    char *key_text;     /* the text of its key */
+    char *key_text;     /* the text of the channel's key */
     mp_link exchanges;  /* transports of one worker: exchanges that were given to `send` and are not over, oldest first;
                            worker's thread */
     mp_message closing; /* posted once, to the worker */
@@ -205,7 +205,7 @@ struct mp_channel {
 };
 
 struct mp_channel_request {
-    atomic_int refs; /* one reference of the task, one of the message that is on its way */
+    atomic_int refs; /* a reference of the task, and one of a message that was posted and not delivered */
     mp_upstream_host *host;
     void (*MP_NULLABLE done)(void *ctx); /* NULL once the task has freed it; on its thread */
     void *ctx;
@@ -227,10 +227,10 @@ struct mp_channel_request {
 
 typedef struct mp_queued_event mp_queued_event;
 
-/* One message of an upstream on its way to the task of its exchange. */
+/* A message of an upstream that waits for the task of its exchange. */
 struct mp_queued_event {
     mp_link link;
-    mp_message message; /* on its way to the task's thread */
+    mp_message message; /* posted to the task's thread */
     mp_own_exchange *exchange;
     mp_exchange_event event;
     size_t size; /* bytes that count for the limits of a queue */
@@ -257,7 +257,7 @@ struct mp_exchange {
     void (*MP_NULLABLE ready)(void *ctx);
     void *ctx;
     mp_link events;                     /* list of mp_queued_event: events that have arrived and were not taken */
-    mp_queued_event *MP_NULLABLE taken; /* the last one, which the task may still read */
+    mp_queued_event *MP_NULLABLE taken; /* the event that was taken last, which the task may still read */
     bool is_ended;                      /* no more events arrive */
     mp_upstream_failure failure;
     char *MP_NULLABLE given; /* the session id in the head of the answer, if the exchange is_opening */
@@ -308,11 +308,11 @@ struct mp_own_exchange {
     bool is_started;    /* the exchange was passed to the transport */
     bool has_answer;    /* the answer is among the events, or was taken */
     bool has_result;    /* the answer is a result, no error */
-    bool is_detached;   /* the task has left; the message is still on its way */
+    bool is_detached;   /* the task has left; the message was posted and not delivered */
     mp_message granted; /* a slot became free; posted to `host` */
 
     mp_account queued; /* bytes of events that the task has not taken */
-    bool is_settled;   /* the answer or the failure is on its way to the task; for the transport's thread */
+    bool is_settled;   /* the answer or the failure was posted to the task; for the transport's thread */
 
     atomic_bool was_sent;   /* the upstream may have received the message */
     int64_t questions;      /* requests of the upstream that the task has not answered; task's thread */
@@ -332,7 +332,7 @@ struct mp_upstream_host {
     mp_link in_table; /* guarded by the table's lock */
     mp_loop *loop;
     mp_client *client;
-    mp_client *stream_client;                   /* for streams that do not end */
+    mp_client *stream_client;                   /* HTTP client for streams that do not end */
     mp_link listen_streams, hot_listen_streams; /* all listen streams; those with bytes to read */
     mp_link observed;                           /* observations that Lua has not taken */
     size_t observed_bytes;
@@ -348,7 +348,7 @@ struct mp_upstream_host {
     /* bytes of messages that exchanges on other threads have sent to this host, and that have not arrived */
     mp_account ordered;
     mp_link processes, streams; /* connections of the transports stdio and sse */
-    uint64_t sweep_us;          /* when this host looks next whether the table is to be swept, in us */
+    uint64_t sweep_us;          /* when this host checks next whether the table's sweep is due, in us */
     mp_link pending;            /* of mp_pending_exchange that this worker has sent, and that are not over */
     uint64_t pending_end_by;    /* ms; 0: mp_upstream_host_end was not called */
     uint64_t end_by;            /* ms; 0: mp_upstream_host_end was not called */
@@ -407,7 +407,7 @@ char *MP_NULLABLE mp_upstreams_hops_variable(const mp_upstreams *table);
 mp_upstream_host *MP_NULLABLE mp_upstreams_live_host(mp_upstreams *table);
 /* The upstream of this name, with a counted reference; NULL: there is none. */
 mp_upstream *MP_NULLABLE mp_upstreams_find(mp_upstreams *table, mp_str name);
-/* A record with one reference. */
+/* Makes an upstream with one reference. */
 mp_upstream *mp_upstream_new(mp_upstreams *table, mp_upstream_part *part, const mp_upstream_transport *transport);
 /* Takes and gives back counted references to an upstream. */
 mp_upstream *mp_upstream_ref(mp_upstream *upstream);
@@ -521,8 +521,8 @@ void mp_exchanges_grant(mp_upstream *upstream);
 
 /* Takes a slot, or a place among those that wait for one. MP_FAILURE_NONE, or the reason for a refusal. */
 mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_own_exchange *exchange);
-/* An exchange gives its slot back while its client is asked a question. It gets one again, above `calls` if need be: it
- * has waited long enough. Returns the exchange that has got the slot, which is to be told by `granted`; NULL: none
+/* Gives the slot of an exchange back while its client is asked a question. The exchange gets a slot again later, above
+ * `calls` if need be. Returns the exchange that has got the slot, to which the caller posts `granted`; NULL: none
  * waits. */
 mp_own_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_own_exchange *exchange);
 void mp_slot_take_again(mp_upstream *upstream, mp_own_exchange *exchange);

@@ -71,7 +71,7 @@ typedef struct {
  * take. */
 /* bytes of progress and logs that wait for one request */
 #define MP_UPSTREAM_QUEUE MP_LIMIT(upstream_queue, 1 << 20)
-#define MP_UPSTREAM_LIST_BYTES MP_LIMIT(upstream_list_bytes, 32 << 20) /* of one list: 10,000 tools of 3 KiB */
+#define MP_UPSTREAM_LIST_BYTES MP_LIMIT(upstream_list_bytes, 32 << 20) /* bytes of one list: 10,000 tools of 3 KiB */
 /* bytes of results kept for one call while its client is asked */
 #define MP_UPSTREAM_JOURNAL MP_LIMIT(upstream_journal, 1 << 20)
 /* Time that a client has to answer questions of an upstream, or a script's: a person has left who needs longer. */
@@ -131,7 +131,7 @@ typedef struct {
     int64_t error_at, state_since; /* seconds since 1970; state_since 0: since the start of the process */
     mp_upstream_class_count
         classes[MP_UPSTREAM_CLASSES];    /* of open channels that have a class; the first without a name ends them */
-    int64_t processes, restarts;         /* COMMAND */
+    int64_t processes, restarts;         /* COMMAND: programs that run; restarts so far */
     int64_t pids[MP_UPSTREAM_PIDS];      /* COMMAND: of its programs, as far as they are known; 0: none */
     uint64_t memory;                     /* COMMAND: of all processes, in bytes */
     const char *MP_NULLABLE definitions; /* the text of mp_upstreams_describe; NULL: none */
@@ -341,9 +341,9 @@ typedef enum {
 
 typedef struct {
     mp_observation_kind kind;
-    mp_channel *channel; /* may have ended meanwhile */
+    mp_channel *channel; /* the channel may have ended meanwhile */
     mp_str method, bytes;
-    mp_str id;         /* of a request: a span */
+    mp_str id;         /* id of a request: a span of `bytes` */
     int64_t stream_id; /* ENDED: the id of the request */
     int status;        /* ENDED: the HTTP status of the answer to the last attempt; 0: it had begun */
 } mp_observation;
@@ -388,8 +388,8 @@ mp_str mp_channel_key_text(const mp_channel *channel);
 #define MP_PENDING_HANDLE 33 /* bytes of a handle: 128 random bits as hexadecimal digits, and a NUL */
 
 typedef struct {
-    mp_str principal;              /* opaque: who may take it up */
-    uint64_t ms;                   /* 0, or more than MP_UPSTREAM_PARK_MS: that */
+    mp_str principal;              /* the principal that may resume it; opaque */
+    uint64_t ms;                   /* time limit; 0, or a larger one: MP_UPSTREAM_PARK_MS */
     const mp_str *cancel_messages; /* messages that are sent upstream if nothing takes it up in time; copied */
     size_t cancel_count;
 } mp_pending_options;

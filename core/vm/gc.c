@@ -23,7 +23,7 @@
  * one is worth its time; and this part of what that left */
 #define MUCH_BYTES ((size_t)4 << 20)
 #define MUCH_PART 8
-#define FREED_AT_ONCE 4096 /* blocks of those kept for reuse that are freed in one turn */
+#define FREED_AT_ONCE 4096 /* blocks kept for reuse that are freed in one turn */
 /* the task continues when 1/16 of limits.call.memory is free, even if a full cycle is not over */
 #define FREE_PART 16
 #define MIN_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */

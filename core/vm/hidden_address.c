@@ -38,7 +38,7 @@ static void mix_rounds(uint64_t v[4], int rounds)
     }
 }
 
-/* SipHash-2-4 of eight bytes. */
+/* Returns the SipHash-2-4 of eight bytes. */
 static uint64_t hash_word(uint64_t word)
 {
     const uint64_t words[] = {word, (uint64_t)8 << 56};

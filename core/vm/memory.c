@@ -27,7 +27,8 @@ static bool is_small(MP_UNUSED size_t size)
 #endif
 }
 
-/* Too large for the blocks that are kept, and small enough for a slab: most stacks of coroutines. */
+/* True for a block that is too large to be kept for reuse and small enough for a slab, as most stacks of coroutines
+ * are. */
 static bool is_medium(MP_UNUSED size_t size)
 {
 #ifdef __SANITIZE_ADDRESS__

@@ -18,7 +18,7 @@ MP_COUNTER(profile_lost, "profile_samples", "result", "lost", "samples of which 
 #define MAX_TEXT_BYTES 120
 #define MAX_STEPS 32            /* places that are tried for one text or stack */
 #define MEMORY_STEP (512 << 10) /* bytes allocated for one sample of memory */
-#define LINE_BITS 20            /* of a frame's number; the others are its text's */
+#define LINE_BITS 20            /* bits of the line in a frame's number; the other bits are the index of its text */
 #define MAX_LINE ((1u << LINE_BITS) - 1)
 #define MAX_TEXTS (1u << (32 - LINE_BITS))
 #define PLACE_BYTES 256 /* of the block: one stack has this many, with its frames and its part of the texts */
@@ -46,7 +46,7 @@ struct mp_profile {
     text_place *texts;
     stack_place *stacks;
     uint32_t *frames; /* text << LINE_BITS | line, outermost first */
-    char *bytes;      /* of the texts */
+    char *bytes;      /* the bytes of all texts */
     uint32_t text_mask, stack_mask, frame_count, frame_room, byte_count, byte_room;
 };
 

@@ -35,7 +35,7 @@ typedef enum {
 typedef struct {
     mp_link link;              /* link in the list of the task's state */
     lua_State *MP_NULLABLE co; /* the task's coroutine; NULL until the task first runs */
-    int ref;                   /* registry reference of `co` */
+    int ref;                   /* registry reference of the coroutine `co` */
     mp_task_state state;
     mp_op *MP_NULLABLE op; /* the op that the task waits for, or NULL */
     mp_link resources;     /* list of mp_resource: the resources that the task opened */
@@ -60,7 +60,7 @@ typedef struct {
 
     /* Use of time and memory, if the task is its own payer. */
     int collecting;            /* full GC cycles to run before the task is resumed */
-    uint32_t left_then;        /* vm->garbage.deaths when these cycles began */
+    uint32_t left_then;        /* value of vm->garbage.deaths when the full cycles began */
     uint64_t spent_us;         /* time in Lua (us) */
     size_t grown;              /* estimate of the bytes that the task allocated, less those collected since */
     size_t gone_then;          /* vm->garbage.gone when `grown` was last corrected */

@@ -91,10 +91,11 @@ typedef struct {
     mp_link idle;                 /* tasks without work; tasks that keep a coroutine come first */
     struct mp_task_block *blocks; /* blocks of memory with the tasks of mp_state.all */
     size_t tasks;                 /* tasks with work */
-    uint64_t interrupted, begun;  /* tasks that were preempted at least once, and that have begun, so far: without those
-                                     of work that is_early */
-    size_t spare;                 /* idle tasks that keep a coroutine */
-    unsigned passed;              /* turns that tasks of `others` have passed on to the next of their share */
+    /* tasks so far that were preempted at least once; tasks so far that have begun; without tasks of work that is_early
+     */
+    uint64_t interrupted, begun;
+    size_t spare;    /* idle tasks that keep a coroutine */
+    unsigned passed; /* turns that tasks of `others` have passed on to the next of their share */
 } mp_vm_schedule;
 
 /* Time, in us: of the thread's processor time where no other clock is named. */

@@ -12,7 +12,7 @@ typedef struct {
     mp_listeners *listeners;
     const mp_config *config;
     mp_passed *passed;
-    const mp_socket_file *MP_NULLABLE file; /* of the admin listener */
+    const mp_socket_file *MP_NULLABLE file; /* mode and group of the admin listener's socket */
     mp_tls_slot *MP_NULLABLE tls;
     const char *key, *where; /* an address and the key of the configuration that names it */
     int workers;             /* 1 for the admin listener */

@@ -187,7 +187,7 @@ static void refuse_reload(mp_reload *reload, const char *event, size_t asked, mp
 typedef struct {
     size_t asked; /* number of waiting requests when the reload began */
     mp_config *MP_NULLABLE config;
-    mp_source *source; /* if it could be read */
+    mp_source *source; /* the scripts, if they could be read */
     /* names of changed keys, of changed keys that need a restart, and of changed script files; and the errors */
     mp_buf keys, restart, files, report;
     mp_buf upstreams; /* the upstreams that differ, as a part of the plan */

@@ -15,7 +15,7 @@ typedef struct {
     int64_t generation;   /* the generation that serves */
     bool is_ok;
     const char *by;       /* the cause of the running reload */
-    uint64_t began_ms;    /* of the running reload, monotonic */
+    uint64_t began_ms;    /* begin of the running reload, in monotonic ms */
     mp_reload_past *past; /* gets each result */
     time_t at;            /* time of the last reload that changed or refused anything; 0: none */
     mp_buf text, restart;

@@ -12,11 +12,11 @@ typedef struct {
     const mp_gateway_options *options;
     mp_buf report;                  /* the errors of the files on the disk, for people; empty: they serve */
     bool is_config;                 /* the configuration on the disk does not load */
-    const char *event;              /* by which the errors are logged */
+    const char *event;              /* name of the log event for the errors */
     mp_source *MP_NULLABLE tried;   /* the scripts on the disk; NULL: they could not be read */
     mp_buf tried_config;            /* the configuration on the disk, in canonical form; empty: it could not be read */
     mp_last_good *MP_NULLABLE kept; /* the last good generation, if it was looked for; NULL: none */
-    mp_err no_kept;                 /* why there is none, or why it does not serve */
+    mp_err no_kept;                 /* why there is no saved generation, or why it does not serve */
     bool is_unusable;               /* a saved generation exists but cannot serve */
     bool serves_kept;
     mp_buf left_out; /* the paths of the scripts that are left out, each with a NUL */

@@ -156,7 +156,7 @@ int mp_upgrade_join(mp_upgrade *upgrade, mp_passed *passed, mp_err *err)
     mp_process_link *link = mp_process_link_new(fd);
     upgrade->link = link;
     upgrade->state = MP_UPGRADE_JOINS;
-    upgrade->opened = MP_UPGRADE_OPENED; /* at its start */
+    upgrade->opened = MP_UPGRADE_OPENED; /* all steps are done at the start of the process */
     atomic_store(&upgrade->shared->is_on_trial, true);
     uint64_t until = mp_monotonic_ms() + JOIN_MS;
     while (more == 1) {

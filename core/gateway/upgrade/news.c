@@ -34,7 +34,7 @@ static void put_own(mp_buf *out, const mp_upgrade *upgrade, mp_str topic, mp_str
     put_body(out, mp_processes_number(upgrade->shared->processes), upgrade->state != MP_UPGRADE_JOINS, topic, text);
 }
 
-/* Any thread. */
+/* Queues a message for the other processes; false if it does not fit. Any thread. */
 static bool relay_publication(void *ctx, mp_str topic, mp_str text)
 {
     mp_upgrade *upgrade = ctx;

@@ -79,7 +79,7 @@ static int refuse_state(const mp_upgrade *upgrade, mp_err *why)
                           upgrade->newer.facts.pid);
     default:
         mp_err_set(why, "an upgrade is under way");
-        return mp_err_hint(why, "ask again when it is over, which takes some seconds");
+        return mp_err_hint(why, "ask again when that upgrade is over, which takes some seconds");
     }
     if (upgrade->older_count < MP_OLDER_MOST)
         return 0;

@@ -21,8 +21,8 @@ typedef enum {
     MP_SAY_SOCKETS,   /* to the newer one: a group, its address in the configuration, its name, flags; the sockets */
     MP_SAY_FACTS,     /* to the newer one: keys and folder; the admin listener's token */
     MP_SAY_BEGIN,     /* to the newer one: it may start; "empty" if the configuration file is; stderr */
-    MP_SAY_SERVING,   /* of the newer one: the groups whose sockets it has taken */
-    MP_SAY_UNWELL,    /* of the newer one, in the trial: why it must not become the newest one */
+    MP_SAY_SERVING,   /* from the newer process: the groups whose sockets it has taken */
+    MP_SAY_UNWELL,    /* from the newer process, in the trial: why it must not become the newest one */
     MP_SAY_OLDER,     /* to the newer process: facts of another older process, and a link to it */
     MP_SAY_NEWEST,    /* to an older process: facts of the newest process, and a link to it */
     MP_SAY_COMMIT,    /* to the newer process: it is the newest one from now on */
@@ -77,7 +77,7 @@ struct mp_upgrade {
     mp_program_file file;
     mp_upgrade_state state;
     uint64_t until;                    /* the end of the state's time; 0: none */
-    mp_newer newer;                    /* STARTS to FAILS */
+    mp_newer newer;                    /* the newer process, in the states STARTS to FAILS */
     mp_process_link *MP_NULLABLE link; /* JOINS: to the process before this one; OLDER: to the newest one; else NULL */
     int parent;                        /* the process that started this one, or adopted it at once */
     char parent_name[64];
@@ -104,7 +104,7 @@ struct mp_upgrade {
     mp_stream *asks[MP_UPGRADE_ASKS]; /* requests that wait for an upgrade; references of the admin thread */
     int ask_count;
     mp_account untaken; /* messages of other processes that wait for workers; any thread */
-    mp_buf news;        /* for the other processes: a length and a message each */
+    mp_buf news;        /* messages for the other processes, each after its length */
     bool has_lost_news;
 };
 
@@ -154,7 +154,7 @@ void mp_upgrade_become_older(mp_upgrade *upgrade);
 void mp_upgrade_run_older(mp_upgrade *upgrade);
 
 /* implemented in links.c */
-/* A time that an upgrade has, which is `ms`. A function, so that the binary for specs can have another one. */
+/* Returns `ms`, a time limit of upgrades. The binary for specs replaces the function to shorten the limit. */
 uint64_t mp_upgrade_time(uint64_t ms);
 void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link);
 /* Closes the ends of its link to the newer process. */

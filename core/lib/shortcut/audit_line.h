@@ -11,9 +11,9 @@
 mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice);
 /* Facts of a call that Lua adds; a text without `ptr` has no member in the line. */
 typedef struct {
-    mp_str principal, issuer, client, version; /* of the client */
+    mp_str principal, issuer, client, version; /* the principal and its issuer; name and version of the client */
     mp_str name, upstream, upstream_name;
-    mp_str arguments; /* JSON */
+    mp_str arguments; /* the arguments as JSON */
     mp_str trace, definition, approved;
 } mp_audit_facts;
 /* Begins the line of a call that Lua serves. */
@@ -31,10 +31,10 @@ static inline bool mp_audit_is_begun(const mp_audit_line *line)
 typedef struct {
     const char *outcome;
     bool has_code;
-    int64_t code;       /* of a JSON-RPC error */
+    int64_t code;       /* code of a JSON-RPC error */
     mp_str why, policy; /* `why` and `policy`: without `ptr` the line has no such member */
     mp_str channel;     /* of the upstream to which the call was sent last */
-    int64_t retries;    /* how often it was sent again */
+    int64_t retries;    /* how often the call was sent again */
 } mp_audit_outcome;
 /* Writes a line that is begun, and empties it. Does nothing to an empty line. */
 void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome);

@@ -19,7 +19,7 @@
 
 #include "lib/shortcut/shortcut.h"
 
-#define MP_FORWARD_BYTES ((size_t)256 << 10) /* of a result that C converts */
+#define MP_FORWARD_BYTES ((size_t)256 << 10) /* bytes of a result that C converts */
 
 /* -- forward_routes.c ---------------------------------------------------------------------------------------------- */
 

@@ -3,9 +3,9 @@
 #include "lib/shortcut/forward.h"
 
 #define PREFIX "io.modelcontextprotocol/"
-/* of members that only this gateway may write: those of others are taken out in lua/moonpool */
+/* prefix of members that only this gateway may write: the members of other gateways are removed in lua/moonpool */
 #define OWN "dev.moonpool/"
-#define MAX_EDITS 24 /* of one message or result, at most MP_JSON_EDITS */
+#define MAX_EDITS 24 /* edits of one message or result, at most MP_JSON_EDITS */
 
 /* -- members ------------------------------------------------------------------------------------------------------- */
 
@@ -132,8 +132,8 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
 
 /* -- the result for the client ------------------------------------------------------------------------------------- */
 
-#define MAX_KEYS 64   /* of all open objects together */
-#define MAX_LEVELS 16 /* of arrays and objects inside each other */
+#define MAX_KEYS 64   /* keys of all open objects together */
+#define MAX_LEVELS 16 /* levels of arrays and objects inside each other */
 
 /* Reads a result once: no object in it may repeat a key, as Lua would refuse such a result. */
 typedef struct {
@@ -144,7 +144,7 @@ typedef struct {
     size_t depth;
     size_t top; /* index of the latest key of the first level */
     bool has_content, has_meta, has_structured, has_type, has_text, is_failed;
-    bool block_has_type, block_is_plain; /* of the current element of `content` */
+    bool block_has_type, block_is_plain; /* facts about the current element of `content` */
     bool has_blocks;
     const mp_forward_step *step;
     edits edits;

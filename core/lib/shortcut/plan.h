@@ -15,7 +15,7 @@
 
 #include "lib/shortcut/shortcut.h"
 
-#define MP_PLAN_FIELDS MP_FLAT_MAX /* of one object: MAX_FIELDS in registry/plan.lua */
+#define MP_PLAN_FIELDS MP_FLAT_MAX /* fields of one object: MAX_FIELDS in registry/plan.lua */
 #define MP_PLAN_INNER 4            /* objects inside the arguments of a call */
 
 typedef enum { MP_FIELD_NUMBER, MP_FIELD_INTEGER, MP_FIELD_STRING, MP_FIELD_BOOLEAN, MP_FIELD_OBJECT } mp_field_kind;
@@ -34,7 +34,7 @@ typedef struct {
     mp_str name;
     int name_slot; /* user value of the plan */
     mp_field_kind kind;
-    bool has_bounds; /* true if the schema has one of the next four */
+    bool has_bounds; /* true if the schema limits numbers or lengths by one of the members below */
     double least, most, above,
         below;        /* bounds of a number; `least` and `most` also of the number of characters of a text */
     int default_slot; /* user value of the plan, or 0 */
@@ -48,7 +48,7 @@ typedef struct {
 typedef struct mp_plan {
     mp_node node;        /* its key is the name of the tool */
     int ref;             /* registry reference of the userdata */
-    uint64_t timeout_ms; /* of the tool; 0: none */
+    uint64_t timeout_ms; /* time limit of the tool; 0: none */
     mp_thing_metrics *metrics;
     uint64_t scopes;    /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
     bool is_positional; /* the handler is f(a, b); false: f(args) */
@@ -88,7 +88,7 @@ typedef struct {
                              revision have no plans */
     mp_str object[3]; /* before the text of a structured result that is an object, before its value, after; [1] empty:
                          without the value */
-    mp_str other[3];  /* of a structured result that is no object */
+    mp_str other[3];  /* JSON around a structured result that is no object */
 } mp_plan_frame;
 
 /* The plans of a VM. */

@@ -36,7 +36,7 @@ typedef struct {
     mp_lib *lib;
     mp_call *call;
     const mp_era *era;
-    size_t place; /* of the revision in mp_eras */
+    size_t place; /* index of the revision in mp_eras */
     mp_session *MP_NULLABLE session;
     const mp_rights *rights; /* of the principal: all, where nothing that is served is private */
     const mp_flat *values;   /* the arguments of a tools/call, as mp_call_flat gives them */

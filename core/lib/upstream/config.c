@@ -115,8 +115,9 @@ MP_LIBRARY(upstream_config)
         {"questions_per_result", MP_LIMIT(upstream_questions_per_result, 16)},
         {"questions_per_request", MP_UPSTREAM_QUESTIONS},
         {"rounds", MP_LIMIT(upstream_rounds, 10)}, /* times that an upstream answers one request with questions */
-        {"caller_tokens", MP_LIMIT(upstream_caller_tokens, 4096)}, /* exchanged ones that are kept, of all upstreams */
-        {"links", MP_LIMIT(upstream_links, 1024)},                 /* new links that one principal gets in an hour */
+        /* tokens exchanged for callers that are kept, of all upstreams */
+        {"caller_tokens", MP_LIMIT(upstream_caller_tokens, 4096)},
+        {"links", MP_LIMIT(upstream_links, 1024)}, /* new links that one principal gets in an hour */
         /* new links of one upstream in an hour, of all principals */
         {"links_per_upstream", MP_LIMIT(upstream_links_per_upstream, 16384)},
         {"links_per_result", MP_LIMIT(upstream_links_per_result, 256)}, /* new links in one result */

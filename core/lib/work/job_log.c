@@ -11,7 +11,7 @@ typedef struct record {
     bool is_elsewhere; /* another process of the gateway runs the job */
 } record;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `records` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `records` */
 static record *records;
 
 static record **place_of(const char *name)

@@ -52,7 +52,7 @@ enum {
 typedef struct {
     h2o_http2_conn_t *h2o; /* the connection that it came by */
     const uint8_t *head;
-    size_t len; /* of the payload */
+    size_t len; /* length of the payload */
     uint8_t type, flags;
     uint32_t id;
 } frame;
@@ -220,7 +220,7 @@ static int check_window(mp_http2 *h2, const frame *f, const char **why)
 {
     h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(f->h2o, f->id);
     if (f->len != 4)
-        return PASS; /* libh2o refuses it */
+        return PASS; /* libh2o refuses the frame */
     if (stream != NULL && stream->state == H2O_HTTP2_STREAM_STATE_END_STREAM)
         return SWALLOW;
     return read_id(f->head + FRAME_HEAD) >= SMALL_WINDOW ? PASS
@@ -307,7 +307,7 @@ static int check_frame(mp_http2 *h2, const frame *f, const char **why)
     case H2O_HTTP2_FRAME_TYPE_SETTINGS:
         return check_settings(h2, f, why);
     case H2O_HTTP2_FRAME_TYPE_PUSH_PROMISE:
-        return PASS; /* libh2o refuses it */
+        return PASS; /* libh2o refuses the frame */
     case H2O_HTTP2_FRAME_TYPE_PING:
         return charge_budget(h2, FRAME_COST, &mp_stat_http2_refused_ping, "a flood of PING frames", why);
     case H2O_HTTP2_FRAME_TYPE_GOAWAY:

@@ -87,8 +87,8 @@ struct mp_server {
     mp_link handovers;      /* connections that other servers handed over */
     _Atomic int64_t handed; /* connections that other servers handed over, and that are not served yet */
     /* While one of these is true, no server hands connections over to this one. */
-    _Atomic bool takes_none;    /* it drains */
-    _Atomic bool is_stuck;      /* its thread does not run turns */
+    _Atomic bool takes_none;    /* the server drains */
+    _Atomic bool is_stuck;      /* the server's thread does not run turns */
     mp_server *const *siblings; /* servers with listeners for the same addresses, this one among them */
     size_t sibling_count;
     /* number of stream structs; the server struct outlives mp_server_free until the last one is freed */
@@ -283,7 +283,7 @@ void mp_http2_await_preface(mp_conn *conn);
 /* implemented in connection.c */
 /* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */
 mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket);
-/* As mp_stream_reached. */
+/* mp_stream_reached for a connection. */
 bool mp_conn_reached(const mp_conn *conn, mp_str address);
 /* The connection's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);

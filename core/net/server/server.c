@@ -40,7 +40,7 @@ typedef struct {
 static _Atomic int64_t max_connections; /* limits.connections */
 static atomic_int overloads;            /* the sum of the arguments of mp_servers_press */
 static mp_holdings holdings;            /* the connections of each address, by mp_conn_share */
-static _Atomic int64_t held;            /* the connections in it */
+static _Atomic int64_t held;            /* number of connections in `holdings` */
 
 static int64_t most_of_all(void)
 {

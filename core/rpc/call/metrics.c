@@ -60,14 +60,14 @@ static _Atomic mp_series operations[METHODS][ERAS + 1][3][CAUSES + CODES + 1];
 struct mp_thing_metrics {
     mp_node node;            /* the key: the thing's name */
     const mp_family *family; /* the family of `calls` */
-    mp_series duration;      /* 0 unless it is a tool */
+    mp_series duration;      /* series of the call times of a tool; 0 for prompts and resources */
     /* a ring of MP_FAILURES elements; NULL until a call fails; `failures` and `failed` are guarded by `lock` */
     mp_tool_failure *MP_NULLABLE failures;
     uint64_t failed;
     _Atomic mp_series calls[OUTCOMES];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `things` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `things` */
 static mp_map things[MP_MEASURED_KINDS];                 /* of mp_thing_metrics, which are never freed */
 
 /* -- series -------------------------------------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ static mp_map things[MP_MEASURED_KINDS];                 /* of mp_thing_metrics,
 static size_t method_of(mp_str method)
 {
     size_t i = 0;
-    if (mp_str_is(method, "tools/call")) /* the first one: a comparison with a known length */
+    if (mp_str_is(method, "tools/call")) /* tools/call is first in `methods` */
         return i;
     while (i < METHODS - 1 && !mp_str_eq(method, mp_str_of(methods[i])))
         i++;

@@ -17,7 +17,8 @@ const char *mp_end_cause(const mp_stat *counter)
         return "disconnected";
     if (counter == &mp_stat_tool_time)
         return "timeout";
-    return counter->value; /* one of: cancelled, cpu, memory, lua_memory, output, shutdown, reload, operator */
+    /* the value is one of: cancelled, cpu, memory, lua_memory, output, shutdown, reload, operator */
+    return counter->value;
 }
 
 /* -- the thing that a message names -------------------------------------------------------------------- */

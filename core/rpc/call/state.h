@@ -27,7 +27,7 @@ struct mp_call {
     mp_console *MP_NULLABLE console; /* borrowed, valid until the call has ended; NULL: a call of a client */
     int status;            /* HTTP status chosen by mp_call_forbid or mp_call_put_off; 0: the default status */
     int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
-    const char *MP_NULLABLE outcome; /* outcome in one word; NULL: ok */
+    const char *MP_NULLABLE outcome; /* outcome of the call in one word; NULL: ok */
     uint64_t began;                  /* start of the turn that read the request, by mp_monotonic_us */
     /* of the tool, prompt or resource that the call is for; NULL: not known */
     mp_thing_metrics *MP_NULLABLE thing_metrics;

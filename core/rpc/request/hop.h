@@ -9,10 +9,10 @@
 #define MP_HOP_HEADER "moonpool-hop"
 #define MP_HOP_MOST_HEADER ((size_t)120 << 10) /* bytes of the sealed header */
 #define MP_HOP_OLDEST_MS 10000 /* a request that is older has long been answered with an error by its edge */
-#define MP_HOP_MOST 2          /* hops of one request */
+#define MP_HOP_MOST 2          /* limit of the hops of one request */
 
 typedef enum { MP_HOP_MCP, MP_HOP_SSE, MP_HOP_MESSAGES, MP_HOP_TASK_MESSAGES, MP_HOP_ENDPOINTS } mp_hop_endpoint;
-#define MP_HOP_ALIVE "/-/alive" /* the path at which each process answers at once */
+#define MP_HOP_ALIVE "/-/alive" /* path at which each process answers at once, if it is alive */
 /* The paths at which processes of the gateway serve each other; the endpoints of the configuration do not matter.
  * Requests to TASK_MESSAGES are not from clients: they have messages about tasks. */
 extern const char *const mp_hop_paths[MP_HOP_ENDPOINTS];

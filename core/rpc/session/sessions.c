@@ -32,7 +32,7 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_
 #define INITIALIZE_WITHIN_MS ((uint64_t)MP_LIMIT(initialize_within_ms, 30000))
 #define MAX_AUTHN MP_LIMIT(auth_waiting, 1024) /* requests whose authentication is pending */
 #define UNCOUNTED_BYTES 1024
-#define LEAST_SHARED 16 /* of a lower limit one client may have all places */
+#define LEAST_SHARED 16 /* if a limit is lower, one client may have all places */
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
 #define KEPT 64    /* of calls, sessions, pending authentications the last 64th is for clients that hold few */
@@ -56,7 +56,7 @@ struct mp_session_table {
     atomic_uint rpc_count;
     mp_owners *owners;
     mp_owners *shares[MP_QUOTAS]; /* of the quotas that are taken for a client */
-    mp_holdings calls, authns;    /* of this process, by share */
+    mp_holdings calls, authns;    /* calls and authentications of this process, by share number */
     pthread_mutex_t rpcs_lock;    /* guards `rpcs` while workers join */
     mp_rpc *rpcs[MP_RPC_MAX];
 };

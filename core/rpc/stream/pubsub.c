@@ -14,7 +14,7 @@ MP_COUNTER(dropped_publications, "dropped", "reason", "publications", "publicati
 
 /* publications in a queue; above this number, only the last publication of each topic is kept */
 #define MERGE_ABOVE 256
-#define MAX_QUEUE_BYTES ((size_t)16 << 20) /* of the publications in one queue, whose worker may be stuck */
+#define MAX_QUEUE_BYTES ((size_t)16 << 20) /* bytes of the publications in one queue, whose worker may be stuck */
 
 /* Bytes of the topics that clients subscribe to: a template makes a resource of any URI, which may be as long as a
  * request. As much as limits.bodies has by default, and room for half a million subscriptions with short names. */

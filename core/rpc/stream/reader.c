@@ -281,11 +281,11 @@ bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_st
 typedef struct {
     mp_rpc *rpc;
     mp_session *session;
-    uint64_t serial;      /* of the reader */
+    uint64_t serial;      /* serial of the reader */
     uint64_t number, seq; /* of the feed and the event: another reader of the feed may send it */
     bool is_kept, hangs_up, is_answer;
     bool is_overfull; /* a message did not fit: the reader's stream ends */
-    size_t len;       /* counted in limits.answers */
+    size_t len;       /* bytes of the message, which limits.answers counts */
     char bytes[];
 } event_message;
 

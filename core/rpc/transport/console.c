@@ -7,9 +7,10 @@
 struct mp_console {
     mp_link link; /* in rpc->consoles, once its first message is served */
     mp_rpc *rpc;
-    atomic_int refs; /* one of the opener until it closes the console, one of the rpc, one of each message on its way */
+    /* a reference of the opener until it closes the console, one of the rpc, one of each posted message */
+    atomic_int refs;
     atomic_bool is_closed;
-    mp_console_settings settings;        /* its texts are in `bytes` */
+    mp_console_settings settings;        /* the texts of the settings are in `bytes` */
     mp_principal *MP_NULLABLE principal; /* counted reference; NULL before the first message */
     mp_session *MP_NULLABLE session;     /* counted reference; NULL until a message of a stateful revision is served */
     char bytes[];

@@ -23,7 +23,7 @@ typedef struct {
     uint16_t to;
     uint64_t heard_ms; /* when the last byte came, or the request was sent; by mp_monotonic_ms */
     bool is_get;
-    bool has_begun; /* the client gets the answer piece by piece */
+    bool has_begun; /* the answer to the client has begun */
 } mp_passage;
 
 typedef struct {

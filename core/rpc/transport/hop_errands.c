@@ -1,5 +1,6 @@
-/* hop_errands.c: requests of the gateway's own to another of its processes (errands): messages about tasks, and the
- * question whether a process is alive that lets requests wait: a suspended process neither refuses nor ends them. */
+/* hop_errands.c: requests of the gateway itself to another of its processes (errands): messages about tasks, and the
+ * question whether a process that lets requests wait is alive, since a suspended process neither refuses nor ends them.
+ */
 #include "hop_edge.h"
 
 MP_COUNTER(hops_silent, "hops_silent", "", "",

@@ -102,7 +102,8 @@ int mp_exchange_take(mp_own_exchange *exchange, const mp_upstream_host *here, in
     else if (mp_exchange_hold(exchange, size_of(envelope, bytes), questions))
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
     else if (here != exchange->super.host && !exchange->transport->one_worker)
-        mp_channel_count_dropped(exchange->super.channel); /* on a listen stream, which belongs to another worker */
+        /* the question came on a listen stream of another worker */
+        mp_channel_count_dropped(exchange->super.channel);
     else
         mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE,
                            "more unanswered requests of the upstream than `answer` bytes");

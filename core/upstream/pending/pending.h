@@ -31,7 +31,7 @@ struct mp_pending_exchange {
     /* Members for the worker's thread. */
     mp_link in_worker;
     mp_link kept;            /* of mp_queued_event, oldest first */
-    size_t note_bytes;       /* of the notifications in `kept` */
+    size_t note_bytes;       /* bytes of the notifications in `kept` */
     mp_str *cancel_messages; /* messages to the upstream that are sent if the exchange is not taken up in time */
     size_t cancel_count;
     mp_resumed_exchange *MP_NULLABLE resumed; /* a counted reference; NULL: pending */
@@ -78,10 +78,10 @@ typedef struct {
     mp_resumed_exchange *resumed;       /* a counted reference */
     mp_queued_event *MP_NULLABLE event; /* PEND_AGAIN: the event that the task has not read, or NULL; GIVE_BACK */
     bool is_asked;                      /* PEND_AGAIN: the resumed exchange has asked for an event that has not come */
-    mp_str *cancel_messages;            /* PEND_AGAIN */
+    mp_str *cancel_messages;            /* set if the message is PEND_AGAIN */
     size_t cancel_count;
     size_t len;
-    char bytes[]; /* REPLY, LEAVE */
+    char bytes[]; /* the text of REPLY and LEAVE */
 } mp_resumed_message;
 
 /* -- pending.c ----------------------------------------------------------------------------------------------------- */

@@ -39,7 +39,7 @@ struct mp_pending_entry {
 struct mp_pending_table {
     pthread_mutex_t lock; /* guards the members below, and the member `entry` of pending exchanges. Taken alone */
     mp_map by_handle;     /* of mp_pending_entry */
-    mp_map owners;        /* of owner */
+    mp_map owners;        /* map of `owner` */
     mp_link failed;       /* of mp_pending_entry whose exchange has failed, oldest first */
     int64_t counted, failed_count;
 };
@@ -268,7 +268,7 @@ typedef struct {
     mp_pending_table *all_pending;
     uint64_t now;                            /* ends entries that expire until this time; UINT64_MAX: all */
     mp_link ended;                           /* of mp_pending_entry */
-    const mp_upstream *MP_NULLABLE upstream; /* NULL: any */
+    const mp_upstream *MP_NULLABLE upstream; /* only entries of this upstream; NULL: of any */
     mp_pending_exchange **pending_of;        /* counted references to the pending exchanges of `upstream` */
     size_t count;
 } search;

@@ -13,9 +13,9 @@ static inline bool mp_listen_streams_has_work(const mp_upstream_host *host)
 {
     return !mp_link_is_alone(&host->hot_listen_streams);
 }
-/* The channel has ended. */
+/* Ends the listen streams of a channel that has ended. */
 void mp_listen_streams_close(mp_channel *channel);
-/* The worker ends. */
+/* Ends the listen streams of a worker that ends. */
 void mp_listen_streams_end(mp_upstream_host *host);
 
 /* -- observer.c: on the worker's thread ---------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ typedef struct {
     mp_upstream_host *host;
     mp_channel *channel; /* a counted reference, also when the channel is closed */
     mp_process *process; /* valid until is_gone */
-    mp_link waiting;     /* of place, oldest first */
+    mp_link waiting;     /* connections that wait for a place, oldest first */
     int64_t noise;       /* lines in a row that were no message */
     bool is_started;
     bool is_probed; /* the program was sent a request that older programs may not know, and has sent no message since */

@@ -142,7 +142,7 @@ void mp_encode_sort(encoder *e, frame *f)
         end_sort(f);
         return;
     }
-    e->look = e->look < 0 ? -1 : 0; /* one merge takes as long as writing many values */
+    e->look = e->look < 0 ? -1 : 0; /* after a merge, which takes long, check at once whether other tasks wait */
     if (f->width == 0) {
         if (f->from == 0)
             lua_newuserdatauv(e->L, count * sizeof(member), 0);

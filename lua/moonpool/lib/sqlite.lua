@@ -14,7 +14,7 @@ local weak = require "moonpool.runtime.weak"
 
 local sqlite = {}
 
-local MAX_SQL_BYTES = 1 << 20          -- bytes
+local MAX_SQL_BYTES = 1 << 20          -- bytes of SQL in one text
 local WAIT = 0.002                   -- seconds between two checks whether another database may be opened
 local MAX_COLLECTION_S = 0.5       -- seconds to wait until the collector has freed a database in memory
 local MAX_CLOSE_S = 5              -- seconds to wait until databases that are being closed are on disk

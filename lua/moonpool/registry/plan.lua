@@ -8,8 +8,8 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local plan = {}
 
-local MAX_FIELDS = 16          -- of one object: MP_PLAN_FIELDS in core/lib/shortcut/plan.h
-local MAX_CHOICES = 32         -- of one enum
+local MAX_FIELDS = 16          -- fields of one object: MP_PLAN_FIELDS in core/lib/shortcut/plan.h
+local MAX_CHOICES = 32         -- values of one enum
 local EXACT = 2 ^ 53           -- C compares bounds as doubles: integers up to here are exact
 
 -- Schema keywords that do not restrict any value.

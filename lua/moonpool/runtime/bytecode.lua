@@ -25,7 +25,7 @@ end
 
 function bytecode:skip(count) self.at = self.at + count end
 
---- A text; nil for none.
+--- Reads a text; nil for none.
 function bytecode:text()
   local size = self:size()
   if size == 0 then return nil end
@@ -33,7 +33,7 @@ function bytecode:text()
   return self.bytes:sub(self.at - size + 1, self.at - 1)
 end
 
---- An instruction.
+--- Reads an instruction.
 function bytecode:word()
   self:skip(4)
   return (string.unpack("<I4", self.bytes, self.at - 4))

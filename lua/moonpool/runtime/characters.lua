@@ -175,7 +175,7 @@ function characters.imitation(name)
       has_latin = true
     elseif copies then
       found = found or code
-    elseif code < 0x80 then                      -- the word ends
+    elseif code < 0x80 then                      -- an ASCII character that is no letter ends the word
       if has_latin and found then break end
       has_latin, found = false, nil
     end

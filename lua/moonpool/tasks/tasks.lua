@@ -45,7 +45,8 @@ local function texts_of(record)
   return "task:" .. record.id, subscriptions.plain("notifications/tasks/status", task_record.legacy(record)), before, after
 end
 
--- Nothing is sent if `work` is given and is over: its last notification may have been sent while this one was made.
+-- Notifies clients that the record has changed. Sends nothing if `work` is given and is over, since its last
+-- notification may have been sent already.
 local function notify_changed(record, work)
   local topic, plain, before, after = texts_of(record)
   host.topic.publish(topic, plain, before, after, work)                                -- subscribers get the whole task, as tasks/get gives it (TX-7)
@@ -103,7 +104,7 @@ local function finish(work, status, outcome, is_error)
   local id = work.record.id
   if running[id] ~= work then return false end
   local record, is_new, away = save_record(work, { status = status, outcome = outcome, is_error = is_error or nil })
-  if away then return false end                        -- the bus message "ended" ends it
+  if away then return false end                        -- the bus message "ended" ends the work
   if record and running[id] == work then
     work.is_over = true
     notify_changed(record)
@@ -254,7 +255,7 @@ end
 
 -- Called when the job of a task ends without a result of the tool: the job was cancelled, or reached a limit.
 local function left(work)
-  if work.is_cancelled then return finish(work, "cancelled") end -- no effect if that is stored already
+  if work.is_cancelled then return finish(work, "cancelled") end -- no effect if the result is stored already
   local why = work.stops and host.time.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
   fail(work, why)
 end

@@ -59,7 +59,7 @@ end
 --- number that json.encode writes in another form than number_text, that is, none but integers of up
 --- to 15 digits.
 function canonical_definition.text(definition, has_plain_numbers)
-  if has_plain_numbers then return json.encode(definition) end     -- sorts members, too
+  if has_plain_numbers then return json.encode(definition) end     -- json.encode sorts members, too
   local out = {}
   put(out, definition)
   return table.concat(out)

@@ -58,7 +58,7 @@ local MAX_CALLERS <const> = 256
 
 -- name .. "\0" .. class -> { hash, facts, entries }: the catalogues in force that this Lua state has read
 local read = {}
-local of_callers = lru.new(MAX_CALLERS)                        -- as `read`, for classes of one caller each
+local of_callers = lru.new(MAX_CALLERS)                        -- as `read`, for the classes that belong to a single caller
 local by_hash = setmetatable({}, { __mode = "v" })             -- hash -> a value of `read` or `of_callers`: equal catalogues are decoded once
 
 local none = { facts = {}, entries = {}, hash = "" }
@@ -102,7 +102,7 @@ function catalogue.of(name, class)
   local known = hash and known_of(key, class)
   if known and known.hash == hash then return known end
   local text
-  if hash then text, hash = host.upstream.catalogue(name, class) end      -- another one may have been published since
+  if hash then text, hash = host.upstream.catalogue(name, class) end      -- another catalogue may have been published since the hash was read
   local made = text and decoded(text, hash) or nil
   keep(key, class, made)
   return made or none

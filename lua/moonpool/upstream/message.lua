@@ -121,8 +121,8 @@ local function text_of(value)
   if math.type(value) == "float" and value == math.floor(value) and math.abs(value) < 2 ^ 63 then return ("%.0f"):format(value) end
 end
 
---- The headers of a request of a revision that repeats the body. `rows`: { name, path } of the arguments that headers
---- repeat, or nil.
+--- The HTTP headers of a request in a revision whose headers repeat parts of the body. `rows`: { name, path } of the
+--- arguments that headers repeat, or nil.
 function message.headers(method, params, rows)
   local list = { "Mcp-Method: " .. method }
   local member = named[method]

@@ -217,7 +217,7 @@ end
 
 local function stream_key(record, key) return "callers:stream:" .. host.upstream.instance .. ":" .. record.name .. ":" .. key end
 
--- A channel that was opened without its stream gets it now, once. The store knows what became of it.
+-- Opens the listen stream of a channel that was opened without one, once. The store remembers whether that succeeded.
 local function ensure_stream(record, key, channel, server_info)
   if server_info.has_stream ~= nil or server_info.is_modern or server_info.transport ~= "http" or not server_info.session then return end
   local serial, word = (host.store.get(stream_key(record, key)) or ""):match "^(%d+) (%l+)$"

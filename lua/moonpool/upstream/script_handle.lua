@@ -41,8 +41,8 @@ local function current_call()
   return call
 end
 
---- Waits until the lists of an upstream were read for the first time, or could not be, for at most its `list_wait`:
---- those for the caller alone, if its own token is sent. Replaced by federation/federated.lua.
+--- Waits until the lists of an upstream were read for the first time or could not be read, at most its `list_wait`. If
+--- the upstream gets the caller's own token, these are the caller's lists. Replaced by federation/federated.lua.
 function script_handle.settle(_, _) end
 
 -- The catalogue of an upstream, for the caller if its own token is sent; and a failure if the caller has none.
@@ -60,7 +60,7 @@ local function entry_of(record, list, key)
   for _, entry in ipairs(listed_of(record).entries) do
     if entry.kind == list and entry.key == key then return entry, pins.why(record.name, entry) == nil end
   end
-  return nil, list == "resources" or not pins.has(record.name)       -- a resource may be one of an approved template
+  return nil, list == "resources" or not pins.has(record.name)       -- a resource may come from an approved template
 end
 
 -- The texts of a list of content blocks, joined by line ends.

@@ -11,7 +11,7 @@ local uris = require "moonpool.runtime.uris"
 
 local request = {}
 
-local MAX_TIME_S = 86400 -- seconds
+local MAX_TIME_S = 86400 -- longest time limit of a request, in seconds
 local MAX_RETRIES = 10
 
 local known = { headers = "table", query = "table", body = "string", json = true, timeout = "number", max = "number", follow = "boolean",

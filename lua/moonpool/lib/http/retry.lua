@@ -7,7 +7,7 @@ local time = require "moonpool.lib.time"
 
 local retry = {}
 
-local FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 10 -- seconds
+local FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 10 -- pauses between tries, in seconds
 
 -- Idempotent methods (RFC 9110, 9.2.2): requests with them may reach a server twice.
 local idempotent = { GET = true, HEAD = true, OPTIONS = true, PUT = true, DELETE = true }

@@ -12,7 +12,7 @@ local server = require "moonpool.upstream.auth.server"
 local auth = {}
 
 local WAIT_S <const> = 25                -- longest wait for a token
-local FETCH_S <const> = 22               -- longest time that getting one may take; the lock ends then
+local FETCH_S <const> = 22               -- longest time that a request for a token may take; the store's lock ends then
 local BARRED_S <const> = 30              -- seconds until a refused credential is tried again
 local MAX_PAUSE_S <const> = 60           -- longest pause after a server did not answer
 local DENIED_S <const> = 30              -- seconds until a caller's token is exchanged again that the authorization server has refused
@@ -199,7 +199,7 @@ local function fetch(record, key, identity)
   if is_locked == nil then return false, "the store takes no lock for getting a token: " .. why end
   if not is_locked then return end
   local token = stored_token(key)
-  if token and host.time.clock() < token.renew_at then          -- another task has got it just now
+  if token and host.time.clock() < token.renew_at then          -- another task has got the token just now
     known:put(key, token)
     host.store.delete(lock)
     return true
@@ -228,7 +228,7 @@ local function failure_of(pause)
   return { outcome = "not_run", reason = reasons[pause.kind] or "credential", why = pause.why, retry_after = math.max(1, pause.ends - host.time.clock()) }
 end
 
--- The token of a key; or nil and a failure.
+-- The token of a key, cached or requested; or nil and a failure.
 local function token_of(record, key, identity)
   local deadline = host.time.now() + WAIT_S
   while true do

@@ -169,7 +169,7 @@ local function play_one(ask, record, is_quiet)
   local played, why, is_gone, code = ask("moonpool/replay", { record = record, quiet = is_quiet })
   if not played and (is_gone or code == codes.invalid_params) then
     row.state, row.why = "wrong", why
-  elseif not played then      -- it went over a limit of calls
+  elseif not played then      -- the call went over a limit
     row.state, row.change, row.difference = "fails", why, { result = { "- " .. (text_of(record.outcome) or "?"), "+ " .. why } }
     local asked = ask("moonpool/replay", {})
     row.doubt = doubt_of(record, { refused = asked and asked.refused > 0 and asked.refused or nil })

@@ -7,7 +7,7 @@ local WIDTH <const> = 1200 -- all sizes in px
 local MARGIN <const> = 10
 local ROW <const> = 18
 local HEAD <const> = 58
-local LETTER <const> = 6.7 -- the width of one
+local LETTER <const> = 6.7 -- the width of one letter
 local LEAST <const> = 0.3 -- boxes that are narrower are left out
 
 local STYLE <const> = [[
