@@ -1,4 +1,4 @@
-#define _GNU_SOURCE 1 /* for pthread_timedjoin_np */
+#define _GNU_SOURCE 1 /* for pthread_cond_clockwait, pthread_clockjoin_np */
 #include "last_good_writer.h"
 #include "json/json.h"
 #include "net/net.h"
@@ -141,12 +141,12 @@ static void report_change(const mp_last_good_writer *writer, const change *one, 
 static void await_order(mp_last_good_writer *writer, bool may_retry)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += RETRY_SECONDS;
     while (writer->newest == NULL && !writer->is_ending)
         if (!may_retry)
             pthread_cond_wait(&writer->news, &writer->lock);
-        else if (pthread_cond_timedwait(&writer->news, &writer->lock, &until) == ETIMEDOUT)
+        else if (pthread_cond_clockwait(&writer->news, &writer->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
             return;
 }
 
@@ -222,9 +222,9 @@ void mp_last_good_writer_free(mp_last_good_writer *MP_NULLABLE writer)
         writer->is_ending = true;
         pthread_cond_signal(&writer->news);
         pthread_mutex_unlock(&writer->lock);
-        clock_gettime(CLOCK_REALTIME, &until);
+        clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += END_SECONDS;
-        if (pthread_timedjoin_np(writer->thread, NULL, &until) != 0)
+        if (pthread_clockjoin_np(writer->thread, NULL, CLOCK_MONOTONIC, &until) != 0)
             return; /* the writer's thread still uses it; the process ends */
     }
     free_change(writer->newest);

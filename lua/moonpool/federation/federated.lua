@@ -397,6 +397,9 @@ local function fresh_key(record) return "upstream:fresh:" .. record.name end
 local function began_key(record) return "upstream:began:" .. host.upstream.instance .. ":" .. record.name end
 local function down_key(record) return "upstream:down:" .. record.name end
 
+-- An entry that is there while the things of an upstream whose lists cannot be read stay.
+local function keep_key(record) return "upstream:keep:" .. record.name end
+
 local MAX_LOGGED <const> = 20         -- lines about one reading of lists
 
 local line_order = { __order = { "event", "upstream", "kind", "name", "definition", "approved", "before" } }
@@ -497,13 +500,12 @@ end
 -- reads the lists again.
 local function on_failure(record, failure, claim)
   host.store.delete(fresh_key(record))
-  local now_s = host.time.clock()
-  if host.store.add(down_key(record), ("%.0f"):format(now_s)) then
+  if host.store.add(down_key(record), "1") then
+    if not host.store.set(keep_key(record), "1", math.max(record.keep, 0.001)) then host.store.delete(down_key(record)) end
     host.log.write("warn", "upstream lists cannot be read", { upstream = record.name, why = failure.reason, status = failure.status, detail = failure.why })
   end
-  local since = tonumber(host.store.get(down_key(record)) or "") or now_s
   local hash, size = host.upstream.catalogue_hash(record.name, CLASS)
-  if hash and size > 0 and now_s - since >= record.keep then publish(record, "", claim) end
+  if hash and size > 0 and host.store.get(down_key(record)) and not host.store.get(keep_key(record)) then publish(record, "", claim) end
 end
 
 --- Called after the lists of an upstream were read, and at an interval. Replaced by federation/notifications.lua.

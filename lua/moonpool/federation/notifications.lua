@@ -133,7 +133,7 @@ end
 --- Unsubscribes at the upstream from URIs that no client wants any more. `at_once`: also from those that were added
 --- less than NEW_S ago.
 function notifications.sweep(record, at_once)
-  subscribe.sweep(record, function(uri, at) return has_subscribers(record, uri) or not at_once and host.time.clock() - at < NEW_S end)
+  subscribe.sweep(record, function(uri, at) return has_subscribers(record, uri) or not at_once and host.time.now() - at < NEW_S end)
 end
 
 --- A client has unsubscribed from a resource.

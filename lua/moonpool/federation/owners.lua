@@ -30,11 +30,11 @@ end
 --- Ends the decision with this key: no upstream lists the name or URI any more.
 function owners.forget(key) host.store.delete(key) end
 
-local refreshed_at = 0      -- seconds since 1970
+local refreshed_at = -math.huge
 
 --- Lengthens the time of the decisions whose keys are those of the table `routes`. Does something once in REFRESH_S.
 function owners.refresh(routes)
-  local now = host.time.clock()
+  local now = host.time.now()
   if now - refreshed_at < REFRESH_S then return end
   refreshed_at = now
   for key in pairs(routes) do

@@ -4,7 +4,7 @@
 -- of `subscriptions/listen` of a stateless one, which is replaced by a wider one before the old one ends. The store has
 -- the subscribed URIs, for all workers.
 --   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added }, by = { [uri] = whose share it takes },
---           tasks = { [id of a task] = seconds since 1970 when it is forgotten }, is_deaf }: of the channel with this serial; `id` of the request that
+--           tasks = { [id of a task] = when it is forgotten, by host.time.now }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks
 
 local errors = require "moonpool.runtime.rpc_error"
@@ -265,7 +265,7 @@ local function add_some(record, uris, first, accepted, of_call)
   -- closed also if the client disconnects meanwhile
   local _ <close> = setmetatable({}, { __close = function() keep(record, channel, server_info, state) end })
   bring(record, channel, server_info, state, wanted)
-  local who, at, set, new, why = share_of(of_call), host.time.clock(), {}, {}, nil
+  local who, at, set, new, why = share_of(of_call), host.time.now(), {}, {}, nil
   local count, own = 0, count_of(state, who)
   for known, since in pairs(state.uris) do set[known], count = since, count + 1 end
   local last = server_info.is_modern and #uris or math.min(#uris, first + AT_ONCE - 1)
@@ -312,7 +312,7 @@ function subscribe.add(record, uris, of_call)
   return accepted, why
 end
 
-local changing = {}         -- name of an upstream -> { [id of a task] = seconds since 1970 when it is forgotten, or false: it has ended }
+local changing = {}         -- name of an upstream -> { [id of a task] = when it is forgotten, by host.time.now, or false: it has ended }
 
 -- Applies the gathered changes of subscriptions to tasks of one upstream.
 local function change_tasks(record)
@@ -322,7 +322,7 @@ local function change_tasks(record)
   alone(record, function()
     local channel, server_info, state, wanted = current(record)
     if not channel or not server_info.is_modern or state.is_deaf then return end
-    local now, count, has_more = host.time.clock(), 0, false
+    local now, count, has_more = host.time.now(), 0, false
     for id, ends in pairs(state.tasks) do
       if ends < now or changes[id] == false then state.tasks[id] = nil else count = count + 1 end
     end
@@ -353,7 +353,7 @@ local function change_task(record, id, ends)
 end
 
 --- Asks a stateless upstream to notify of changes of a task, soon and without waiting.
-function subscribe.task(record, id) change_task(record, id, host.time.clock() + KEPT_S) end
+function subscribe.task(record, id) change_task(record, id, host.time.now() + KEPT_S) end
 
 --- Ends the subscription to a task, which has ended or is not polled any more.
 function subscribe.task_ended(record, id) change_task(record, id, false) end

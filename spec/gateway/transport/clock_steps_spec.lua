@@ -2,6 +2,7 @@
 -- time of day run by the clock as it is now.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
 local is_sanitized = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS"
@@ -59,5 +60,19 @@ describe("a step of the wall clock", function()
     local g <close>, set = start { scripts = { ["jobs/tick.lua"] = 'return job { "Ticks.", every = "* * * * *", function() log.info "ticks" end }' } }
     set(minute - 2 * HOUR + 58 - now) -- two seconds before a minute, two hours ago
     g:wait_log("ticks", nil, 30)
+  end)
+
+  it("ahead by a day takes no tools of an upstream away that fails for a moment", function()
+    local u <close> = upstream.start { transport = "http", revision = "2025-11-25" }
+    local g <close>, set = start { config = { upstreams = upstream.entries({ one = u }, { one = { refresh = "1s" } }) } }
+    local me <close> = g:client "2026-07-28"
+    local function count() return #me:result("tools/list", {}).tools end
+    local before = wait.for_fact("the list", 20, function() return count() > 0 and count() end)
+    u:when("tools/list", upstream.faults.answers_http(500, {}, "no"))
+    g:wait_log("upstream lists cannot be read", nil, 20)
+    set(24 * HOUR)
+    local asked = g:status().counters.upstream_errors
+    g:wait_status(function(status) return status.counters.upstream_errors >= asked + 2 end, 30)
+    assert.equal(before, count())
   end)
 end)

@@ -183,7 +183,7 @@ end
 -- Notes that no token was got. `at`: the key under which the failure is kept.
 local function note_failure(record, key, at, failure, identity)
   local seconds, is_ours = seconds_of(failure, key), failure.kind == "barred"
-  host.store.set(prefix_of(at) .. "pause:" .. at, json.encode { kind = failure.kind, why = failure.why, ends = host.time.clock() + seconds }, seconds)
+  host.store.set(prefix_of(at) .. "pause:" .. at, json.encode { kind = failure.kind, why = failure.why, seconds = seconds, ends = host.time.clock() + seconds }, seconds)
   if failure.kind ~= "outage" then host.store.delete(prefix_of(key) .. key) end
   host.upstream.count_token(failure.kind == "outage" and "failed" or "refused")
   host.log.write(is_ours and "error" or "warn", "no token for upstream", { upstream = record.name, principal = identity and identity.id, why = failure.why,
@@ -225,7 +225,8 @@ end
 local reasons = { barred = "barred", denied = "denied", outage = "credential" }
 
 local function failure_of(pause)
-  return { outcome = "not_run", reason = reasons[pause.kind] or "credential", why = pause.why, retry_after = math.max(1, pause.ends - host.time.clock()) }
+  local left = math.min(pause.seconds or math.huge, pause.ends - host.time.clock())      -- the clock may have been set back
+  return { outcome = "not_run", reason = reasons[pause.kind] or "credential", why = pause.why, retry_after = math.max(1, left) }
 end
 
 -- The token of a key, cached or requested; or nil and a failure.
