@@ -15,7 +15,8 @@ typedef struct {
 typedef struct {
     mp_left_record records[MP_OLDER_MOST + 1];
     int count;
-    mp_buf status, metrics; /* the sum, as JSON and as a text of /metrics; empty: there is none */
+    /* the added counts of ended processes, as JSON and as a text of /metrics; empty: no process has ended */
+    mp_buf status, metrics;
 } mp_others_left;
 
 static inline bool mp_left_is_empty(const mp_others_left *left)

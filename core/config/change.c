@@ -148,8 +148,8 @@ static void put_whole(mp_buf *out, const mp_config *config, const mp_config_key 
         put_items(out, config, key, false);
 }
 
-/* Appends the values of a key of the list's items that are in effect once `config` follows `serving`: the list itself
- * stays until a restart. */
+/* Appends the values that the key `key` of each item of `list` has once `config` replaces `serving`. The items stay
+ * those of `serving` until a restart. */
 static void put_live(mp_buf *out, const mp_config *config, const mp_config *serving, const mp_config_key *list,
                      const mp_config_key *key)
 {

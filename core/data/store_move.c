@@ -145,7 +145,7 @@ static int begin_move(mp_store_move *move, mp_err *err)
     int result = mp_wire_send(move->fd, &frame, (mp_str[3]){MP_STR_NONE, MP_STR_NONE, MP_STR_NONE}, 0, &sent);
     if (result == 1)
         result = await_answer(move, mp_monotonic_us() + STEP_US);
-    return result == 1 ? 0 : fail_move(err, result == 0 ? slow : "the other process does not take it");
+    return result == 1 ? 0 : fail_move(err, result == 0 ? slow : "the other process does not take the store");
 }
 
 /* -- the last piece ------------------------------------------------------------------------------------------------ */

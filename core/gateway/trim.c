@@ -86,7 +86,8 @@ static void on_quiet(mp_timer *timer)
     departures->is_returning = true;
 }
 
-/* One step of returning all memory. Most of what the VM frees are pages. */
+/* Returns a part of the free memory to the system: pages while the VM frees memory, since it frees mostly pages; then
+ * all other pages; then the arenas of malloc. */
 static void return_some(mp_departures *departures)
 {
     if (mp_vm_is_returning_memory(departures->vm)) {

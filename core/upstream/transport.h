@@ -114,8 +114,8 @@ void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange);
 bool mp_channel_message(mp_channel *channel, mp_str bytes);
 /* All exchanges of the channel fail with this reason. */
 void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const char *why);
-/* Once the channel is closed: gives back the references of `exchanges`. Tasks on other workers learn of the end later,
- * or after this loop's. */
+/* Gives back the references of `exchanges`, once the channel is closed. Tasks on other workers learn later that their
+ * exchanges have ended, perhaps after the end of this loop. */
 void mp_channel_drop_exchanges(mp_channel *channel);
 /* Counts a message that belongs to no exchange. */
 void mp_channel_count_dropped(mp_channel *channel);

@@ -107,7 +107,7 @@ enum {
     MP_UPSTREAM_CLASS = 48   /* bytes of the name of a class, with a zero byte */
 };
 
-/* The open channels for clients that can be asked the same; see lua/moonpool/upstream/class.lua. */
+/* The number of open channels for one class of clients; see lua/moonpool/upstream/class.lua. */
 typedef struct {
     char name[MP_UPSTREAM_CLASS];
     int64_t channels;
@@ -130,7 +130,7 @@ typedef struct {
     char error[160];         /* the last failure; "" if there was none */
     int64_t error_at, state_since; /* seconds since 1970; state_since 0: since the start of the process */
     mp_upstream_class_count
-        classes[MP_UPSTREAM_CLASSES];    /* of open channels that have a class; the first without a name ends them */
+        classes[MP_UPSTREAM_CLASSES];    /* channels by class; the first element without a name ends the list */
     int64_t processes, restarts;         /* COMMAND: programs that run; restarts so far */
     int64_t pids[MP_UPSTREAM_PIDS];      /* COMMAND: of its programs, as far as they are known; 0: none */
     uint64_t memory;                     /* COMMAND: of all processes, in bytes */

@@ -176,7 +176,7 @@ void *MP_NULLABLE mp_vm_allocate(void *ctx, void *MP_NULLABLE old, size_t old_si
     }
     void *block = resize_block(vm, old, old_size, size);
     if (block == NULL)
-        return size <= old_size ? old : NULL; /* or the compiler would raise an error: Lua needs a block that shrinks */
+        return size <= old_size ? old : NULL; /* Lua needs a block that shrinks: its compiler would fail otherwise */
     vm->memory.bytes += size - old_size;
     return block;
 }

@@ -550,7 +550,7 @@ function HttpAnswer:values(name) end
 ---@field data string
 ---@field id? string            The last event id of the stream so far
 
---- An answer whose body is read in pieces. The end of its loop, `<close>` and the end of the call close it. In a loop a failure ends the
+--- An answer whose body is read in pieces. The body is closed at the end of a loop over it, by `<close>`, and at the end of the call. In a loop a failure ends the
 --- call, as `fail` does.
 ---@class moonpool.HttpStream
 ---@field status integer

@@ -36,8 +36,8 @@ struct mp_pending_exchange {
     size_t cancel_count;
     mp_resumed_exchange *MP_NULLABLE resumed; /* a counted reference; NULL: pending */
     bool is_wanted;                           /* the resumed exchange waits for an event */
-    bool awaits_return; /* news are on their way to a resumed exchange that has made the exchange pending again, and
-                           come back */
+    /* an event was posted to a resumed exchange that has made the exchange pending again since: it will be sent back */
+    bool awaits_return;
     bool is_over;
 };
 
@@ -116,7 +116,7 @@ void mp_resumed_exchange_post_news(mp_resumed_exchange *resumed, mp_queued_event
 mp_pending_table *mp_pending_table_new(void);
 void mp_pending_table_free(mp_pending_table *all_pending);
 /* Reserves an entry within the limits of pending calls. NULL: `failure` names the limit. Cannot be looked up before
- * mp_pending_table_publish(). Any thread; the caller holds no lock. The same holds for the functions below. */
+ * mp_pending_table_publish(). The functions of pending_table.c: any thread; the caller holds no lock. */
 mp_pending_entry *MP_NULLABLE mp_pending_table_reserve(mp_upstreams *table, const mp_pending_options *options,
                                                        mp_upstream_failure *failure);
 /* Writes a handle, by which the pending exchange is found from now on; without a pending exchange, the handle stands

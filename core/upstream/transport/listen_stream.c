@@ -33,7 +33,7 @@ typedef struct {
 
 /* A task's request for a listen stream, and its wait for the head of the answer. */
 struct mp_listen_stream_opening {
-    atomic_int refs; /* the task's, and one of the message or list that it is in */
+    atomic_int refs; /* a reference of the task, and one of the message or the list that has the struct */
     mp_upstream_host *host;
     mp_channel *channel;
     void (*MP_NULLABLE done)(void *ctx); /* NULL once the task has ended; for the task's thread */

@@ -575,7 +575,7 @@ function make_things.on_stale(record, call)
   if identity then return read_caller(record, identity, catalogue.of_caller(identity.owner)) end
   local ends_at = host.time.now() + record.list_wait
   host.store.delete(fresh_key(record))
-  while not federated.read(record) and host.time.now() < ends_at do changed:wait(0.05) end       -- a reading that runs may be older than the error
+  while not federated.read(record) and host.time.now() < ends_at do changed:wait(0.05) end       -- a reading that is in progress may have begun before the error: then the lists are read again
 end
 
 function make_things.facts_now(record, entry, call)

@@ -338,7 +338,7 @@ function registry.is_own(kind, key)
   return false
 end
 
-local left_out = { tools = {}, prompts = {} }      -- for each kind, the names of things that files have which are left out; a file may have several
+local left_out = { tools = {}, prompts = {} }      -- for each kind, the default names of the tools and prompts of files that were left out because of errors
 for _, path in ipairs(host.script.left_out) do
   local folder, name = path:match "^(%l+)/(.+)%.lua$"
   if left_out[folder] then table.insert(left_out[folder], (name:gsub("/init$", ""):gsub("/", "_"))) end

@@ -11,7 +11,7 @@ local line = {}
 -- True for an entry of the store that is secret by its key.
 local function is_secret_entry(kind, args) return kind:find "^store" and type(args.key) == "string" and redact.is_secret(args.key) end
 
--- The arguments of `through`, without secrets.
+-- The arguments of outside_hooks.through, without secrets: what a script passed to a library.
 local function arguments_of(hide, kind, args)
   local made = {}
   for name, part in pairs(args) do

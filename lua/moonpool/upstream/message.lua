@@ -37,8 +37,8 @@ end
 --- Takes the members of this gateway out of the `_meta` of a message's params or result which another program has sent.
 function message.strip(value) take_out(value, is_own) end
 
---- Takes out of the `_meta` of an upstream's definition what belongs to one hop: clients get nothing that is not in the
---- hash of an approved definition, and what may differ each time is not in it.
+--- Removes the members of one hop, such as progressToken, from the `_meta` of an upstream's definition. They may differ in
+--- each listing, so the hash of a definition does not cover them; and clients get only what the hash covers.
 function message.strip_definition(value) take_out(value, message.is_of_hop) end
 
 --- A client's answer to a question, as JSON for the upstream: without the members of this gateway. A key can be written
