@@ -54,6 +54,30 @@ static uint64_t hash_word(uint64_t word)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
+static _Atomic uint64_t shown;     /* threads that got a number */
+static const char numbers_key = 0; /* its address: registry key of the numbers of threads, a table with weak keys */
+
+/* Returns the number of a thread, which no later thread has: its address another one may have once it is gone. Other
+ * values are known by their address alone.  [-0, +0, throws] */
+static uint64_t number_of_thread(lua_State *L, int index)
+{
+    index = lua_absindex(L, index);
+    luaL_checkstack(L, 3, NULL);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &numbers_key);
+    lua_pushvalue(L, index);
+    if (lua_rawget(L, -2) == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_pushvalue(L, index);
+        lua_pushinteger(L, (lua_Integer)(atomic_fetch_add_explicit(&shown, 1, memory_order_relaxed) << 1 | 1));
+        lua_rawset(L, -3);
+        lua_pushvalue(L, index);
+        lua_rawget(L, -2);
+    }
+    uint64_t number = (uint64_t)lua_tointeger(L, -1); /* odd, as no address of an object is */
+    lua_pop(L, 2);
+    return number;
+}
+
 /* True if luaL_tolstring would print the address of the value's object.  [-0, +0] */
 static bool shows_address(lua_State *L, int index)
 {
@@ -71,7 +95,8 @@ const char *mp_push_shown(lua_State *L, int index, size_t *MP_NULLABLE len)
     if (!shows_address(L, index))
         return luaL_tolstring(L, index, len);
     pthread_once(&once, make_key);
-    uint64_t number = hash_word((uint64_t)(uintptr_t)lua_topointer(L, index));
+    uint64_t number =
+        hash_word(lua_isthread(L, index) ? number_of_thread(L, index) : (uint64_t)(uintptr_t)lua_topointer(L, index));
     char digits[2 * sizeof number + 1];
     snprintf(digits, sizeof digits, "%016llx", (unsigned long long)number);
     digits[DIGITS] = '\0';
@@ -96,6 +121,12 @@ static int l_tostring(lua_State *L)
 
 void mp_lib_shown(lua_State *L)
 {
+    lua_newtable(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &numbers_key);
     lua_pushcfunction(L, l_tostring);
     lua_setglobal(L, "tostring");
 }
