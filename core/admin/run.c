@@ -1,5 +1,6 @@
-/* run.c: what operators run: messages to a worker by a console (rpc/observe.h), whose messages come back to the admin
- * thread by an queue. The admin thread reads no more of a message than its id and how it ends. */
+/* run.c: calls that operators run. A run sends messages to a worker by a console (rpc/observe.h); the console's
+ * messages come back to the admin thread by a queue. The admin thread reads only the id of a message and how it ends.
+ */
 #include "run.h"
 #include "call_body.h"
 #include "console_queue.h"

@@ -185,7 +185,8 @@ const mp_config_key mp_config_keys[] = {
     {"limits.answers", SIZE(MIB, 64 * GIB), SLOT(http.answers), .preset = "256MiB",
      .doc = "Limit of the bytes of events, and of answers above 4 KiB, that wait for their readers, in all workers "
             "together. Above it new calls are refused with 503, and readers that have read nothing for a second are "
-            "disconnected; from one and a half times the limit on, so is a client that would get another answer."},
+            "disconnected; at one and a half times the limit, a client that would get a further answer is "
+            "disconnected, too."},
     {"limits.lua_memory", SIZE(4 * MIB, 64 * GIB), SLOT(lib.vm.memory), .preset = "256MiB",
      .doc = "Limit of the memory of one worker's Lua state. A call that needs more is ended with an error, and 503 if "
             "its answer has not begun."},
@@ -272,7 +273,7 @@ const mp_config_key mp_config_keys[] = {
             "to a request with a token."},
     {"admin.mode", MP_KEY_TEXT, SLOT(admin_mode), .preset = "0600", .least = 3, .most = 4,
      .check = mp_config_check_mode, .form = "permissions", .pattern = "^0?[0-7]{3}$", .restarts = true,
-     .doc = "Permissions of the file of a Unix socket. Who can open it may do everything."},
+     .doc = "Permissions of the file of a Unix socket. A user who can open the file may do everything."},
     {"admin.group", MP_KEY_TEXT, SLOT(admin_group), .least = 1, .most = 64, .restarts = true,
      .doc = "Group of the file of a Unix socket, as in {listen: \"unix:/run/moonpool/admin.sock\", mode: 0660, group: "
             "ops}."},

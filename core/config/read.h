@@ -20,7 +20,7 @@ typedef struct {
 
 /* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */
 int mp_config_check_whole(const mp_config *config, const char **path, mp_err *err);
-/* Checks the keys of each address of `listen` about proxies; `*path` as above. */
+/* Checks the keys of each address of `listen` about proxies. `*path` gets the key to report. */
 int mp_config_check_proxies(const mp_config *config, const char **path, mp_err *err);
 /* Checks the complete `tls` section at this path and reports its errors. */
 void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls);

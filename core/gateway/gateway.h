@@ -26,7 +26,7 @@ typedef struct {
     /* lets the options of the command line override a configuration that was kept; -1 and a report on an error */
     int (*MP_NULLABLE adjust)(void *ctx, mp_config *config, mp_buf *report);
     void *ctx;
-    const char *report; /* the errors of the configuration, if there is none to start with */
+    const char *report; /* the errors of the configuration, where it cannot be used */
 } mp_gateway_options;
 
 /* Serves until SIGTERM or SIGINT, on stdio also until stdin ends. Takes ownership of `config`; NULL: the file has

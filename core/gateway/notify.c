@@ -95,7 +95,7 @@ static void drop_message(message **at)
     free(one);
 }
 
-/* Frees the messages that say something older of the same. */
+/* Frees the waiting messages of this kind: a newer one replaces them. */
 static void drop_of_kind(kind says)
 {
     for (message **at = &waiting; *at != NULL;)

@@ -228,7 +228,8 @@ static int want_file(int fd, struct stat *info)
     return -1;
 }
 
-/* Makes room for `more` bytes, or for a number that grows with each step. False, with errno: there may be no more. */
+/* Makes room for `more` bytes, or for twice the capacity if that is more. False, with errno, if a limit does not allow
+ * the bytes. */
 static bool make_room(mp_buf *out, size_t more, const mp_file_room *room)
 {
     if (out->cap - out->len >= more)

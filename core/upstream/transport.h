@@ -14,7 +14,7 @@
 /* Values of one message, which is read in one step: this many take 10 ms, as 16 MiB of text do. As Lua values they are
  * 64 MB, more than most calls may have. */
 #define MP_UPSTREAM_VALUES ((size_t)MP_LIMIT(upstream_values, 1000000))
-extern const char mp_many_values[]; /* why a request fails whose answer has more */
+extern const char mp_many_values[]; /* reason of the failure of a request whose answer has more values */
 
 struct mp_upstream_transport {
     const char *name; /* "http", "sse", "stdio" */

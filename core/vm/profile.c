@@ -290,9 +290,9 @@ static void tick_running(lua_State *running)
         mark_phase(here, running, 1);
 }
 
-/* Subtracts the time that a sample took from the counts of the thread's processor time: `us` by the monotonic clock,
- * which goes on while the thread waits for its processor. The task's use is added when it stops running, the sample's
- * time included. A light task is charged by the clock that shows less, so no more than that is taken back. */
+/* Takes the time of a sample out of what tasks and scripts have used: `us` by the monotonic clock, which goes on while
+ * the thread waits for its processor, and `cpu_us` of processor time. A light task is charged by the clock that shows
+ * less, so no more than that is subtracted from its use. */
 static void excuse_time(mp_vm *vm, uint64_t us, uint64_t cpu_us)
 {
     mp_task *task = vm->state.running;

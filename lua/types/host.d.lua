@@ -599,8 +599,7 @@ function host.call.audit_begin(call, facts) end
 ---@param retries? integer  How often it was sent again
 function host.call.audit_end(call, outcome, code, why, policy, channel, retries) end
 
---- The mark of a call: 16 hexadecimal digits, which its lines of the log and of the audit have. Nil once it has ended and had none. Then the id of
---- its trace, if that is recorded.
+--- The mark of a call, 16 hexadecimal digits, which its lines of the log and of the audit have; nil for a call that ended without a mark. And the id of its trace, if the call is traced.
 ---@param call moonpool.Call
 ---@return string? mark
 ---@return string? trace

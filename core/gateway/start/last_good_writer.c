@@ -25,7 +25,7 @@ struct mp_last_good_writer {
     bool has_thread, is_ending;
     change *MP_NULLABLE newest; /* the change to carry out next; NULL: none */
     int64_t kept;               /* the generation that the file has; 0: none of this process */
-    mp_err err;                 /* why the newest one is not kept; empty: it is */
+    mp_err err;                 /* why the newest generation is not in the file; empty: it is there */
 };
 
 /* -- the state folder ---------------------------------------------------------------------------------------------- */

@@ -18,24 +18,26 @@
 /* Kinds of messages. Bodies are texts that end with a NUL each. */
 typedef enum {
     MP_SAY_HELLO = 1, /* both, first: the format, the version, the process's id; of the newer process its number, too */
-    MP_SAY_SOCKETS,   /* to the newer one: a group, its address in the configuration, its name, flags; the sockets */
-    MP_SAY_FACTS,     /* to the newer one: keys and folder; the admin listener's token */
-    MP_SAY_BEGIN,     /* to the newer one: it may start; "empty" if the configuration file is; stderr */
-    MP_SAY_SERVING,   /* from the newer process: the groups whose sockets it has taken */
-    MP_SAY_UNWELL,    /* from the newer process, in the trial: why it must not become the newest one */
-    MP_SAY_OLDER,     /* to the newer process: facts of another older process, and a link to it */
-    MP_SAY_NEWEST,    /* to an older process: facts of the newest process, and a link to it */
-    MP_SAY_COMMIT,    /* to the newer process: it is the newest one from now on */
-    MP_SAY_DRAIN,     /* from the newest process to an older one: the gateway is stopping */
-    MP_SAY_ASK,       /* from an older process to the newest one: SIGUSR2 has arrived there */
-    MP_SAY_TICKETS,   /* to the newer one: mp_certificates_hand, bytes instead of texts */
-    MP_SAY_PLACES,    /* to the newer process: the shared memory with counts of all processes (rpc/places.h) */
-    MP_SAY_OWNERS,    /* to the newest one, and in a trial both: how many sessions principals have
-                         (mp_session_table_put_owners) */
-    MP_SAY_LOGINS,    /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
-    MP_SAY_NEWS,      /* to any process: a message of a Lua state for those of other processes; see news.c */
-    MP_SAY_ENDED,     /* any: the number of another process that has ended */
-    MP_SAY_LACKS, /* to the newer one: "kept" if the last good generation is served; the scripts that are left out */
+    /* to the newer process: a group, its address in the configuration, its name, flags; the sockets */
+    MP_SAY_SOCKETS,
+    MP_SAY_FACTS, /* to the newer process: keys and folder; the admin listener's token */
+    /* to the newer process: it may start; "empty" if the configuration file is empty; the descriptor of stderr */
+    MP_SAY_BEGIN,
+    MP_SAY_SERVING, /* from the newer process: the groups whose sockets it has taken */
+    MP_SAY_UNWELL,  /* from the newer process, in the trial: why it must not become the newest one */
+    MP_SAY_OLDER,   /* to the newer process: facts of another older process, and a link to it */
+    MP_SAY_NEWEST,  /* to an older process: facts of the newest process, and a link to it */
+    MP_SAY_COMMIT,  /* to the newer process: it is the newest one from now on */
+    MP_SAY_DRAIN,   /* from the newest process to an older one: the gateway is stopping */
+    MP_SAY_ASK,     /* from an older process to the newest one: SIGUSR2 has arrived there */
+    MP_SAY_TICKETS, /* to the newer one: mp_certificates_hand, bytes instead of texts */
+    MP_SAY_PLACES,  /* to the newer process: the shared memory with counts of all processes (rpc/places.h) */
+    MP_SAY_OWNERS,  /* to the newest one, and in a trial both: how many sessions principals have
+                       (mp_session_table_put_owners) */
+    MP_SAY_LOGINS,  /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
+    MP_SAY_NEWS,    /* to any process: a message of a Lua state for those of other processes; see news.c */
+    MP_SAY_ENDED,   /* any: the number of another process that has ended */
+    MP_SAY_LACKS,   /* to the newer one: "kept" if the last good generation is served; the scripts that are left out */
 } mp_say;
 
 typedef enum {

@@ -86,7 +86,8 @@ static bool answer_scalar(lua_State *L, mp_lib_task *task, mp_call *call, const 
 
 /* -- structured results ------------------------------------------------------------------------------------------ */
 
-/* The value is encoded: answers with it. It is left unanswered if it is long.  [-0, +0] */
+/* Sends the encoded result `text` as the answer of the call. A result above MP_PLAIN_BYTES is not sent: Lua answers.
+ * [-0, +0] */
 static int send_structured(MP_UNUSED lua_State *L, void *ctx, mp_str text, size_t size)
 {
     mp_lib_task *task = ctx;

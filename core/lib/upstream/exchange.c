@@ -18,7 +18,7 @@ typedef struct {
     exchange_handle *of;
 } next_op;
 
-/* Its user value keeps the event of the member `signal` alive. */
+/* The userdata of an exchange. Its user value keeps the event of the member `signal` alive. */
 struct exchange_handle {
     mp_resource resource;
     mp_exchange *MP_NULLABLE exchange; /* NULL once it was closed */

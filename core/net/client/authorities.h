@@ -7,7 +7,7 @@
 /* Certificate authorities. At most one of the two members is set; if none is, no server is trusted. */
 typedef struct {
     const char *MP_NULLABLE folder; /* looked up by a certificate's hash when it is needed */
-    const char *MP_NULLABLE file;   /* read as a whole, where there is no such folder, as on Fedora */
+    const char *MP_NULLABLE file;   /* read as a whole, on systems without such a folder, as Fedora */
 } mp_authorities;
 
 mp_authorities mp_find_authorities(void);

@@ -232,7 +232,8 @@ static void begin_call(mp_call *call)
     mp_stat_add(&mp_stat_calls, !call->is_hidden);
     call->has_place = true;
     if (rpc->hop != NULL)
-        mp_call_keep_token(call, rpc->no_stream); /* the header is sealed, and not that of the request */
+        /* copies the token: the hop has a sealed header, not the request's own */
+        mp_call_keep_token(call, rpc->no_stream);
     if ((mp_traces_are_on() || (call->console != NULL && mp_call_is_shown(call))) && !call->is_hidden)
         mp_call_begin_trace(call);
     if (mp_tap_is_on() && !call->is_hidden)

@@ -78,7 +78,8 @@ mp_client_request *MP_NULLABLE mp_call_ask(mp_call *call, mp_str method, mp_str 
     mp_buf_clear(&request);
     if (sent == 0)
         return ask;
-    /* if the client is gone, the send ends the call; it frees the request if the revision then cancels */
+    /* if the client is gone, the send has ended the call, which may have freed the request already: so it is searched
+     */
     MP_EACH(mp_client_request, other, &call->client_requests, link)
         if (other->serial == serial) {
             free_request(ask);

@@ -13,7 +13,7 @@ MP_REFUSED(refused_upstream_pending, "upstream_pending", MP_LIMIT_REACHED,
 
 /* entries that wait for a retry: each holds a channel of an upstream, or up to MP_UPSTREAM_JOURNAL bytes */
 #define MAX_PENDING MP_LIMIT(upstream_pending, 256)
-#define LEAST_SHARED 16 /* of a lower limit one principal may have all places */
+#define LEAST_SHARED 16 /* if the limit is lower, one principal may have all places */
 /* exchanges and bytes of one principal, which has no more than are free for the others either: neither one client nor
  * several can use up the places of all */
 #define MAX_PENDING_PER_PRINCIPAL MP_LIMIT(upstream_pending_per_principal, 16)

@@ -118,7 +118,7 @@ static bool can_hand_over(const connection *it)
            mp_process_queued(it->process) - mp_process_written(it->process) <= MAX_BACKLOG;
 }
 
-/* Gives messages to the process as long as it reads them. True if it did. */
+/* Gives waiting messages to the process as long as it reads them. True if a message was given. */
 static bool hand_over(connection *it)
 {
     bool did = false;

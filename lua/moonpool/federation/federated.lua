@@ -93,7 +93,7 @@ local function holder_of(kind, key, look)
   return thing and thing.upstream
 end
 
-local LOGGED_S <const>, MOST_LOGGED <const> = 3, 20      -- a line for each name in LOGGED_S seconds, MOST_LOGGED at once
+local LOGGED_S <const>, MOST_LOGGED <const> = 3, 20      -- a log line for each name once in LOGGED_S seconds, and at most MOST_LOGGED lines at once
 
 -- Counts and logs a name that two upstreams have, once for all workers.
 local function tell_withheld(loser, kind, key, owner, hint)
@@ -445,7 +445,6 @@ local function publish(record, text, claim)
   notify(changes_between(before, now.things))
 end
 
--- The changed entries between two catalogues of a class, by the list in which clients see them. What only clients of
 -- The changed entries between two catalogues of a class, by the list in which clients see them. An entry that was
 -- removed is looked up in `things_before`.
 local function changes_of_class(record, before, after, things_before)

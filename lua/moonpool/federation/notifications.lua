@@ -110,7 +110,7 @@ function notifications.subscribe(call, wanted)
     if not record then
       accepted[uri] = true
     elseif auth.is_personal(record) then
-      refusal = "the upstream '" .. record.name .. "' is not asked when resources change"
+      refusal = "the upstream '" .. record.name .. "' gets a token of each caller: its resources cannot be subscribed to"
     else
       of_upstream[record] = of_upstream[record] or {}
       of_upstream[record][uri] = wrapping.inward(record, uri) or uri

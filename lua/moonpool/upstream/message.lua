@@ -9,7 +9,7 @@ local json = require "moonpool.json"
 local message = {}
 
 local PREFIX = "io.modelcontextprotocol/"
-local OWN = "dev.moonpool/"             -- of the members of `_meta` that this gateway adds
+local OWN = "dev.moonpool/"             -- prefix of the members of `_meta` that this gateway adds
 local client_info = { name = "moonpool", version = host.config.server.version }
 
 --- The gateway's description of itself for an upstream.
