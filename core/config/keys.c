@@ -364,8 +364,8 @@ const mp_config_key mp_config_keys[] = {
     {"log.audit_sample", MP_KEY_SECTION, .doc = "The calls that have a line in log.audit."},
     {"log.audit_sample.ok", MP_KEY_TEXT, SLOT(audit_sample), .preset = "1", .least = 1, .most = 16,
      .check = mp_config_check_ratio, .form = "a ratio", .is_number = true,
-     .doc = "The share of the calls with the outcome ok that have one, from 0 to 1. Their lines say sample then. All "
-            "other calls, and what is refused, have one in any case."},
+     .doc = "The share of the calls with the outcome ok that have an audit line, from 0 to 1. Their lines say sample "
+            "then. All other calls and all refusals have an audit line in any case."},
     {"log.audit_arguments", MP_KEY_CHOICE, SLOT(audit_arguments), .preset = "names", .choices = audits,
      .doc = "What an audit line contains of a call's arguments. redacted: values, but *** for values that look like "
             "secrets, and long texts cut."},

@@ -193,7 +193,7 @@ static bool end_move(mp_store_server *server, client *c)
         return false;
     c->is_mover = false;
     mp_store_own(server->store);
-    atomic_store(&server->arrives, false); /* set after the store is own: see mp_store_arrives */
+    atomic_store(&server->arrives, false); /* cleared after mp_store_own: see mp_store_arrives */
     return true;
 }
 

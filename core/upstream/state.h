@@ -115,8 +115,8 @@ struct mp_upstream {
     mp_circuit circuit;
     bool is_unauthorized;          /* the last answer to the gateway's own credential was a refusal */
     bool cannot_open;              /* opening a shared channel failed, and nothing was answered since */
-    mp_upstream_state noted_state; /* the state in the last log line about the upstream, */
-    int64_t noted_at;              /* and the line's time in seconds since 1970; 0: there was none */
+    mp_upstream_state noted_state; /* the state in the last log line about the upstream */
+    int64_t noted_at;              /* time of the last log line, in seconds since 1970; 0: there was none */
     mp_map classes;                /* of mp_catalogue_class */
     uint64_t class_uses;
     mp_upstream_series series;

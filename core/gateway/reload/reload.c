@@ -311,7 +311,7 @@ static void on_taken(void *ctx)
     wake_reload(ctx);
 }
 
-/* The files equal the serving ones again, or the change needs a restart. */
+/* Ends a reload that changes nothing: the files equal the serving ones again, or the change needs a restart. */
 static void leave_in_place(mp_reload *reload, const attempt *next)
 {
     mp_scoped_buf plan = {0};

@@ -7,7 +7,7 @@
 #include <lua.h>
 
 typedef struct {
-    const char *name; /* "moonpool.era.2025-03-26"; an init.lua has the name of its folder */
+    const char *name; /* "moonpool.protocol.era.2025-03-26"; an init.lua has the name of its folder */
     const char *path; /* "lua/moonpool/protocol/era/2025-03-26.lua" */
     const char *ptr;
     size_t len;

@@ -43,7 +43,8 @@ struct mp_listen_stream_opening {
     int64_t id;
     char *MP_NULLABLE message, *MP_NULLABLE revision;
     char **MP_NULLABLE headers;
-    int status; /* 0: no answer yet. Written by the worker before `super` goes back */
+    /* HTTP status of the answer; 0: none yet. Written by the worker before it posts `super` to the task */
+    int status;
 };
 
 static void unref_opening(mp_listen_stream_opening *opening)

@@ -286,7 +286,7 @@ end
 
 -- -- facts for people ------------------------------------------------------------------------------------------------
 
-local MAX_TOLD <const> = 50           -- most withheld things, and most doubts, of one upstream in /status
+local MAX_TOLD <const> = 50           -- limit of the withheld things, and of the warnings about definitions, of one upstream in /status
 
 local function word_of(kind) return pins.kinds[kind] end
 
@@ -574,7 +574,8 @@ function make_things.on_stale(record, call)
   if identity then return read_caller(record, identity, catalogue.of_caller(identity.owner)) end
   local ends_at = host.time.now() + record.list_wait
   host.store.delete(fresh_key(record))
-  while not federated.read(record) and host.time.now() < ends_at do changed:wait(0.05) end       -- a reading that is in progress may have begun before the error: then the lists are read again
+  -- a reading that is in progress may have begun before the error: then the lists are read again
+  while not federated.read(record) and host.time.now() < ends_at do changed:wait(0.05) end
 end
 
 function make_things.facts_now(record, entry, call)
@@ -840,7 +841,8 @@ function federated.hashes(kind, key, call)
   if not thing then return nil end
   thing = thing.resolve and thing.resolve(call) or thing
   local approved = pins.hash(thing.upstream, kind, thing.original)
-  return thing.facts.hash, approved and served and thing.facts.hash or approved      -- a definition that is served is approved, by a hash of the older or the newer form
+  -- a definition that is served is approved, by a hash of the older or the newer form
+  return thing.facts.hash, approved and served and thing.facts.hash or approved
 end
 
 function wrapping.is_served(uri) return registry.serves(uri) end

@@ -32,7 +32,8 @@ function owners.forget(key) host.store.delete(key) end
 
 local refreshed_at = -math.huge
 
---- Lengthens the time of the decisions whose keys are those of the table `routes`. Does something once in REFRESH_S.
+--- Lengthens the time of the decisions whose keys are those of the table `routes`, once in REFRESH_S; earlier calls do
+--- nothing.
 function owners.refresh(routes)
   local now = host.time.now()
   if now - refreshed_at < REFRESH_S then return end

@@ -47,7 +47,8 @@ function lifecycle.initialize(call, params)
   if type(asked) ~= "string" then return nil, errors.new("invalid_params", "params.protocolVersion must be a string") end
   if client ~= nil and not is_object(client) then return nil, errors.new("invalid_params", "params.clientInfo must be an object") end
   if can ~= nil and not is_object(can) then return nil, errors.new("invalid_params", "params.capabilities must be an object") end
-  local revision = era.is_stateful(asked) and asked or era.newest_stateful      -- a revision that cannot be agreed is answered with the newest that can (L-2, L-3)
+  -- a revision that cannot be agreed is answered with the newest that can (L-2, L-3)
+  local revision = era.is_stateful(asked) and asked or era.newest_stateful
   local client_text, can_text = json.encode(client or {}), json.encode(can or {})
   if #client_text + #can_text > MAX_CLIENT_BYTES then
     return nil, errors.new("invalid_params", ("params.clientInfo and params.capabilities are %d bytes of JSON together, more than %d, "

@@ -29,7 +29,8 @@ resources["resources/templates/list"] = function(call, params, era)
   return bytes, err, true
 end
 
-local function not_found(era, uri) return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end      -- the code depends on the revision (R-2)
+-- the code depends on the revision (R-2)
+local function not_found(era, uri) return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end
 
 -- True if reads of this URI give each principal the same bytes without a script: a fixed text in its own spelling.
 local function is_freezable(resource, uri)

@@ -138,7 +138,8 @@ methods["subscriptions/listen"] = function(call, params)
       .. "subscribe to fewer in one request"):format(size))
   end
   call:send(acknowledged)
-  local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- the result that the client gets when the gateway ends the subscription (B-6)
+  -- the result that the client gets when the gateway ends the subscription (B-6)
+  local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }
   local listened, why = host.call.listen(call, topics, json.encode(closing))
   if listened then return closing end     -- sent when the gateway ends the subscription
   return nil, errors.new("internal",

@@ -22,7 +22,8 @@ local related = "io.modelcontextprotocol/related-task"
 -- that can be tasks.
 local function refusal(call, era, record)
   if not (record or registry.offers "tasks") then return errors.new("unknown_method", "this server has no tasks") end
-  if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- clients have to declare the extension (TX-6)
+  -- clients have to declare the extension (TX-6)
+  if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end
 end
 
 -- The error for a task that is unknown, expired or of another principal: the same for all three (TA-5, TA-6).
@@ -60,7 +61,8 @@ methods["tasks/cancel"] = function(call, params, era)
   if not record then return nil, err end
   if task_record.is_ended(record) then
     if era.tasks == "extension" then return done() end                                 -- a task that has ended may be cancelled, too (TX-5)
-    return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)           -- a task that has ended cannot be cancelled (TA-3)
+    -- a task that has ended cannot be cancelled (TA-3)
+    return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)
   end
   local refused = tasks.send { id = record.id, cancel = true }
   if refused then return nil, refused end

@@ -52,14 +52,16 @@ local function becomes_task(tool, era, call, asked)
     if tool.task ~= "required" or tool.upstream then return false end      -- the gateway polls the upstream for this client
     return nil, task_record.undeclared("'" .. tool.name .. "' runs only as a task: declare " .. registry.tasks_extension)
   end
-  if asked == nil or not registry.offers "tasks" then                                  -- without `task` in the params, or without the capability, the call is not a task (TA-1)
+  -- without `task` in the params, or without the capability, the call is not a task (TA-1)
+  if asked == nil or not registry.offers "tasks" then
     if tool.task ~= "required" then return false end
     return nil, errors.new("unknown_method", "'" .. tool.name .. "' runs only as a task: send params.task")
   end
   if type(asked) ~= "table" or (asked.ttl ~= nil and asked.ttl ~= null and (type(asked.ttl) ~= "number" or asked.ttl < 0)) then
     return nil, errors.new("invalid_params", "params.task must be { ttl } with a number of milliseconds")
   end
-  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end      -- a task of a tool that never runs as one is refused (TA-5)
+  -- a task of a tool that never runs as one is refused (TA-5)
+  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end
   return true
 end
 

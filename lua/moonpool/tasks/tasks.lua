@@ -69,7 +69,9 @@ end)
 
 local AWAY_S = 5          -- seconds for which a record is kept back while the store does not answer
 local AWAY_PAUSE_S = 0.1
-local FAR_PAUSE_S <const> = 1         -- seconds between two reads of the record of a task of another process: the process sends a message about each change, and it may be lost
+-- seconds between two reads of the record of a task of another process: the process sends a message about each change,
+-- which may be lost
+local FAR_PAUSE_S <const> = 1
 
 -- As task_record.save. While the store does not answer, where the caller may wait, it is tried again and again for
 -- AWAY_S.

@@ -20,7 +20,7 @@ end
 local function names_of(list, made)
   local names = {}
   for name in (list .. ","):gmatch "([^,]*)," do
-    if name:find "[*:]" then return nil, "'" .. name .. "' has a modifier", "modifiers such as {x*} and {x:3} are not supported: write {x}, {+x}, {/x} or {?a,b}" end
+    if name:find "[*:]" then return nil, "'" .. name .. "' has a modifier", "{x*} and {x:3} are not supported: write {x}, {+x}, {/x} or {?a,b}" end
     if not name:find "^[%a_][%w_]*$" then return nil, "'" .. name .. "' is not a name", "as in {id}" end
     if made.has[name] then return nil, "'" .. name .. "' appears twice" end
     made.has[name], made.names[#made.names + 1], names[#names + 1] = true, name, name

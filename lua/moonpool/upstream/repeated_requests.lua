@@ -470,8 +470,8 @@ function client_request.leaving(call, open)
   end
 end
 
--- The client gets its questions: keeps the journal. Returns an error if there is no room for it; what is pending ends
--- then.
+-- Keeps the journal of a call whose client is about to get questions. Returns an error if there is no room for the
+-- journal; the call's pending exchanges end then.
 function client_request.saving(call)
   local journal = journals[call]
   if not journal then return nil end

@@ -127,7 +127,7 @@ end
 -- Decides after a 401, which runs nothing: the request is sent once more, with another token.
 local function renew(record, spec, tries)
   local token, key = spec.options.token, spec.options.token_key
-  -- without a token: C has sent it on the channel, perhaps with an old one
+  -- no token here: C has sent the request on the channel with the channel's token, which may be an old one
   local cause = token and "token" or "sent_before"
   if tries[cause] then
     if token then auth.bar(record, key, spec.options.identity) end

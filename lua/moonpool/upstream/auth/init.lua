@@ -183,7 +183,8 @@ end
 -- Notes that no token was got. `at`: the key under which the failure is kept.
 local function note_failure(record, key, at, failure, identity)
   local seconds, is_ours = seconds_of(failure, key), failure.kind == "barred"
-  host.store.set(prefix_of(at) .. "pause:" .. at, json.encode { kind = failure.kind, why = failure.why, seconds = seconds, ends = host.time.clock() + seconds }, seconds)
+  local pause = { kind = failure.kind, why = failure.why, seconds = seconds, ends = host.time.clock() + seconds }
+  host.store.set(prefix_of(at) .. "pause:" .. at, json.encode(pause), seconds)
   if failure.kind ~= "outage" then host.store.delete(prefix_of(key) .. key) end
   host.upstream.count_token(failure.kind == "outage" and "failed" or "refused")
   host.log.write(is_ours and "error" or "warn", "no token for upstream", { upstream = record.name, principal = identity and identity.id, why = failure.why,
