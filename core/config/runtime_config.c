@@ -72,6 +72,17 @@ static int64_t most_connections(const mp_config *config)
     return most < config->http.connections ? most : config->http.connections;
 }
 
+/* What the own descriptors and connections leave for connections to other servers and programs; but a 16th of all at
+ * least. */
+static int64_t most_outgoing(const mp_config *config)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max >= INT64_MAX)
+        return INT64_MAX;
+    int64_t all = (int64_t)files.rlim_max, rest = all - own_descriptors(config) - most_connections(config);
+    return rest > all / 16 ? rest : all / 16;
+}
+
 void mp_runtime_config_warn(const mp_runtime_config *settings)
 {
     mp_scoped_buf hint = {0};
@@ -106,6 +117,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
     make_proxies(settings);
     settings->http = config->http;
     settings->http.connections = most_connections(config);
+    settings->outgoing = most_outgoing(config);
     settings->client = config->client;
     settings->client.idle_ms = (uint64_t)MP_LIMIT(http_idle_ms, 15000); /* as long as servers keep them, mostly */
     settings->client.requests = MP_LIMIT(http_requests, 256);           /* requests of one worker in flight */

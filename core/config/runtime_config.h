@@ -35,6 +35,7 @@ typedef struct {
     mp_seal_key seal_keys[MP_SEAL_KEYS + 1]; /* ends with an unset key */
     mp_proxies *MP_NULLABLE *proxies; /* parallel to config->listen; an address without trusted proxies has NULL */
     size_t listen_count;
+    int64_t outgoing; /* for mp_outgoing_limit */
     atomic_int refs;
 } mp_runtime_config;
 

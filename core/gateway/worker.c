@@ -80,6 +80,7 @@ mp_worker *MP_NULLABLE mp_worker_new(mp_worker_shared *shared, mp_vm *MP_NULLABL
     }
     worker->server = server;
     mp_loop_name(loop, (unsigned)number);
+    mp_outgoing_limit(worker->settings->outgoing);
     worker->client = mp_client_new(loop, &worker->settings->client);
     worker->upstreams = mp_upstream_host_new(shared->process_state.upstreams, loop, &worker->settings->client);
     return worker;
@@ -387,6 +388,7 @@ static void use_settings(mp_worker *worker, mp_runtime_config *settings)
     mp_server_configure(worker->server, &settings->http);
     for (size_t i = 0; i < settings->listen_count; i++)
         mp_server_trust(worker->server, i, settings->proxies[i]);
+    mp_outgoing_limit(settings->outgoing);
     mp_client_configure(worker->client, &settings->client);
     mp_upstream_host_configure(worker->upstreams, &settings->client);
     mp_runtime_config_unref(before);

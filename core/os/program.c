@@ -48,6 +48,7 @@ void mp_program_clear(mp_program *program)
     mp_close_end(&program->life[0]);
     mp_close_end(&program->life[1]);
     mp_close_end(&program->pidfd);
+    mp_outgoing_give(program->taken);
     mp_link_drop(&program->link);
     mp_free_texts(program->argv);
     mp_free_texts(program->env);
@@ -55,6 +56,8 @@ void mp_program_clear(mp_program *program)
     free(program->root);
     free(program->rest);
 }
+
+#define DESCRIPTORS 5 /* of a program that runs: three pipes, `life` and `pidfd` */
 
 /* -- start --------------------------------------------------------------------------------------------------------- */
 
@@ -182,6 +185,9 @@ static void on_started(mp_job *job, mp_loop *MP_NULLABLE loop)
 
 int mp_program_open(mp_program *program, mp_err *err)
 {
+    if (!mp_outgoing_take(DESCRIPTORS))
+        return mp_err_set(err, MP_OUTGOING_FULL);
+    program->taken = DESCRIPTORS;
     return open_pipes(program) == 0 ? 0 : mp_err_set(err, "cannot create a pipe: %s", strerror(errno));
 }
 

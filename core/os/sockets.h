@@ -52,4 +52,10 @@ void mp_unlink_address(mp_address *bound);
  * `fd`. */
 bool mp_peer_left(int fd);
 
+/* Descriptors that clients and scripts make the gateway open, of which there may be `most`. Any thread. */
+void mp_outgoing_limit(int64_t most);
+bool mp_outgoing_take(int count); /* false, which is counted: there are too many */
+void mp_outgoing_give(int count);
+#define MP_OUTGOING_FULL "too many connections to other servers, and programs, are open: raise the limit of open files"
+
 #endif

@@ -4,6 +4,7 @@
 #include "transfer.h"
 #include <errno.h>
 #include <moonpool/version.h>
+#include <unistd.h>
 
 MP_REFUSED(refused_http, "http", MP_LIMIT_REACHED, "outgoing requests over 256 of one worker")
 MP_REFUSED(refused_lookups, "lookups", MP_LIMIT_REACHED, "outgoing requests above 256 lookups of names at once")
@@ -25,7 +26,7 @@ struct mp_transfer {
     mp_buf head, body;
     size_t got;     /* bytes of the body received so far */
     size_t counted; /* bytes in how.account: of the body, and of the request's headers */
-    bool has_head, is_paused, is_over, was_refused, is_crowded, is_unix;
+    bool has_head, is_paused, is_over, was_refused, is_crowded, is_unix, is_short;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
     bool was_sent, was_repeated;
     mp_err *MP_NULLABLE failure; /* NULL: the transfer has not failed */
@@ -178,7 +179,22 @@ static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct c
         refuse_address(transfer);
         return CURL_SOCKET_BAD;
     }
-    return socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
+    if (transfer->client->limits.is_inner)
+        return socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
+    transfer->is_short = !mp_outgoing_take(1);
+    if (transfer->is_short)
+        return CURL_SOCKET_BAD;
+    curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
+    if (fd == CURL_SOCKET_BAD)
+        mp_outgoing_give(1);
+    return fd;
+}
+
+/* Closes a socket of on_open, also when the transfer that opened it was freed long ago. */
+static int on_close(MP_UNUSED void *ctx, curl_socket_t fd)
+{
+    mp_outgoing_give(1);
+    return close(fd);
 }
 
 /* Runs once connected, also on a connection that another script's request opened, and before the request is sent.
@@ -241,6 +257,8 @@ static void set_callbacks(mp_transfer *transfer, const mp_curl_api *curl, CURL *
     SET(CURLOPT_WRITEDATA, transfer);
     SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
     SET(CURLOPT_OPENSOCKETDATA, transfer);
+    if (!transfer->client->limits.is_inner)
+        SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
     SET(CURLOPT_PREREQFUNCTION, on_connected);
     SET(CURLOPT_PREREQDATA, transfer);
     SET(CURLOPT_ERRORBUFFER, transfer->detail);
@@ -473,6 +491,8 @@ void mp_transfer_end(mp_transfer *transfer, CURLcode result)
         fail_transfer(
             transfer, "the server closed a kept connection without a response",
             "the server may have received the request, so it is not sent again; the option 'retry_unsafe' allows that");
+    else if (result != CURLE_OK && transfer->is_short)
+        fail_transfer(transfer, MP_OUTGOING_FULL, "LimitNOFILE= of systemd, ulimit -n");
     else if (result != CURLE_OK)
         explain_result(transfer, result);
     call_ready(transfer);

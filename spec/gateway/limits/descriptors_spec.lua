@@ -2,19 +2,25 @@
 -- log and a reload.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"
 
 local FILES <const>, CROWD <const> = 256, 400
 
 -- A gateway that may open FILES files.
-local function start(connections)
+local function start(connections, allow)
   local dir = gateway.new_folder()
   local file = assert(io.open(dir .. "/moonpool", "w"))
   file:write(("#!/bin/sh\nulimit -n %d\nexec '%s' \"$@\"\n"):format(FILES, uv.fs_realpath(gateway.binary))):close()
   assert(uv.fs_chmod(dir .. "/moonpool", 493))
   return gateway.start {
-    binary = dir .. "/moonpool", config = { limits = { connections = connections }, store = { file = "store.db" }, log = { audit = "audit.jsonl" } },
-    scripts = { ["tools/keep.lua"] = 'return tool { "Keeps.", function() return tostring(store.set("k", 1)) end }' },
+    binary = dir .. "/moonpool", config = { limits = { connections = connections }, store = { file = "store.db" }, log = { audit = "audit.jsonl" },
+      scripts = { allow = allow } },
+    scripts = {
+      ["tools/keep.lua"] = 'return tool { "Keeps.", function() return tostring(store.set("k", 1)) end }',
+      ["tools/fetch.lua"] = 'return tool { "Fetches.", input = { url = t.string }, function(args) return select(2, http.get(args.url)) or "ok" end }',
+      ["tools/run.lua"] = 'return tool { "Runs.", function() return select(2, exec { "true" }) or "ok" end }',
+    },
   }
 end
 
@@ -69,6 +75,29 @@ describe("a gateway that may open 256 files, with limits.connections 10000,", fu
     g:wait_status(function(status) return status.scripts.ok end)
     assert.equal(0, g:status().counters.dropped.audit)
     me:close()
+  end)
+
+  it("opens 16 for connections to other servers and programs, and refuses further ones", function()
+    local held = {}
+    local server <close> = stub.start(function(_, reply) held[#held + 1] = reply end)
+    local g <close> = start(10000, { net = { server.at }, run = { "true" } })
+    local me <close> = g:client "2026-07-28"
+    local calls = {}
+    for i = 1, 40 do calls[i] = me:open("tools/call", { name = "fetch", arguments = { url = server.url } }) end
+    g:wait_status(function(status) return status.counters.refused.descriptors == 24 and status.gauges.outgoing_descriptors == 16 end)
+    wait.for_fact("16 requests", 20, function() return #held == 16 end)
+    for _, path in ipairs { "/healthz", "/status", "/metrics" } do assert.equal(200, g:admin(path).status, path) end
+    local said = {}
+    for _, call in ipairs(calls) do
+      if call:has_begun() then said[#said + 1] = call:answer().result.content[1].text end
+    end
+    assert.equal(24, #said)
+    for _, text in ipairs(said) do assert.matches("too many connections to other servers, and programs, are open", text, 1, true) end
+    assert.matches("too many connections to other servers", me:result("tools/call", { name = "run" }).content[1].text, 1, true)
+    for _, reply in ipairs(held) do reply:send(200, { Connection = "close" }, "") end
+    g:wait_status(function(status) return status.gauges.outgoing_descriptors == 0 end)
+    assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
+    g:wait_status(function(status) return status.gauges.outgoing_descriptors == 0 end)
   end)
 
   it("says nothing where limits.connections fits", function()

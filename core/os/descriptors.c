@@ -1,0 +1,29 @@
+/* descriptors.c: the descriptors of connections to other servers and of programs. Their number is limited, so that they
+ * leave those that no client may take. */
+#include "sockets.h"
+#include "telemetry/telemetry.h"
+
+MP_ACCOUNT(outgoing_descriptors, "outgoing_descriptors", "", "",
+           "descriptors of connections to other servers and of programs")
+MP_REFUSED(refused_descriptors, "descriptors", MP_LIMIT_REACHED,
+           "connections to other servers and starts of programs that would take descriptors of the gateway's own")
+
+static _Atomic int64_t most_outgoing = INT64_MAX;
+
+void mp_outgoing_limit(int64_t most)
+{
+    atomic_store_explicit(&most_outgoing, most, memory_order_relaxed);
+}
+
+bool mp_outgoing_take(int count)
+{
+    int64_t most = atomic_load_explicit(&most_outgoing, memory_order_relaxed);
+    bool is_taken = mp_account_take(&mp_account_outgoing_descriptors, count, most);
+    mp_stat_add(&mp_stat_refused_descriptors, !is_taken);
+    return is_taken;
+}
+
+void mp_outgoing_give(int count)
+{
+    mp_account_give(&mp_account_outgoing_descriptors, count);
+}
