@@ -19,9 +19,9 @@ typedef struct mp_pass mp_pass;
 mp_semaphores *mp_semaphores_new(int64_t most_waiting);
 void mp_semaphores_free(mp_semaphores *semaphores);
 
-/* From now on the semaphores that are shared have their places together with the other processes that use the store.
- * `number`: that of this process. A thread says again and again which places this process holds. Before another process
- * shares them, too. */
+/* From now on the shared semaphores count their places together with the other processes that use the store. `number`:
+ * the number of this process. A thread reports repeatedly which places this process holds. Call it before another
+ * process shares the semaphores, too. */
 int mp_semaphores_share(mp_semaphores *semaphores, mp_store *store, uint16_t number, mp_err *err);
 
 /* Makes a pass; NULL if too many passes wait at this semaphore. If `*waits` is set, `granted` runs on `loop` when

@@ -160,7 +160,7 @@ static const char *MP_NULLABLE skip_array(reader *r, const char *at, unsigned de
 static const char *MP_NULLABLE read_scalar(reader *r, const char *at, uint8_t *type, mp_str *value)
 {
     const char *from = at, *end = r->end;
-    bool is_set = false; /* the string has escapes, or the number is a float */
+    bool is_set = false; /* stays false if the string has escapes, or the number is a float */
     r->values++;
     switch (*at) {
     case '"':

@@ -16,7 +16,7 @@ typedef struct {
     atomic_int refs;
     mp_upstream_config it;
     mp_upstream_limits limits;
-    mp_address_policy policy; /* URL: where its name may lead to */
+    mp_address_policy policy; /* URL: the addresses to which its host name may lead */
     char *MP_NULLABLE url;    /* URL: normalized */
 } mp_upstream_part;
 

@@ -701,7 +701,7 @@ end
 -- True if a thing is not known, or belongs to the lists of callers.
 local function may_be_of_caller(thing) return thing == nil or thing.upstream ~= nil and auth.is_personal(config.by_name[thing.upstream]) end
 
--- The upstreams whose lists for the caller decide about a request, if it is about a thing that only they could have.
+-- The upstreams with lists for each caller that may have the thing of a request, where no other list has it.
 local function callers_for(method, params)
   local kind, key, found = list_of_method[method], params.name, {}
   if kind then
