@@ -1105,7 +1105,7 @@ function host.upstream.count_token(outcome) end
 function host.upstream.traits(definition) end
 
 --- The words of a list that a text has in any case, in the order of the list: lower case, of two bytes at least, at most 64.
----@param text string
+---@param text string  A MiB and 64 bytes at most
 ---@param list string[]
 ---@return string[]
 function host.upstream.words(text, list) end

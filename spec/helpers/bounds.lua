@@ -25,6 +25,13 @@ local function row(names, ms, bound, ...)
   table.insert(bounds.rows, made)
 end
 
+-- A worst case of a function that the gateway alone calls, with what clients and upstreams may send.
+local function own(prepare, code)
+  local names = [[local loaded = package.loaded
+    local host, json, keys, events = loaded["moonpool.host"], loaded["moonpool.json"], loaded["moonpool.keys"], loaded["moonpool.events"] ]]
+  return { names .. prepare, code, is_own = true }
+end
+
 -- Expands a family: "string." and its names, separated by spaces.
 local function family(prefix, names, ...)
   row((names:gsub("%S+", function(name) return prefix .. name .. "\n" end)), ...)
@@ -177,12 +184,17 @@ row([[json.decode
   { "local s = ('1'):rep(16000000) s = s .. '.' .. s", "return json.decode(s)" },
   { "local s = (' '):rep(16000000) s = s .. s .. '1'", "return json.decode(s)" })
 row([[json.splice
-  json.preserving]], 40, "lua/moonpool's own: splice reads and copies one message once, with at most 32 edits; preserving is decode")
+  json.preserving]], 40, "lua/moonpool's own: splice reads and copies one definition of at most 256 KiB once, with at most 32 edits; preserving is decode",
+  own("local s = '{\"name\":\"x\",\"a\":[' .. ('0,'):rep(130000) .. '0]}'", "return json.splice(s, { { 'set', 'name', '\"y\"' } }, true) ~= nil"),
+  own("local s = '{\"a\":[' .. ('0,'):rep(990000) .. '0]}'", "return json.preserving(s) ~= nil"),
+  own("local s = '{\"a\":\"' .. ('\\\\u00e9'):rep(2600000) .. '\"}'", "return json.preserving(s) ~= nil"))
 row([[events.new
   moonpool.events.__gc
   moonpool.events:feed
   moonpool.events:last_id
-  moonpool.events:retry]], 40, "lua/moonpool's own: reads once the bytes that the client has at hand, at most 64 KiB")
+  moonpool.events:retry]], 40, "lua/moonpool's own: reads once the bytes that the client has at hand, at most 64 KiB",
+  own("local e, s = events.new(1 << 20), ('\\n'):rep(65536)", "return e:feed(s) ~= nil"),
+  own("local e, s = events.new(1 << 20), ('data:\\n'):rep(10900)", "return e:feed(s) ~= nil"))
 row([[json.encode
   json.encoded]], 150, "32 MiB of JSON; tables that were emptied have 50 ms, and 30 ns for each byte that is written",
   { "local t = {} for i = 1, 500000 do t[i] = i end", "return #json.encode(t)" },
@@ -241,9 +253,14 @@ row([[host.seal.make
   host.auth.token_id
   host.random.bytes
   host.random.id
-  host.random.generator]], 10, "1 MiB to seal; 64 KiB of random bytes", { "", "return uuid.v4()" })
+  host.random.generator]], 10, "1 MiB to seal; 64 KiB of random bytes", { "", "return uuid.v4()" },
+  own("local s = ('x'):rep(1 << 20)", "return pcall(host.seal.open, s, 'x')"), own("local s = ('x'):rep(65536)", "return host.auth.token_id(s) ~= nil"))
 family("keys.", "base64url unbase64url ec ed25519 equal is_within network private public random rsa sha256 split", 30,
-  "a token or a key, which came in a request or a grant's file; RSA has at most 8192 bits")
+  "a token or a key, which came in a request or a grant's file; RSA has at most 8192 bits",
+  own("local s = ('a'):rep(5000) .. '.' .. ('a'):rep(8000) .. '.' .. ('a'):rep(2000)", "return pcall(keys.split, s)"),
+  own("local s = '-----BEGIN PUBLIC KEY-----\\n' .. ('a'):rep(65536)", "return pcall(keys.public, s) and pcall(keys.private, s)"),
+  own("local s = ('a'):rep(1 << 20)", "return #keys.unbase64url(s) + #keys.sha256(s)"),
+  own("local n = '\\xc1' .. ('\\xd3'):rep(1022) .. '\\x01'", "return keys.rsa(n, '\\x01\\x00\\x01') ~= nil"))
 row("keys.generate", 5000, "the command line alone")
 row([[moonpool.key:algorithm
   moonpool.key:kind
@@ -251,7 +268,9 @@ row([[moonpool.key:algorithm
   moonpool.key:sign
   moonpool.key:suits
   moonpool.key:verify
-  moonpool.key.__gc]], 40, "one signature: RSA has at most 8192 bits, what is signed at most the limits of a token")
+  moonpool.key.__gc]], 40, "one signature: RSA has at most 8192 bits, what is signed at most the limits of a token",
+  own("local k = keys.rsa('\\xc1' .. ('\\xd3'):rep(1022) .. '\\x01', ('\\xff'):rep(8))",
+    "return k:verify('PS512', ('x'):rep(65536), ('\\x11'):rep(1024)) == false"))
 
 -- -- the gateway's own -----------------------------------------------------------------------------------------------------
 
@@ -315,17 +334,25 @@ family("host.", "upstream.channel upstream.catalogue_hash upstream.open_channel 
   .. "upstream.expect",
   20, "some steps, and a row for each upstream of the configuration")
 row([[host.upstream.catalogue
-  host.upstream.publish]], 100, "a copy and a hash of a list, at most 32 MiB")
+  host.upstream.publish]], 60, "a copy and a hash of a list, at most 32 MiB",
+  own("local s = ('x'):rep(33000000)", "return host.upstream.publish('one', 'tools', s)"),
+  own("local s = ('x'):rep(33000000) host.upstream.publish('one', 'tools', s) s = nil", "return #host.upstream.catalogue('one', 'tools')"))
 row("host.upstream.publications", 1, "a counter")
 row("host.upstream.count_token", 1, "a counter")
 row("host.upstream.count_refused", 1, "a counter")
 row([[host.upstream.traits
-  host.upstream.hash]], 10, "one pass over a text of at most 256 KiB")
-row("host.upstream.words", 100, "one pass over a page of at most limits.upstreams.answer, for 64 words")
-row("host.upstream.join", 100, "a copy of a list, at most 32 MiB")
+  host.upstream.hash]], 10, "one pass over a text of at most 256 KiB",
+  own("local s = ('\"'):rep(262144)", "return host.upstream.traits(s) ~= nil and #host.upstream.hash(s)"))
+row("host.upstream.words", 20, "one pass over a MiB of a page, for the gateway's own words",
+  own("local s, w = ('<i'):rep(1 << 19), { '<important>', '<system>', '</system>', '<instructions>' }", "return #host.upstream.words(s, w) == 0"),
+  own([[local s, w = ('do not menti '):rep(80000), { 'do not tell', "don't tell", 'do not mention', 'do not inform', 'disregard' }]],
+    "return #host.upstream.words(s, w) == 0"),
+  own("local s = ('x'):rep((1 << 20) + 65)", "return not pcall(host.upstream.words, s, { 'xy' })"))
+row("host.upstream.join", 60, "a copy of a list, at most 32 MiB",
+  own("local t = {} for i = 1, 10000 do t[i] = ('x'):rep(3300) end", "return #host.upstream.join(t)"))
 row("host.upstream.callers", 20, "a row for each caller, of which 256 are kept")
 row([[host.upstream.fetch
-  host.upstream.keep]], 20, "a copy of at most 1 MiB")
+  host.upstream.keep]], 20, "a copy of at most 1 MiB", own("local s = ('x'):rep(1 << 20)", "return host.upstream.keep(s, 60, 'me') ~= nil"))
 row("moonpool.exchange:make_pending", 20, "at most 256 messages are copied, within limits.call.output")
 family("moonpool.", [[channel.__close channel.__gc channel:server_info channel:close channel:failed channel:hold channel:lost channel:next_id channel:opened
   channel:serial channel:listen channel:transport channel:unlisten channel:use exchange.__close exchange.__gc exchange:cancel question.__gc
@@ -335,7 +362,7 @@ row([[moonpool.channel:send
   moonpool.exchange:take
   moonpool.exchange:reply
   moonpool.question:answer
-  host.upstream.observed]], 40, "one message is copied: limits.call.output going up, limits.upstreams.answer coming back")
+  host.upstream.observed]], 40, "one message is copied: limits.call.output going up, limits.upstreams.answer coming back (bounds_spec measures whole answers)")
 row("moonpool.channel:authorize", 10, "a copy of a token of at most 16 KiB")
 row([[host.script.guarded
   host.script.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")

@@ -91,6 +91,7 @@ static int l_traits(lua_State *L)
 /* -- words --------------------------------------------------------------------------------------------------------- */
 
 #define MAX_WORDS 64
+#define MAX_WORDS_TEXT ((1 << 20) + 64) /* bytes of the text; a MiB takes some 5 ms */
 #define NO_WORD 0xFF
 
 /* Words by their first two bytes: chains through `next`. */
@@ -125,10 +126,12 @@ static void find_words(word_table *table, mp_str text)
 }
 
 /* upstream.words(text, list) -> the words of the list that the text has in any case, in the order of the list. The
- * words are in lower case, of two bytes at least, and at most 64.  [-0, +1, throws] */
+ * words are in lower case, of two bytes at least, and at most 64; the text has a MiB and 64 bytes at most.  [-0, +1,
+ * throws] */
 static int l_words(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1);
+    luaL_argcheck(L, text.len <= MAX_WORDS_TEXT, 1, "too long");
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     lua_Unsigned count = lua_rawlen(L, 2);

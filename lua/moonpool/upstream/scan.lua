@@ -11,6 +11,8 @@ local scan = {}
 local MAX_LEVELS <const> = 64
 local LONG_DESCRIPTION_BYTES <const> = 4 << 10
 local LONG_DEFAULT_BYTES <const> = 256
+local PIECE_BYTES <const> = 1 << 20 -- of a page that is searched at once
+local LONGEST_WORD <const> = 64     -- bytes of a word of orders and places, at most
 
 local function is_list(value) return debug.getmetatable(value) == json.array_mt end
 
@@ -80,11 +82,27 @@ end
 
 local all_words <const> = { orders = orders, places = places }
 
+-- The words of a list that a page has. The search takes turns; a word of up to LONGEST_WORD bytes may be in two pieces.
+local function words_of(page, list)
+  local found, left, words = {}, table.move(list, 1, #list, 1, {}), {}
+  for at = 1, #page, PIECE_BYTES do
+    for _, word in ipairs(host.upstream.words(page:sub(at, at + PIECE_BYTES + LONGEST_WORD - 2), left)) do found[word] = true end
+    for i = #left, 1, -1 do
+      if found[left[i]] then table.remove(left, i) end
+    end
+    if #left == 0 then break end
+  end
+  for _, word in ipairs(list) do
+    if found[word] then words[#words + 1] = word end
+  end
+  return words
+end
+
 --- Of the words of orders and places, those that the definitions in a page of a list may have: one search of the page
 --- costs a tenth of a search of each definition. `page` is JSON text. Escapes that could hide a word are \u and \/.
 function scan.words(page)
   if page:find("\\u", 1, true) or page:find("\\/", 1, true) then return all_words end
-  return { orders = host.upstream.words(page, orders), places = host.upstream.words(page, places) }
+  return { orders = words_of(page, orders), places = words_of(page, places) }
 end
 
 -- Calls f(text) for each description and title of a definition, also of arguments.
