@@ -140,7 +140,8 @@ describe("the conditions of a gateway", function()
   it("are events of the log that say that something does not work, whatever log.level is", function()
     local keys = "ci sha256:" .. ("0"):rep(64) .. " a\n"
     local g <close> = gateway.start { scripts = { ["tools/add.lua"] = add, ["auth/keys.lua"] = 'return auth.keys { file = "keys" }' },
-      files = { keys = keys, ["logs/audit.jsonl"] = "" }, config = { log = { level = "error", audit = "logs/audit.jsonl" }, scripts = { path = "scripts", allow = { read = { "keys" } } } },
+      files = { keys = keys, ["logs/audit.jsonl"] = "" }, config = { log = { level = "error", audit = "logs/audit.jsonl" },
+        scripts = { path = "scripts", allow = { read = { "keys" } } } },
       constants = { condition_quiet_ms = 3000 } }
     save(g, "keys", "ci nonsense\n")
     local function troubles()

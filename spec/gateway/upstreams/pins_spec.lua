@@ -142,7 +142,8 @@ describe("a definition that is not the approved one", function()
       assert.equal(0, (run "--yes"))
       wait.for_fact("the pins", 30, function() return status(g).is_pinned end)
       u:offer("tools",
-        { '{"_meta":{"y":[1],"io.modelcontextprotocol/x":2,"progressToken":"ui://x"},"inputSchema":{"properties":{"n":{"maximum":1.0e1,"type":"number"}},"type":"object"},'
+        { '{"_meta":{"y":[1],"io.modelcontextprotocol/x":2,"progressToken":"ui://x"},'
+          .. '"inputSchema":{"properties":{"n":{"maximum":1.0e1,"type":"number"}},"type":"object"},'
           .. '"description":"\\u0041.","name":"a"}',
           tool("b", "B.") })
       wait.for_fact("the new tool is withheld", 20, function() return (status(g).withheld or {})[1] end)
