@@ -3,7 +3,7 @@
 -- The notifications come on the channel that reads lists: `resources/subscribe` of a stateful revision, and one request
 -- of `subscriptions/listen` of a stateless one, which is replaced by a wider one before the old one ends. The store has
 -- the subscribed URIs, for all workers.
---   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added }, by = { [uri] = whose share it takes },
+--   state   { serial, id?, uris = { [uri] = when it was added, by host.time.now }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = when it is forgotten, by host.time.now }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks
 
