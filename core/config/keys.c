@@ -159,7 +159,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the memory of all requests being received or answered, in all workers together. While it is "
             "exceeded, requests that arrive are refused with 503. Those that hold little (16 KiB with HTTP/1.1) may "
             "use an eighth more. One that arrives at once, is that small, and is answered at once, is not counted with "
-            "HTTP/1.1."},
+            "HTTP/1.1. An address alone leaves an eighth to others."},
     {"limits.request_time", TIME(100, HOUR), SLOT(http.request_ms), .preset = "30s", .restarts = true,
      .doc = "Time from the first byte of a request to its last. Idle connections are closed after the same time."},
     {"limits.call", MP_KEY_SECTION, .doc = "Limits of one tool call."},

@@ -82,12 +82,12 @@ static inline int64_t mp_account_used(const mp_account *account)
 
 /* How many places of a room each client holds. Clients whose numbers have the same remainder are one. */
 typedef struct {
-    _Atomic int32_t of[1024], holders; /* `holders`: clients that hold any */
+    _Atomic int64_t of[1024], holders; /* `holders`: clients that hold any */
 } mp_holdings;
 /* True if one of `holders` clients with `all` places, that has `held`, may have one more: of the last `kept`, too? */
 bool mp_may_hold_one_more(int64_t held, int64_t holders, int64_t all, int64_t free_places, int64_t kept);
 /* Counts one more place of the client, and says whether it may have it. */
 bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t all, int64_t free_places, int64_t kept);
-void mp_holdings_drop(mp_holdings *holdings, unsigned client);
+int64_t mp_holdings_change(mp_holdings *holdings, unsigned client, int64_t more); /* returns what it holds now */
 
 #endif

@@ -4,24 +4,25 @@
  * other client that asks holds as many. A client alone has all places but the last part. */
 #include "account.h"
 
-#define NUMBERS (sizeof((mp_holdings){0}).of / sizeof(int32_t))
+#define NUMBERS (sizeof((mp_holdings){0}).of / sizeof(int64_t))
 
 bool mp_may_hold_one_more(int64_t held, int64_t holders, int64_t all, int64_t free_places, int64_t kept)
 {
     return free_places > kept || held < free_places || (free_places > kept / 2 && held * holders < all);
 }
 
-bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t all, int64_t free_places, int64_t kept)
+int64_t mp_holdings_change(mp_holdings *holdings, unsigned client, int64_t more)
 {
-    int64_t held = atomic_fetch_add_explicit(&holdings->of[client % NUMBERS], 1, memory_order_relaxed);
-    if (held == 0)
-        atomic_fetch_add_explicit(&holdings->holders, 1, memory_order_relaxed);
-    int64_t holders = atomic_load_explicit(&holdings->holders, memory_order_relaxed);
-    return mp_may_hold_one_more(held, holders, all, free_places, kept);
+    int64_t before = atomic_fetch_add_explicit(&holdings->of[client % NUMBERS], more, memory_order_relaxed);
+    int64_t held = before + more, holders = (held > 0) - (before > 0);
+    if (holders != 0)
+        atomic_fetch_add_explicit(&holdings->holders, holders, memory_order_relaxed);
+    return held;
 }
 
-void mp_holdings_drop(mp_holdings *holdings, unsigned client)
+bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t all, int64_t free_places, int64_t kept)
 {
-    if (atomic_fetch_sub_explicit(&holdings->of[client % NUMBERS], 1, memory_order_relaxed) == 1)
-        atomic_fetch_sub_explicit(&holdings->holders, 1, memory_order_relaxed);
+    int64_t held = mp_holdings_change(holdings, client, 1) - 1;
+    int64_t holders = atomic_load_explicit(&holdings->holders, memory_order_relaxed);
+    return mp_may_hold_one_more(held, holders, all, free_places, kept);
 }

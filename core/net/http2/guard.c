@@ -341,7 +341,7 @@ static void check_announced(mp_http2 *h2, const frame *f)
     h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(f->h2o, f->id);
     if (stream == NULL || stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
         return;
-    if (mp_body_budget_is_full(h2->conn)) {
+    if (!mp_body_budget_has_room(h2->conn, true)) {
         mp_http2_refuse_stream(h2, stream);
         return;
     }

@@ -175,7 +175,7 @@ static void reset_stream(h2o_http2_stream_t *stream, int error)
 void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream)
 {
     mp_stat_add(&mp_stat_refused_bodies, 1);
-    mp_refused(MP_CAUSE_BODIES, MP_STR("the bodies of all requests are over limits.bodies"),
+    mp_refused(MP_CAUSE_BODIES, MP_STR("limits.bodies has no room for more of this address"),
                mp_log_str("address", mp_conn_peer(h2->conn)));
     remember_early(h2, stream->stream_id, STOP_BYTES);
     reset_stream(stream, REFUSED_STREAM);
@@ -191,15 +191,6 @@ void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_ht
     h2o_http2_stream_set_state(h2o, stream, H2O_HTTP2_STREAM_STATE_SEND_HEADERS);
     h2o_process_request(&stream->req);
     h2->refusal = NULL;
-}
-
-const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(const mp_http2 *h2)
-{
-    if (h2->refusal == NULL && mp_body_budget_is_full(h2->conn)) {
-        mp_stat_add(&mp_stat_refused_bodies, 1);
-        return &crowded;
-    }
-    return h2->refusal;
 }
 
 /* -- bytes --------------------------------------------------------------------------------------------------------- */
@@ -246,6 +237,32 @@ static size_t count_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 static void set_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
     mp_body_budget_set(h2->conn, count_bytes(h2, h2o), false);
+}
+
+void mp_http2_free_body(mp_http2 *h2, const mp_live *live)
+{
+    h2o_http2_stream_t *own = mp_http2_stream_of(live->req);
+    live->req->entity = h2o_iovec_init(NULL, 0);
+    if (own->_req_body != NULL && own->_req_body->size > 0)
+        h2o_buffer_consume(&own->_req_body, own->_req_body->size);
+    if (live->conn->body_bytes > 0)
+        set_bytes(h2, mp_http2_conn_of(live->req));
+}
+
+const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(mp_http2 *h2, const mp_live *live)
+{
+    const h2o_http2_stream_t *own = mp_http2_stream_of(live->req);
+    const h2o_http2_conn_t *h2o = mp_http2_conn_of(live->req);
+    bool is_small = own->_req_body == NULL || own->_req_body->size <= MP_INTAKE_FREE;
+    if (h2->refusal != NULL)
+        return h2->refusal;
+    if (!is_small || stream_count(h2o) >= h2->counted_streams + NEW_STREAMS)
+        set_bytes(h2, h2o); /* one read may bring many requests */
+    if (mp_body_budget_has_room(h2->conn, is_small))
+        return NULL;
+    mp_stat_add(&mp_stat_refused_bodies, 1);
+    mp_http2_free_body(h2, live);
+    return &crowded;
 }
 
 /* The newest request that is still arriving, of those that hold a body or of all; NULL if there is none. */
@@ -372,16 +389,6 @@ void mp_http2_note_reset(mp_http2 *h2, uint32_t id)
             stream->was_reset = true;
     }
     mp_delivery_reset_stream(h2->conn, id);
-}
-
-void mp_http2_free_body(mp_http2 *h2, const mp_live *live)
-{
-    h2o_http2_stream_t *own = mp_http2_stream_of(live->req);
-    live->req->entity = h2o_iovec_init(NULL, 0);
-    if (own->_req_body != NULL && own->_req_body->size > 0)
-        h2o_buffer_consume(&own->_req_body, own->_req_body->size);
-    if (live->conn->body_bytes > 0)
-        set_bytes(h2, mp_http2_conn_of(live->req));
 }
 
 static void on_stalled(mp_timer *timer)

@@ -1,7 +1,8 @@
 /* body_budget.c: limits the bytes of request bodies that libh2o buffers before any handler sees the request, and so
- * before authentication. All servers of the process share one budget (limits.bodies). While the sum is above it, each
- * connection that receives more is answered with 503, so the sum falls again whatever made it grow. What the connection
- * sends afterwards is read and discarded, so that the client can read the answer.
+ * before authentication. All servers of the process share one budget (limits.bodies). While the sum is above it, or
+ * an address holds so much of it that others would be refused, each connection concerned that receives more is answered
+ * with 503, so the sum falls again whatever made it grow. What the connection sends afterwards is read and discarded,
+ * so that the client can read the answer.
  *
  * What is counted is the memory that buffers occupy, not the bytes in them. A request that arrives by one read, is
  * small, and is answered in the same turn, is not counted: most are.
@@ -20,6 +21,7 @@ enum {
     LARGE = 32 << 10,   /* from this size on, input is moved to a mapped block, and below it out of one */
 };
 
+static mp_holdings holdings;            /* the bytes of each address, by mp_conn_share */
 static mp_pace returned = MP_PACE_INIT; /* bytes that are no longer counted */
 
 /* libh2o's own h2o_socket_read_start. */
@@ -35,6 +37,8 @@ static void count_bytes(mp_conn *conn, size_t bytes)
     if (more < 0)
         mp_pace_count(&returned, (uint64_t)-more);
     mp_account_add(&mp_account_body_bytes, more);
+    if (conn->is_counted)
+        mp_holdings_change(&holdings, conn->share, more);
 }
 
 size_t mp_body_budget_held(const h2o_buffer_t *MP_NULLABLE buffer)
@@ -71,15 +75,20 @@ void mp_body_budget_forget(mp_conn *conn)
 bool mp_body_budget_set(mp_conn *conn, size_t bytes, bool is_small)
 {
     count_bytes(conn, bytes);
-    if (bytes == 0 || is_small)
-        return bytes > 0 && mp_body_budget_is_full(conn);
-    return mp_account_used(&mp_account_body_bytes) > (int64_t)conn->server->limits.bodies;
+    return bytes > 0 && !mp_body_budget_has_room(conn, is_small);
 }
 
-bool mp_body_budget_is_full(const mp_conn *conn)
+/* An address alone leaves an eighth to the large requests of others; with small requests it may fill half of that. */
+bool mp_body_budget_has_room(const mp_conn *conn, bool is_small)
 {
-    int64_t most = (int64_t)conn->server->limits.bodies;
-    return mp_account_used(&mp_account_body_bytes) > most + most / 8;
+    int64_t most = (int64_t)conn->server->limits.bodies, eighth = most / 8;
+    int64_t all = mp_account_used(&mp_account_body_bytes), free_bytes = most + (is_small ? eighth : 0) - all;
+    int64_t kept = eighth + (is_small ? eighth / 2 : 0);
+    if (free_bytes < 0 || !conn->is_counted)
+        return free_bytes >= 0;
+    int64_t held = mp_holdings_change(&holdings, conn->share, 0);
+    int64_t holders = atomic_load_explicit(&holdings.holders, memory_order_relaxed);
+    return mp_may_hold_one_more(held, holders, all, free_bytes, kept);
 }
 
 /* HTTP/1: counts the connection's input. True if there is no room for it. */
@@ -132,7 +141,7 @@ static void refuse_body(mp_conn *conn)
                             number_text(mp_body_budget_room_s(conn)),
                             {(char *)(uintptr_t)after, sizeof after - 1}};
     mp_stat_add(&mp_stat_refused_bodies, 1);
-    mp_refused(MP_CAUSE_BODIES, MP_STR("the bodies of all requests are over limits.bodies"), mp_log_int("status", 503),
+    mp_refused(MP_CAUSE_BODIES, MP_STR("limits.bodies has no room for more of this address"), mp_log_int("status", 503),
                mp_log_str("address", mp_conn_peer(conn)));
     conn->is_refused = true;
     count_bytes(conn, 0);
@@ -181,7 +190,7 @@ static bool is_too_much(mp_conn *conn, size_t size)
 {
     if (size > MP_INTAKE_FREE || conn->body_bytes > 0)
         return count_input(conn);
-    return size > 0 && !mp_listener_is_admin(conn->listener) && mp_body_budget_is_full(conn);
+    return size > 0 && !mp_listener_is_admin(conn->listener) && !mp_body_budget_has_room(conn, true);
 }
 
 /* Bytes of a request arrived, or the connection ended. */

@@ -222,11 +222,13 @@ void mp_body_budget_shrink(h2o_buffer_t **buffer);
 /* Before `more` bytes are added to a buffer: one that will be large gets a block of its own. A buffer that doubles its
  * size step by step would leave blocks behind that the heap does not return. */
 void mp_body_budget_expect(h2o_buffer_t **buffer, size_t more);
-/* Sets the bytes that are counted for the connection. True if the sum of all connections is above limits.bodies; for a
- * connection with few bytes, above nine eighths of it. The caller then refuses the bytes that have arrived. */
+/* Sets the bytes that are counted for the connection. True if there is no room for them: the caller then refuses the
+ * bytes that have arrived. */
 bool mp_body_budget_set(mp_conn *conn, size_t bytes, bool is_small);
-/* True if there is no room even for small requests. */
-bool mp_body_budget_is_full(const mp_conn *conn);
+/* True while the sum of all connections is within limits.bodies (for small requests, within nine eighths of it), and
+ * the connection's address leaves room to others. A proxy and a Unix socket have the requests of many clients: they
+ * need not. */
+bool mp_body_budget_has_room(const mp_conn *conn, bool is_small);
 /* The seconds of Retry-After for a request that does not fit: until enough bytes of other requests are freed. */
 unsigned mp_body_budget_room_s(const mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
@@ -263,7 +265,7 @@ void mp_http2_drain(mp_http2 *h2);
 /* The process ends: answers the requests that have arrived in part with 503. False: there are none. */
 bool mp_http2_refuse_parts(mp_http2 *h2);
 /* The answer that on_request shall give to the current request; NULL: the request is complete. */
-const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(const mp_http2 *h2);
+const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(mp_http2 *h2, const mp_live *live);
 /* False if the connection has too many event streams. Otherwise one more is counted. */
 bool mp_http2_admit_events(mp_http2 *h2);
 /* The request will be freed, and its stream is not in the connection's list any more. */

@@ -88,9 +88,9 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     }
     if (conn->listener->is_left)
         req->http1_is_persistent = 0; /* another process serves the client's next connection */
-    const mp_http2 *h2 = conn->http2;
+    mp_http2 *h2 = conn->http2;
     mp_stat_add(&mp_stat_requests, 1);
-    const mp_http2_refusal *refusal = h2 == NULL ? NULL : mp_http2_refusal_of(h2);
+    const mp_http2_refusal *refusal = h2 == NULL ? NULL : mp_http2_refusal_of(h2, live);
     const char *fault = h2 == NULL ? find_fault(conn, req) : NULL;
     if (refusal != NULL)
         refuse_request(live, refusal->cause, refusal->status, refusal->why);
@@ -110,7 +110,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 static void end_conn(mp_conn *conn)
 {
     if (conn->is_counted) {
-        mp_holdings_drop(&holdings, conn->share);
+        mp_holdings_change(&holdings, conn->share, -1);
         atomic_fetch_sub_explicit(&held, 1, memory_order_relaxed);
     }
     mp_body_budget_forget(conn);

@@ -219,13 +219,13 @@ bool mp_session_table_take_authn(mp_session_table *table, unsigned share)
     bool may = add_holding(table, &table->authns, share, &mp_account_auth_pending, MP_PLACE_AUTHN, most);
     bool is_taken = take_quota(table, MP_QUOTA_AUTHN, may ? most : 0);
     if (!is_taken)
-        mp_holdings_drop(&table->authns, share);
+        mp_holdings_change(&table->authns, share, -1);
     return is_taken;
 }
 
 void mp_session_table_give_authn(mp_session_table *table, unsigned share)
 {
-    mp_holdings_drop(&table->authns, share);
+    mp_holdings_change(&table->authns, share, -1);
     give_quota(table, MP_QUOTA_AUTHN);
     mp_pace_count(&table->rooms[MP_CAPACITY_AUTHN], 1);
 }
@@ -243,7 +243,7 @@ static bool take_place_of_call(mp_rpc *rpc, int64_t max_calls)
     if (add_holding(table, &table->calls, rpc->share, &mp_account_requests_in_flight, MP_PLACE_CALLS, most) &&
         mp_places_take(mp_processes_places(table->processes), MP_PLACE_CALLS, most))
         return true;
-    mp_holdings_drop(&table->calls, rpc->share);
+    mp_holdings_change(&table->calls, rpc->share, -1);
     return false;
 }
 
@@ -263,7 +263,7 @@ bool mp_session_table_take_call(mp_rpc *rpc)
 
 void mp_session_table_give_call(mp_session_table *table, unsigned share, size_t size)
 {
-    mp_holdings_drop(&table->calls, share);
+    mp_holdings_change(&table->calls, share, -1);
     mp_account_give(&mp_account_call_bytes, counted_bytes(size));
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);
