@@ -34,8 +34,9 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", mp_bounds_
 #define UNCOUNTED_BYTES 1024
 #define LEAST_SHARED 16 /* if a limit is lower, one client may have all places */
 #define SHARDS MP_SESSION_PAGES
-#define DECOYS 256 /* decoy sessions, which no id finds */
-#define KEPT 64    /* of calls, sessions, pending authentications the last 64th is for clients that hold few */
+#define DECOYS 256   /* decoy sessions, which no id finds */
+#define KEPT_BYTES 8 /* of the bytes of their requests the last eighth is for clients that hold few */
+#define KEPT 64      /* of calls, sessions, pending authentications the last 64th is for clients that hold few */
 
 struct mp_session_table {
     const mp_rpc_config *_Atomic config;
@@ -57,6 +58,7 @@ struct mp_session_table {
     mp_owners *owners;
     mp_owners *shares[MP_QUOTAS]; /* of the quotas that are taken for a client */
     mp_holdings calls, authns;    /* calls and authentications of this process, by share number */
+    mp_holdings bytes;            /* of the requests that its calls keep, by share number */
     pthread_mutex_t rpcs_lock;    /* guards `rpcs` while workers join */
     mp_rpc *rpcs[MP_RPC_MAX];
 };
@@ -236,6 +238,27 @@ static int64_t counted_bytes(size_t size)
     return size <= UNCOUNTED_BYTES ? 0 : (int64_t)size;
 }
 
+static void give_bytes(mp_session_table *table, unsigned share, int64_t bytes)
+{
+    mp_holdings_change(&table->bytes, share, -bytes);
+    mp_account_give(&mp_account_call_bytes, bytes);
+}
+
+/* False if there is no room for the bytes, or the client would leave too little to others. */
+static bool take_bytes(mp_session_table *table, unsigned share, int64_t bytes, int64_t most)
+{
+    if (bytes == 0)
+        return true;
+    int64_t held = mp_holdings_change(&table->bytes, share, bytes) - bytes;
+    int64_t all = mp_account_used(&mp_account_call_bytes);
+    int64_t holders = atomic_load_explicit(&table->bytes.holders, memory_order_relaxed);
+    if (mp_may_hold_one_more(held, holders, all, most - all, most / KEPT_BYTES) &&
+        mp_account_take(&mp_account_call_bytes, bytes, most))
+        return true;
+    mp_holdings_change(&table->bytes, share, -bytes);
+    return false;
+}
+
 static bool take_place_of_call(mp_rpc *rpc, int64_t max_calls)
 {
     mp_session_table *table = rpc->table;
@@ -251,9 +274,9 @@ bool mp_session_table_take_call(mp_rpc *rpc)
 {
     const mp_rpc_config *config = atomic_load(&rpc->table->config);
     int64_t bytes = counted_bytes(rpc->envelope.size);
-    bool is_taken = bytes == 0 || mp_account_take(&mp_account_call_bytes, bytes, (int64_t)config->bodies);
+    bool is_taken = take_bytes(rpc->table, rpc->share, bytes, (int64_t)config->bodies);
     if (is_taken && !take_place_of_call(rpc, config->max_calls)) {
-        mp_account_give(&mp_account_call_bytes, bytes);
+        give_bytes(rpc->table, rpc->share, bytes);
         is_taken = false;
     }
     mp_account_add(&mp_account_requests_in_flight, is_taken);
@@ -264,7 +287,7 @@ bool mp_session_table_take_call(mp_rpc *rpc)
 void mp_session_table_give_call(mp_session_table *table, unsigned share, size_t size)
 {
     mp_holdings_change(&table->calls, share, -1);
-    mp_account_give(&mp_account_call_bytes, counted_bytes(size));
+    give_bytes(table, share, counted_bytes(size));
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);
 }

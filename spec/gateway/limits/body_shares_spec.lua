@@ -6,12 +6,15 @@ local http2 = require "spec.helpers.http2"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
-local GREEDY <const> = "127.0.0.2"
+local GREEDY <const>, OTHER <const> = "127.0.0.2", "127.0.0.3"
 local MIB <const> = 1 << 20
 local LIMIT <const> = 16 * MIB
 local HUGE <const>, LARGE <const>, SMALL <const> = 256 << 10, 60000, 4000
 
-local scripts = { ["tools/count.lua"] = 'return tool { "Counts.", input = { text = t.string }, function(args) return #args.text end }' }
+local scripts = {
+  ["tools/count.lua"] = 'return tool { "Counts.", input = { text = t.string }, function(args) return #args.text end }',
+  ["tools/hold.lua"] = 'return tool { "Holds.", input = { text = t.string }, function() sleep(60) end }',
+}
 
 local function start(more)
   local config = http2.config { limits = { bodies = LIMIT // MIB .. "MiB", drain = "1s" }, overload = { wait = "off" }, auth = "none" }
@@ -96,14 +99,14 @@ local function wait_for_flood(g)
 end
 
 -- How many requests of `size` bytes were answered with each status, over HTTP/1.1 and HTTP/2.
-local function ask(g, size)
+local function ask(g, size, from)
   local statuses, body, headers = {}, message(size)
   for _ = 1, 10 do
-    local connection <close> = client.connect(g)
+    local connection <close> = client.connect(g, { from = from })
     connection:send { method = "POST", path = "/mcp", headers = headers, body = body }
     local status = connection:read_response().status
     statuses[status] = (statuses[status] or 0) + 1
-    local peer <close> = http2.connect(g)
+    local peer <close> = http2.connect(g, { from = from })
     status = peer:call(body, headers).status or "reset"
     statuses[status] = (statuses[status] or 0) + 1
   end
@@ -124,6 +127,18 @@ describe("limits.bodies, of which an address has filled what it may with", funct
       assert.has_nothing_left(g)
     end)
   end
+end)
+
+describe("limits.bodies, of which the calls of an address keep what they may after their requests", function()
+  it("has room for calls of others", function()
+    local g <close> = start()
+    local c <close> = g:client "2024-11-05"
+    local params = { name = "hold", arguments = { text = ("x"):rep(200000) } }
+    for _ = 1, LIMIT // 200000 + 10 do c:open("tools/call", params) end
+    g:wait_status(function(status) return status.counters.refused.calls > 0 and status.gauges.call_bytes > LIMIT * 13 // 16 end)
+    assert.same({ [200] = 20 }, ask(g, HUGE, OTHER))
+    assert.is_true(g:status().gauges.call_bytes > LIMIT * 13 // 16)
+  end)
 end)
 
 describe("a trusted proxy", function()
