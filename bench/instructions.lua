@@ -158,6 +158,8 @@ local function open_tap(g, path)
   return reader
 end
 
+local reports = 0 -- of the gateway that runs
+
 -- A gateway under callgrind for a shape, which is closed by leaving the scope of the second value.
 local function start(wrapper, shape)
   gateway.binary = wrapper
@@ -219,8 +221,6 @@ local function totals_of(out, number)
   assert(list[1], "callgrind wrote no totals")
   return list
 end
-
-local reports = 0 -- of the gateway that runs
 
 -- Instructions of one request of this shape.
 local function measure_request(g, out, shape)

@@ -59,6 +59,7 @@ void mp_client_free(mp_client *MP_NULLABLE client)
     if (client == NULL)
         return;
     close_all(client);
+    free(client->counted);
     free(client);
 }
 

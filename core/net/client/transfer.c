@@ -4,6 +4,7 @@
 #include "transfer.h"
 #include <errno.h>
 #include <moonpool/version.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 MP_REFUSED(refused_http, "http", MP_LIMIT_REACHED, "outgoing requests over 256 of one worker")
@@ -12,6 +13,8 @@ MP_REFUSED(refused_address, "address", MP_FAULT, "outgoing connections to addres
 
 #define MAX_HEAD_BYTES ((size_t)64 << 10)
 #define WINDOW ((size_t)64 << 10) /* a stream stops reading when this many bytes were not taken */
+
+#define OPENED 8 /* libcurl connects to two addresses of a host at once */
 
 struct mp_transfer {
     mp_client *client;
@@ -29,6 +32,11 @@ struct mp_transfer {
     bool has_head, is_paused, is_over, was_refused, is_crowded, is_unix, is_short;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
     bool was_sent, was_repeated;
+    struct {
+        curl_socket_t fd;
+        ino_t inode;
+    } opened[OPENED]; /* the sockets that it has opened and that may be closed without a call of on_close */
+    size_t opened_count;
     mp_err *MP_NULLABLE failure; /* NULL: the transfer has not failed */
     char detail[CURL_ERROR_SIZE];
 };
@@ -171,31 +179,96 @@ static void refuse_address(mp_transfer *transfer)
     transfer->was_refused = true;
 }
 
+/* -- sockets ------------------------------------------------------------------------------------------------------- */
+
+static ino_t inode_of(curl_socket_t fd)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+static ino_t counted_inode(const mp_client *client, curl_socket_t fd)
+{
+    return (size_t)fd < client->counted_size ? client->counted[fd] : 0;
+}
+
+/* Ends the count of a descriptor that is counted as outgoing. */
+static void uncount(mp_client *client, curl_socket_t fd)
+{
+    client->counted[fd] = 0;
+    mp_outgoing_give(1);
+}
+
+/* Ends the count of sockets that libcurl has closed without a call of on_close, as it does before they are connected;
+ * of the others those that are counted stay in the list. */
+static void review_opened(mp_transfer *transfer)
+{
+    mp_client *client = transfer->client;
+    size_t count = transfer->opened_count;
+    transfer->opened_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        curl_socket_t fd = transfer->opened[i].fd;
+        ino_t inode = transfer->opened[i].inode;
+        if (counted_inode(client, fd) != inode)
+            continue;
+        if (inode_of(fd) == inode)
+            transfer->opened[transfer->opened_count++] = transfer->opened[i];
+        else
+            uncount(client, fd);
+    }
+}
+
+/* Counts a socket, for which there was room. */
+static void count_opened(mp_transfer *transfer, curl_socket_t fd)
+{
+    mp_client *client = transfer->client;
+    if ((size_t)fd >= client->counted_size) {
+        size_t size = 2 * (size_t)fd + 64;
+        client->counted = mp_resize(client->counted, size * sizeof *client->counted);
+        memset(client->counted + client->counted_size, 0, (size - client->counted_size) * sizeof *client->counted);
+        client->counted_size = size;
+    }
+    if (client->counted[fd] != 0)
+        uncount(client, fd); /* of one with the same number, which was closed unseen */
+    client->counted[fd] = inode_of(fd);
+    if (transfer->opened_count == OPENED)
+        review_opened(transfer);
+    if (transfer->opened_count < OPENED) {
+        transfer->opened[transfer->opened_count].fd = fd;
+        transfer->opened[transfer->opened_count++].inode = client->counted[fd];
+    }
+}
+
 static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct curl_sockaddr *address)
 {
     mp_transfer *transfer = ctx;
+    bool is_counted = !transfer->client->limits.is_inner;
     if (transfer->is_unix ? address->family != AF_UNIX
                           : !mp_address_policy_allows(&transfer->how.policy, &address->addr)) {
         refuse_address(transfer);
         return CURL_SOCKET_BAD;
     }
-    if (transfer->client->limits.is_inner)
-        return socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
-    transfer->is_short = !mp_outgoing_take(1);
+    transfer->is_short = is_counted && !mp_outgoing_take(1);
     if (transfer->is_short)
         return CURL_SOCKET_BAD;
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
-    if (fd == CURL_SOCKET_BAD)
+    if (is_counted && fd == CURL_SOCKET_BAD)
         mp_outgoing_give(1);
+    else if (is_counted)
+        count_opened(transfer, fd);
     return fd;
 }
 
-/* Closes a socket of on_open, also when the transfer that opened it was freed long ago. */
-static int on_close(MP_UNUSED void *ctx, curl_socket_t fd)
+/* Closes a socket that was connected, also when the transfer that opened it was freed long ago. */
+static int on_close(void *ctx, curl_socket_t fd)
 {
-    mp_outgoing_give(1);
+    mp_client *client = ctx;
+    if (counted_inode(client, fd) != 0)
+        uncount(client, fd);
     return close(fd);
 }
+
+/* -- connections --------------------------------------------------------------------------------------------------- */
 
 /* Runs once connected, also on a connection that another script's request opened, and before the request is sent.
  * libcurl sends a request again if a kept connection closes without a response: the server may have received it, so
@@ -257,8 +330,10 @@ static void set_callbacks(mp_transfer *transfer, const mp_curl_api *curl, CURL *
     SET(CURLOPT_WRITEDATA, transfer);
     SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
     SET(CURLOPT_OPENSOCKETDATA, transfer);
-    if (!transfer->client->limits.is_inner)
+    if (!transfer->client->limits.is_inner) {
         SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
+        SET(CURLOPT_CLOSESOCKETDATA, transfer->client);
+    }
     SET(CURLOPT_PREREQFUNCTION, on_connected);
     SET(CURLOPT_PREREQDATA, transfer);
     SET(CURLOPT_ERRORBUFFER, transfer->detail);
@@ -480,9 +555,15 @@ static void explain_result(mp_transfer *transfer, CURLcode result)
     }
 }
 
-void mp_transfer_end(mp_transfer *transfer, CURLcode result)
+static void leave(mp_transfer *transfer)
 {
     mp_client_remove(transfer->client, transfer->curl, transfer->easy);
+    review_opened(transfer);
+}
+
+void mp_transfer_end(mp_transfer *transfer, CURLcode result)
+{
+    leave(transfer);
     transfer->is_over = true;
     if (result != CURLE_OK && transfer->was_refused)
         fail_transfer(transfer, "the host resolves to an address that no grant allows",
@@ -506,7 +587,7 @@ void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
     mp_lookup_cancel(transfer->lookup);
     mp_timer_stop(transfer->client->loop, &transfer->patience);
     if (!transfer->is_over)
-        mp_client_remove(transfer->client, curl, transfer->easy);
+        leave(transfer);
     if (transfer->addresses != NULL)
         curl->easy_setopt(transfer->easy, CURLOPT_RESOLVE, NULL); /* the handle may still refer to the list */
     mp_client_give(transfer->client, curl, transfer->easy);

@@ -4,6 +4,7 @@
 
 #include "curl.h"
 #include "net/net.h"
+#include <sys/types.h>
 
 #define MP_KEPT_HANDLES 16
 /* How long addresses are kept by libcurl, in seconds: longer than a request waits for a connection. All handles have
@@ -25,6 +26,10 @@ struct mp_client {
     CURL *kept[MP_KEPT_HANDLES]; /* handles of transfers that were freed: the next ones cost less than new handles */
     int kept_count;
     size_t held;
+    /* of each descriptor the inode of its socket, which is counted as outgoing; 0: it is none. NULL: counted_size is 0
+     */
+    ino_t *MP_NULLABLE counted;
+    size_t counted_size;
 };
 
 /* A handle with libcurl's defaults; NULL if there is no memory for it. */

@@ -25,9 +25,9 @@ local function start(connections, allow)
 end
 
 -- Sockets that are connected, or wait in the kernel's queue, and send nothing.
-local function crowd(port)
+local function crowd(port, count)
   local sockets = {}
-  for i = 1, CROWD do
+  for i = 1, count or CROWD do
     sockets[i] = uv.new_tcp()
     sockets[i]:connect("127.0.0.1", port, function() end)
     if i % 50 == 0 then uv.run "nowait" end
@@ -98,6 +98,28 @@ describe("a gateway that may open 256 files, with limits.connections 10000,", fu
     g:wait_status(function(status) return status.gauges.outgoing_descriptors == 0 end)
     assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
     g:wait_status(function(status) return status.gauges.outgoing_descriptors == 0 end)
+  end)
+
+  it("counts none of those that could not be connected, or whose call ended before", function()
+    local gone <const> = "127.0.0.1:1" -- nothing listens there
+    local server = uv.new_tcp() -- accepts nothing: a socket that comes after those in its queue is not connected
+    server:bind("127.0.0.1", 0)
+    server:listen(1, function() end)
+    local full <const> = "127.0.0.1:" .. server:getsockname().port
+    local sockets <close> = crowd(server:getsockname().port, 8) -- luacheck: ignore 211
+    local g <close> = start(10000, { net = { gone, full } })
+    local me <close> = g:client "2026-07-28"
+    for _ = 1, 40 do
+      assert.matches("connection refused", me:result("tools/call", { name = "fetch", arguments = { url = "http://" .. gone } }).content[1].text, 1, true)
+    end
+    assert.equal(0, g:status().gauges.outgoing_descriptors)
+    local calls = {}
+    for i = 1, 8 do calls[i] = me:open("tools/call", { name = "fetch", arguments = { url = "http://" .. full } }) end
+    g:wait_status(function(status) return status.gauges.outgoing_descriptors == 8 end)
+    for _, call in ipairs(calls) do call:reset() end
+    g:wait_status(function(status) return status.gauges.outgoing_descriptors == 0 end)
+    assert.equal(0, g:status().counters.refused.descriptors)
+    server:close()
   end)
 
   it("says nothing where limits.connections fits", function()

@@ -66,14 +66,14 @@ describe("a flood of initialize (B-23)", function()
       took[round] = wait.timed(function() assert.equal("user:carl", (credentials.ask(old))) end)
       refused = refused + (statuses(flood:read(20))["429"] or 0)
     end
-    assert.equal(5000 - 29, refused) -- 80 in all: 50 of ann, one of carl, 29 of bob
+    assert.equal(5000 - 28, refused) -- 80 in all: 50 of ann, one of carl, 28 of bob, and the last one for those that have fewer
     table.sort(took)
     assert.is_true(took[125] < 0.05, ("half of the calls took longer than %g s"):format(took[125]))
     local most = os.getenv "TSAN_OPTIONS" and math.huge or 8 << 20 -- ThreadSanitizer has memory of its own for all that was ever touched
     assert.is_true(g:rss() - before < most, ("%d KB more"):format((g:rss() - before) // 1024))
     local status = g:status()
-    assert.equal(80, status.gauges.sessions.http)
-    assert.equal(5000 - 29 + 10, status.counters.refused.sessions)
+    assert.equal(79, status.gauges.sessions.http)
+    assert.equal(5000 - 28 + 10, status.counters.refused.sessions)
     old:delete()
     flood:send(request_of "bob-1", 1) -- the number of sessions is below the cap again
     assert.same({ ["200"] = 1 }, statuses(flood:read(1)))
@@ -89,7 +89,7 @@ describe("a session's id (B-25)", function()
     local seen, count, counts, follows = {}, 0, {}, {}
     for i = 1, POSITIONS do counts[i], follows[i] = {}, {} end
     for _ = 1, 3 do
-      local g <close> = gateway.start { workers = 2, config = { sessions = { per_principal = EACH, max = EACH } } }
+      local g <close> = gateway.start { workers = 2, config = { sessions = { per_principal = EACH, max = 2 * EACH } } }
       local last
       local many <close> = pipe(g)
       for _ = 1, EACH / 500 do
