@@ -14,7 +14,7 @@ MP_REFUSED(refused_address, "address", MP_FAULT, "outgoing connections to addres
 #define MAX_HEAD_BYTES ((size_t)64 << 10)
 #define WINDOW ((size_t)64 << 10) /* a stream stops reading when this many bytes were not taken */
 
-#define OPENED 8 /* libcurl connects to two addresses of a host at once */
+#define OPENED 8 /* sockets of one transfer that are watched: more than it tries at once */
 
 struct mp_transfer {
     mp_client *client;
