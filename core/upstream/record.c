@@ -80,7 +80,7 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
     snprintf(upstream->error, sizeof upstream->error, "%s",
              failure->why[0] == '\0' ? mp_failure_name(failure->reason) : failure->why);
     upstream->error_at = (int64_t)time(NULL);
-    if (!failure->is_echo && mp_upstream_failure_is_outage(failure))
+    if (!failure->is_known && mp_upstream_failure_is_outage(failure))
         mp_circuit_failure(&upstream->circuit, mp_monotonic_ms(), &upstream->part->it);
 }
 

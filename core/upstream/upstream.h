@@ -182,7 +182,7 @@ mp_failure_reason mp_failure_named(mp_str name);
 typedef struct {
     mp_failure_reason reason; /* NONE: no failure */
     bool may_have_run;        /* the upstream may have received the message */
-    bool is_echo;             /* another exchange has failed by the same event, and counts for the circuit */
+    bool is_known;            /* it says nothing new of whether the upstream is there */
     int status;               /* 0: none */
     int64_t retry_after_ms;   /* -1: unknown */
     char why[160];            /* text for operators; it may name addresses and is not shown to clients */

@@ -244,7 +244,7 @@ void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const ch
         list[count++] = mp_exchange_ref(exchange);
     for (size_t i = 0; i < count; i++) {
         mp_upstream_failure failure = mp_upstream_failure_of(reason, atomic_load(&list[i]->was_sent), why);
-        failure.is_echo = i > 0;
+        failure.is_known = i > 0;
         mp_exchange_fail(list[i], failure);
         mp_exchange_unref(list[i]);
     }

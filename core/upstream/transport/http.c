@@ -244,6 +244,28 @@ static bool is_success(const mp_transfer *transfer)
     return status >= 200 && status < 300;
 }
 
+#define SHORT_ERROR 4096 /* bytes of an error's text: longer ones are not looked at */
+
+/* True for an error that does not have the id of the request, as of a server that has lost its sessions. */
+static bool is_error_of_none(mp_str body)
+{
+    mp_json_type type;
+    mp_json_member error;
+    return body.len <= SHORT_ERROR && mp_json_scan(body, NULL, &type, NULL) == MP_JSON_OK && type == MP_JSON_OBJECT &&
+           mp_json_find_member(body, MP_STR("error"), &error);
+}
+
+/* Fails the exchange of a body with a status of success that has no answer to it. */
+static void fail_without_answer(const arrival *at)
+{
+    const mp_buf *body = &at->of->body;
+    const char *why = body->len == 0 ? "an empty answer" : "no answer to this request";
+    mp_upstream_failure failure = mp_http_status_failure(at->transfer, body, MP_FAILURE_UNREADABLE, why);
+    failure.retry_after_ms = retry_after(at->transfer);
+    failure.is_known = is_error_of_none(mp_buf_str(body));
+    mp_exchange_fail(at->exchange, failure);
+}
+
 /* Reads the answer from a body that has arrived whole. */
 static void read_body(const arrival *at)
 {
@@ -262,7 +284,7 @@ static void read_body(const arrival *at)
     if (!is_success(at->transfer))
         fail_with_status(at, MP_FAILURE_STATUS, "an HTTP error");
     else
-        fail_with_status(at, MP_FAILURE_UNREADABLE, body->len == 0 ? "an empty answer" : "no answer to this request");
+        fail_without_answer(at);
 }
 
 /* Appends the bytes that have arrived to the body. False if the exchange has failed because of them. */
