@@ -818,7 +818,8 @@ static void refused(void)
     handing it = {0};
     mp_store_hand_over(store, path_of(1), on_done, &it);
     WAIT_FOR(it.is_done != 0);
-    CHECK(it.is_done == -1 && strstr(it.why, "does not take the store") != NULL && mp_store_is_own(store), "%s", it.why);
+    CHECK(it.is_done == -1 && strstr(it.why, "does not take the store") != NULL && mp_store_is_own(store), "%s",
+          it.why);
     it = (handing){0};
     mp_store_hand_over(store, path_of(2), on_done, &it);
     WAIT_FOR(it.is_done != 0);

@@ -189,13 +189,18 @@ static ino_t inode_of(curl_socket_t fd)
 
 static ino_t counted_inode(const mp_client *client, curl_socket_t fd)
 {
-    return (size_t)fd < client->counted_size ? client->counted[fd] : 0;
+    const ino_t *counted = client->counted;
+    return counted != NULL && (size_t)fd < client->counted_size ? counted[fd] : 0;
 }
 
-/* Ends the count of a descriptor that is counted as outgoing. */
+/* Ends the count of a descriptor as outgoing, if it is counted. */
 static void uncount(mp_client *client, curl_socket_t fd)
 {
-    client->counted[fd] = 0;
+    if (counted_inode(client, fd) == 0)
+        return;
+    ino_t *counted = client->counted;
+    if (counted != NULL)
+        counted[fd] = 0;
     mp_outgoing_give(1);
 }
 
@@ -222,20 +227,21 @@ static void review_opened(mp_transfer *transfer)
 static void count_opened(mp_transfer *transfer, curl_socket_t fd)
 {
     mp_client *client = transfer->client;
-    if ((size_t)fd >= client->counted_size) {
+    ino_t *counted = client->counted, inode = inode_of(fd);
+    uncount(client, fd); /* one with the same number, which was closed unseen */
+    if (counted == NULL || (size_t)fd >= client->counted_size) {
         size_t size = 2 * (size_t)fd + 64;
-        client->counted = mp_resize(client->counted, size * sizeof *client->counted);
-        memset(client->counted + client->counted_size, 0, (size - client->counted_size) * sizeof *client->counted);
+        counted = mp_resize(counted, size * sizeof *counted);
+        memset(counted + client->counted_size, 0, (size - client->counted_size) * sizeof *counted);
+        client->counted = counted;
         client->counted_size = size;
     }
-    if (client->counted[fd] != 0)
-        uncount(client, fd); /* of one with the same number, which was closed unseen */
-    client->counted[fd] = inode_of(fd);
+    counted[fd] = inode;
     if (transfer->opened_count == OPENED)
         review_opened(transfer);
     if (transfer->opened_count < OPENED) {
         transfer->opened[transfer->opened_count].fd = fd;
-        transfer->opened[transfer->opened_count++].inode = client->counted[fd];
+        transfer->opened[transfer->opened_count++].inode = inode;
     }
 }
 
@@ -262,9 +268,7 @@ static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct c
 /* Closes a socket that was connected, also when the transfer that opened it was freed long ago. */
 static int on_close(void *ctx, curl_socket_t fd)
 {
-    mp_client *client = ctx;
-    if (counted_inode(client, fd) != 0)
-        uncount(client, fd);
+    uncount(ctx, fd);
     return close(fd);
 }
 

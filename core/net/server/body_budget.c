@@ -84,7 +84,7 @@ bool mp_body_budget_has_room(const mp_conn *conn, bool is_small)
     int64_t most = (int64_t)conn->server->limits.bodies, eighth = most / 8;
     int64_t all = mp_account_used(&mp_account_body_bytes), free_bytes = most + (is_small ? eighth : 0) - all;
     int64_t kept = eighth + (is_small ? eighth / 2 : 0);
-    if (free_bytes < 0 || !conn->is_counted)
+    if (free_bytes < 0 || free_bytes > kept || !conn->is_counted)
         return free_bytes >= 0;
     int64_t held = mp_holdings_change(&holdings, conn->share, 0);
     int64_t holders = atomic_load_explicit(&holdings.holders, memory_order_relaxed);

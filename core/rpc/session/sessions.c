@@ -287,7 +287,9 @@ bool mp_session_table_take_call(mp_rpc *rpc)
 void mp_session_table_give_call(mp_session_table *table, unsigned share, size_t size)
 {
     mp_holdings_change(&table->calls, share, -1);
-    give_bytes(table, share, counted_bytes(size));
+    int64_t bytes = counted_bytes(size);
+    if (bytes > 0)
+        give_bytes(table, share, bytes);
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);
 }
