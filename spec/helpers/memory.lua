@@ -13,10 +13,16 @@ end
 -- The least resident memory of three quiet seconds, in bytes. A gateway looks once a second whether it is quiet, and
 -- then returns to the system what its allocator has free.
 function memory.resting(g)
-  local least = math.huge
+  return memory.resting_all({ { g = g } })[1]
+end
+
+-- The same of the gateways `g` of a list, as a list.
+function memory.resting_all(list)
+  local least = {}
+  for i in ipairs(list) do least[i] = math.huge end
   for _ = 1, 30 do
     wait.quietly(0.1)
-    least = math.min(least, g:rss())
+    for i, one in ipairs(list) do least[i] = math.min(least[i], one.g:rss()) end
   end
   return least
 end

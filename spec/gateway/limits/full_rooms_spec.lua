@@ -33,7 +33,7 @@ local function start(u)
   return upstream.gateway({ one = u }, { workers = 2, scripts = scripts,
     constants = { listeners = MOST, tasks = MOST, call_waiting = MOST, upstream_pending = MOST, upstream_questions_per_principal = 1000 },
     config = { sessions = { max = SESSIONS }, store = { entries = 1000, bytes = "2MiB" },
-      limits = { connections = CONNECTIONS, calls_in_flight = CALLS, answers = "1MiB", call = { time = "10m" } } } })
+      limits = { connections = CONNECTIONS, calls_in_flight = CALLS, answers = "1MiB", drain = "1s", call = { time = "10m" } } } })
 end
 
 -- A server behind the gateway whose tool `ask` has a question.
