@@ -10,7 +10,8 @@ describe("an upstream that lost its sessions", function()
     it(("and says %s is opened once for 50 calls"):format(how), function()
       local u <close> = upstream.start { revision = "2025-11-25" }
       local other <close> = upstream.start { revision = "2025-11-25" }
-      local g <close> = upstream.gateway({ one = u, other = other }, { entries = upstream.plain({ one = u }, { one = { calls = 64, circuit = { failures = 1 } } }) })
+      local more <const> = { one = { calls = 64, circuit = { failures = 1 } } }
+      local g <close> = upstream.gateway({ one = u, other = other }, { entries = upstream.plain({ one = u }, more) })
       for _, asks in ipairs { "2025-11-25", "2026-07-28" } do
         local c <close> = g:client(asks)
         c:result("tools/call", { name = "echo", arguments = { n = 0 } })
