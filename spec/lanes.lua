@@ -4,8 +4,9 @@
 -- specs compute, and some wait most of their time. What has sanitizers or runs under qemu computes for longer: there N is
 -- the number of processors.
 -- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs
--- most of it. With "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the
--- others have ended.
+-- most of it. With "-- lane: quiet" it needs a processor for itself: such files run before those, one on each processor.
+-- With "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the others have
+-- ended.
 -- Each file's report is printed whole when the file is done. The ten slowest files and the closing line that CI reads
 -- come last:
 -- "N passed, N failed, N skipped".
@@ -51,7 +52,7 @@ local function add_files(path, files)
   end
 end
 
--- The word after "-- lane:", alone or first; nil for most files.
+-- The word after "-- lane:", alone, quiet or first; nil for most files.
 local function lane_of(path)
   local file <close> = assert(io.open(path))
   for _ = 1, 5 do
@@ -121,11 +122,12 @@ local function read_arguments(list)
       add_files(root, files)
     end
   end
-  local together, alone = {}, {}
+  local together, quiet, alone = {}, {}, {}
   for _, path in ipairs(files) do
-    table.insert(lane_of(path) == "alone" and alone or together, path)
+    local lane = lane_of(path)
+    table.insert(lane == "alone" and alone or lane == "quiet" and quiet or together, path)
   end
-  return lanes, most, options, together, alone
+  return lanes, most, options, together, quiet, alone
 end
 
 -- -- running a file ---------------------------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ end
 
 -- A shell merges stdout and stderr: luv gives one pipe to one descriptor.
 local busted = { "-c", 'exec "$0" "$@" 2>&1', os.getenv "MOONPOOL_LUA" or "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
-local lanes, most, options, together, alone = read_arguments(arg)
+local lanes, most, options, together, quiet, alone = read_arguments(arg)
 local arguments = table.move(options, 1, #options, #busted + 1, busted)
 local env, running, began = environment(os.getenv "MOONPOOL_PRELOAD"), {}, uv.hrtime()
 
@@ -315,6 +317,8 @@ read_times(RECORDED_TIMES, known)
 read_times(TIMES, known)
 sort_longest_first(together, known)
 run_all(together, lanes, most, arguments, env, running)
+local quiet_lanes <const> = math.min(lanes, uv.available_parallelism())
+run_all(quiet, quiet_lanes, quiet_lanes, arguments, env, running)
 run_all(alone, 1, 1, arguments, env, running)
 for _, time in ipairs(times) do
   known[time.path] = time.seconds

@@ -1,4 +1,4 @@
--- lane: alone
+-- lane: quiet
 -- POST /api/profile of the admin listener: where the workers' time goes, what allocates, limits while it runs, and how
 -- it ends.
 local cjson = require "cjson.safe"
