@@ -86,8 +86,8 @@ typedef struct {
 } mp_holdings;
 /* True if one of `holders` clients with `all` places, that has `held`, may have one more: of the last `kept`, too? */
 bool mp_may_hold_one_more(int64_t held, int64_t holders, int64_t all, int64_t free_places, int64_t kept);
-/* Counts one more place of the client, and says whether it may have it. */
-bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t all, int64_t free_places, int64_t kept);
+/* Counts `more` places of the client, and says whether it may have them; or, with none, one more. */
+bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t more, int64_t all, int64_t free, int64_t kept);
 int64_t mp_holdings_change(mp_holdings *holdings, unsigned client, int64_t more); /* returns what it holds now */
 
 #endif

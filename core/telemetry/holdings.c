@@ -20,9 +20,9 @@ int64_t mp_holdings_change(mp_holdings *holdings, unsigned client, int64_t more)
     return held;
 }
 
-bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t all, int64_t free_places, int64_t kept)
+bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t more, int64_t all, int64_t free, int64_t kept)
 {
-    int64_t held = mp_holdings_change(holdings, client, 1) - 1;
+    int64_t held = mp_holdings_change(holdings, client, more) - more;
     int64_t holders = atomic_load_explicit(&holdings->holders, memory_order_relaxed);
-    return mp_may_hold_one_more(held, holders, all, free_places, kept);
+    return mp_may_hold_one_more(held, holders, all, free, kept);
 }

@@ -86,9 +86,7 @@ bool mp_body_budget_has_room(const mp_conn *conn, bool is_small)
     int64_t kept = eighth + (is_small ? eighth / 2 : 0);
     if (free_bytes < 0 || free_bytes > kept || !conn->is_counted)
         return free_bytes >= 0;
-    int64_t held = mp_holdings_change(&holdings, conn->share, 0);
-    int64_t holders = atomic_load_explicit(&holdings.holders, memory_order_relaxed);
-    return mp_may_hold_one_more(held, holders, all, free_bytes, kept);
+    return mp_holdings_add(&holdings, conn->share, 0, all, free_bytes, kept);
 }
 
 /* HTTP/1: counts the connection's input. True if there is no room for it. */

@@ -41,6 +41,7 @@ static _Atomic int64_t max_connections; /* limits.connections */
 static atomic_int overloads;            /* the sum of the arguments of mp_servers_press */
 static mp_holdings holdings;            /* the connections of each address, by mp_conn_share */
 static _Atomic int64_t held;            /* number of connections in `holdings` */
+static _Atomic int64_t begun;           /* number of connections of all addresses that a server has; no operator's */
 
 static int64_t most_of_all(void)
 {
@@ -94,6 +95,8 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     const char *fault = h2 == NULL ? find_fault(conn, req) : NULL;
     if (refusal != NULL)
         refuse_request(live, refusal->cause, refusal->status, refusal->why);
+    else if (conn->is_ended) /* its client may have seen the end, and asks again elsewhere */
+        refuse_request(live, MP_CAUSE_CONNECTIONS, 503, MP_STR("the connection was ended to make room for another\n"));
     else if (fault != NULL)
         refuse_request(live, MP_CAUSE_HTTP, 400, mp_str_of(fault));
     else if (live->stream->head->bytes > most_headers(conn))
@@ -125,6 +128,8 @@ static void end_conn(mp_conn *conn)
         mp_stat_add(&mp_stat_kept_connections, -1);
     conn->server->conn_count--;
     atomic_fetch_sub_explicit(&conn->server->load, 1, memory_order_relaxed);
+    if (conn->listener->endpoint.reserve == 0)
+        atomic_fetch_sub_explicit(&begun, 1, memory_order_relaxed);
     mp_account_give(&mp_account_connections, 1);
     free(conn);
 }
@@ -183,19 +188,25 @@ static void pause_accepting(mp_listener *listener, h2o_socket_t *socket, uint64_
         mp_timer_start(server->loop, &server->timer, ms, on_time);
 }
 
+static bool has_unread(const mp_conn *conn)
+{
+    char byte;
+    return recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
 /* True between two requests, if no byte of the next one has arrived. */
 static bool is_idle(const mp_conn *conn)
 {
-    char byte;
     if (conn->opened_at != 0 && mp_loop_now(conn->server->loop) < conn->opened_at + FIRST_REQUEST_MS)
         return false;
     return mp_link_is_alone(&conn->streams) && h2o_socket_is_reading(conn->socket) && conn->socket->input->size == 0 &&
-           recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
+           !has_unread(conn);
 }
 
-/* The oldest connection that has not sent a whole request, soon after it came; where there is none, the first of the
- * list that is idle between two requests: it is idle for longest, or came first. NULL: neither, or, `of` NULL, a new
- * one may turn out to send nothing. `of`: of those that count for the address of this one, which is none of them. */
+/* The oldest connection that has not sent a whole request, soon after it came, though all that it sent was read; where
+ * there is none, the first of the list that is idle between two requests: it is idle for longest, or came first. NULL:
+ * neither, or, `of` NULL, a new one may turn out to send nothing. `of`: of those that count for the address of this
+ * one, which is none of them. */
 static mp_conn *MP_NULLABLE find_idle(mp_server *server, const mp_conn *MP_NULLABLE of)
 {
     mp_conn *MP_NULLABLE oldest = NULL;
@@ -205,7 +216,7 @@ static mp_conn *MP_NULLABLE find_idle(mp_server *server, const mp_conn *MP_NULLA
         bool is_new = conn->opened_at != 0 && mp_link_is_alone(&conn->streams);
         if (conn->is_ended || (of != NULL && (conn == of || !conn->is_counted || conn->share != of->share)))
             continue;
-        if (is_new && now >= conn->opened_at + FIRST_REQUEST_MS)
+        if (is_new && now >= conn->opened_at + FIRST_REQUEST_MS && !has_unread(conn))
             return conn;
         has_new = has_new || is_new;
         if (oldest == NULL && !is_new && is_idle(conn))
@@ -246,20 +257,22 @@ static void refuse_directly(const mp_conn *conn, mp_str why)
 /* A proxy and a Unix socket have the connections of many clients. */
 static bool has_share(mp_conn *conn)
 {
-    const mp_endpoint *endpoint = &conn->listener->endpoint;
-    return endpoint->reserve == 0 && !conn->listener->is_unix && !mp_conn_is_trusted(conn, endpoint->proxies);
+    return !conn->listener->is_unix && !mp_conn_is_trusted(conn, conn->listener->endpoint.proxies);
 }
 
-/* Counts the connection for its address. True if this address may have it, if need be in place of an idle one. */
+/* Counts the connection for its address. True if this address may have it, if need be in place of an idle one. Those
+ * that another server has accepted for this one count when they arrive: they would have each other refused. */
 static bool may_have(mp_conn *conn)
 {
     int64_t most = most_of_all(), kept = most / KEPT > KEPT_LEAST ? most / KEPT : KEPT_LEAST;
+    if (conn->listener->endpoint.reserve > 0)
+        return true;
+    int64_t others = atomic_fetch_add_explicit(&begun, 1, memory_order_relaxed);
     if (!has_share(conn))
         return true;
     conn->is_counted = true;
     int64_t all = atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
-    int64_t free_places = most - mp_account_used(&mp_account_connections) + 1;
-    return mp_holdings_add(&holdings, mp_conn_share(conn), all, free_places, kept) || most < KEPT ||
+    return mp_holdings_add(&holdings, mp_conn_share(conn), 1, all, most - others, kept) || most < KEPT ||
            conn->server->is_draining || conn->listener->is_left || end_early(find_idle(conn->server, conn));
 }
 

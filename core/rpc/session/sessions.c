@@ -212,7 +212,7 @@ static bool add_holding(mp_session_table *table, mp_holdings *holdings, unsigned
                         mp_place place, int64_t most)
 {
     int64_t free_places = most - mp_places_used(mp_processes_places(table->processes), place);
-    return mp_holdings_add(holdings, share, mp_account_used(all), free_places, most / KEPT);
+    return mp_holdings_add(holdings, share, 1, mp_account_used(all), free_places, most / KEPT);
 }
 
 bool mp_session_table_take_authn(mp_session_table *table, unsigned share)
@@ -249,10 +249,8 @@ static bool take_bytes(mp_session_table *table, unsigned share, int64_t bytes, i
 {
     if (bytes == 0)
         return true;
-    int64_t held = mp_holdings_change(&table->bytes, share, bytes) - bytes;
     int64_t all = mp_account_used(&mp_account_call_bytes);
-    int64_t holders = atomic_load_explicit(&table->bytes.holders, memory_order_relaxed);
-    if (mp_may_hold_one_more(held, holders, all, most - all, most / KEPT_BYTES) &&
+    if (mp_holdings_add(&table->bytes, share, bytes, all, most - all, most / KEPT_BYTES) &&
         mp_account_take(&mp_account_call_bytes, bytes, most))
         return true;
     mp_holdings_change(&table->bytes, share, -bytes);
