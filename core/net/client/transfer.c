@@ -187,20 +187,20 @@ static ino_t inode_of(curl_socket_t fd)
     return fstat(fd, &info) == 0 ? info.st_ino : 0;
 }
 
-static ino_t counted_inode(const mp_client *client, curl_socket_t fd)
+/* The place of a descriptor in `counted`; NULL: it was never counted. */
+static ino_t *MP_NULLABLE counted_at(const mp_client *client, curl_socket_t fd)
 {
-    const ino_t *counted = client->counted;
-    return counted != NULL && (size_t)fd < client->counted_size ? counted[fd] : 0;
+    ino_t *counted = client->counted;
+    return counted != NULL && (size_t)fd < client->counted_size ? &counted[fd] : NULL;
 }
 
 /* Ends the count of a descriptor as outgoing, if it is counted. */
 static void uncount(mp_client *client, curl_socket_t fd)
 {
-    if (counted_inode(client, fd) == 0)
+    ino_t *at = counted_at(client, fd);
+    if (at == NULL || *at == 0)
         return;
-    ino_t *counted = client->counted;
-    if (counted != NULL)
-        counted[fd] = 0;
+    *at = 0;
     mp_outgoing_give(1);
 }
 
@@ -214,7 +214,8 @@ static void review_opened(mp_transfer *transfer)
     for (size_t i = 0; i < count; i++) {
         curl_socket_t fd = transfer->opened[i].fd;
         ino_t inode = transfer->opened[i].inode;
-        if (counted_inode(client, fd) != inode)
+        const ino_t *at = counted_at(client, fd);
+        if (at == NULL || *at != inode)
             continue;
         if (inode_of(fd) == inode)
             transfer->opened[transfer->opened_count++] = transfer->opened[i];
