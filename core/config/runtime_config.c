@@ -48,9 +48,9 @@ static void make_seal_keys(mp_runtime_config *settings, const mp_process_state *
         settings->seal_keys[0] = process_state->seal_key;
 }
 
-/* Descriptors that no client's connection takes: for each worker its loop, its sockets and idle connections to
- * upstreams; beside them the admin listener with its 16 connections and its files of /proc, the store with its
- * database, the log, the audit, records, folders that are watched, and programs, of which each takes four. */
+/* Descriptors that no client's connection takes, and no connection to another server or program: for each worker its
+ * loop and its sockets; beside them the admin listener with its 16 connections and its files of /proc, the store with
+ * its database, the log, the audit, records, and folders that are watched. */
 #define OWN_DESCRIPTORS 128
 #define WORKER_DESCRIPTORS 16
 
@@ -59,15 +59,19 @@ static int64_t own_descriptors(const mp_config *config)
     return OWN_DESCRIPTORS + (int64_t)config->workers * WORKER_DESCRIPTORS;
 }
 
-/* limits.connections, or as many as leave the own descriptors free: but a quarter of all at least, since a gateway that
- * accepts nothing is of no use. The limit of descriptors is raised to what the system allows before the gateway serves.
- */
-static int64_t most_connections(const mp_config *config)
+/* The descriptors that the gateway may have: the limit is raised to what the system allows before it serves. INT64_MAX:
+ * as many as it likes. */
+static int64_t all_descriptors(void)
 {
     struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max >= INT64_MAX)
-        return config->http.connections;
-    int64_t all = (int64_t)files.rlim_max, own = own_descriptors(config);
+    return getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max >= INT64_MAX ? INT64_MAX : (int64_t)files.rlim_max;
+}
+
+/* limits.connections, or as many as leave the own descriptors free: but a quarter of all at least, since a gateway that
+ * accepts nothing is of no use. */
+static int64_t most_connections(const mp_config *config)
+{
+    int64_t all = all_descriptors(), own = own_descriptors(config);
     int64_t most = all - own > all / 4 ? all - own : all / 4 + 1;
     return most < config->http.connections ? most : config->http.connections;
 }
@@ -76,10 +80,7 @@ static int64_t most_connections(const mp_config *config)
  * least. */
 static int64_t most_outgoing(const mp_config *config)
 {
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max >= INT64_MAX)
-        return INT64_MAX;
-    int64_t all = (int64_t)files.rlim_max, rest = all - own_descriptors(config) - most_connections(config);
+    int64_t all = all_descriptors(), rest = all - own_descriptors(config) - most_connections(config);
     return rest > all / 16 ? rest : all / 16;
 }
 
@@ -87,14 +88,13 @@ void mp_runtime_config_warn(const mp_runtime_config *settings)
 {
     mp_scoped_buf hint = {0};
     int64_t wanted = settings->config->http.connections, most = settings->http.connections;
-    struct rlimit files = {0};
-    if (most == wanted || getrlimit(RLIMIT_NOFILE, &files) != 0)
+    if (most == wanted)
         return;
     mp_buf_printf(&hint,
                   "raise the limit of open files to %lld (LimitNOFILE= of systemd, ulimit -n), or lower "
                   "limits.connections to %lld",
                   (long long)(wanted + own_descriptors(settings->config)), (long long)most);
-    mp_log(MP_WARN, "few descriptors", mp_log_int("limit", (int64_t)files.rlim_max), mp_log_int("connections", wanted),
+    mp_log(MP_WARN, "few descriptors", mp_log_int("limit", all_descriptors()), mp_log_int("connections", wanted),
            mp_log_int("accepted", most), mp_log_str("hint", mp_buf_str(&hint)));
 }
 
