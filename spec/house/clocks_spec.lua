@@ -1,6 +1,6 @@
 -- What lasts for a time goes by the monotonic clock: the wall clock may step. Each file that reads the wall clock says
 -- here what for.
-local lfs = require "lfs"
+local sources = require "spec.helpers.sources"
 
 local WALL <const> = {
   -- what people and other programs read
@@ -26,19 +26,6 @@ local WALL <const> = {
   ["lua/moonpool/replay/hooks.lua"] = "scripts", ["lua/moonpool/runtime/outside_hooks.lua"] = "scripts",
 }
 
-local function each_source(folder, visit)
-  for name in lfs.dir(folder) do
-    local path = folder .. "/" .. name
-    if name:sub(1, 1) == "." or path == "lua/moonpool/workbench" or path == "lua/moonpool/specs" then -- luacheck: ignore 542
-    elseif lfs.attributes(path, "mode") == "directory" then
-      each_source(path, visit)
-    elseif name:find "%.[ch]$" or name:find "%.lua$" then
-      local file <close> = assert(io.open(path, "rb"))
-      visit(path, file:read "a")
-    end
-  end
-end
-
 local function reads_wall_clock(path, text)
   if path:find "%.lua$" then return text:find "host%.time%.clock" or text:find "os%.time%f[^%w_]" end
   text = text:gsub("/%*.-%*/", "")
@@ -49,9 +36,10 @@ describe("the wall clock", function()
   it("is read where a step of it does no harm, for a reason", function()
     local complaints, seen = {}, {}
     for _, folder in ipairs { "core", "lua/moonpool" } do
-      each_source(folder, function(path, text)
-        if reads_wall_clock(path, text) then seen[path] = true end
-      end)
+      sources.each(folder, function(path, text)
+        local is_tool = path:find "^lua/moonpool/workbench/" or path:find "^lua/moonpool/specs/"
+        if not is_tool and reads_wall_clock(path, text) then seen[path] = true end
+      end, "%.[ch]$", "%.lua$")
     end
     for path in pairs(seen) do
       if not WALL[path] then complaints[#complaints + 1] = path .. " reads the wall clock" end

@@ -5,6 +5,7 @@
 -- core/, Lua is such a library, with its functions and its collector; the library that we have written in Lua is called
 -- so.
 local lfs = require "lfs"
+local sources = require "spec.helpers.sources"
 
 local PAGE <const> = "docs/dev/libraries.md"
 
@@ -86,15 +87,9 @@ end
 
 -- f(path, comments) for each file of core/ and lua/, but the types for editors.
 local function each_file(folder, f)
-  for name in lfs.dir(folder) do
-    local path = folder .. "/" .. name
-    if name:sub(1, 1) == "." or path == "lua/types" then -- luacheck: ignore 542
-    elseif lfs.attributes(path, "mode") == "directory" then
-      each_file(path, f)
-    elseif name:find "%.[ch]$" or name:find "%.def$" or name:find "%.lua$" then
-      f(path, comments(path, read(path)))
-    end
-  end
+  sources.each(folder, function(path, text)
+    if not path:find "^lua/types/" then f(path, comments(path, text)) end
+  end, "%.[ch]$", "%.def$", "%.lua$")
 end
 
 -- The rows of the page: { file, words, spec }.

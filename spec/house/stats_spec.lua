@@ -1,24 +1,11 @@
 -- Gauges and counters are declared in the C file that counts them, so that a new one rebuilds that file alone
 -- (docs/dev/howto.md).
-local lfs = require "lfs"
-
-local function each_source(folder, visit, names)
-  for name in lfs.dir(folder) do
-    local path = folder .. "/" .. name
-    if name:sub(1, 1) == "." then -- luacheck: ignore 542
-    elseif lfs.attributes(path, "mode") == "directory" then
-      each_source(path, visit, names)
-    elseif name:find(names or "%.[ch]$") then
-      local file <close> = assert(io.open(path, "rb"))
-      visit(path, file:read "a")
-    end
-  end
-end
+local sources = require "spec.helpers.sources"
 
 describe("gauges and counters", function()
   it("are declared once, in a file that counts them", function()
     local declared, complaints, count = {}, {}, 0
-    each_source("core", function(path, text)
+    sources.each("core", function(path, text)
       if path:find "telemetry/stats%.h$" then return end
       local function complain(format, ...) complaints[#complaints + 1] = path .. ": " .. format:format(...) end
       for family in text:gmatch "\nTURN_COUNTERS%(([%w_]+)" do -- counters of a family, which core/loop/loop.c declares
@@ -38,27 +25,27 @@ describe("gauges and counters", function()
           declared[name] = path
         end
       end
-    end)
+    end, "%.[ch]$")
     assert.equal("", table.concat(complaints, "\n"))
     assert.is_true(count > 100 and declared.admin_turns ~= nil)
   end)
 
   it("are announced to other files by headers alone", function()
     local complaints = {}
-    each_source("core", function(path, text)
+    sources.each("core", function(path, text)
       if path:find "%.c$" and text:find "extern const mp_stat mp_stat_" then complaints[#complaints + 1] = path end
-    end)
+    end, "%.[ch]$")
     assert.equal("", table.concat(complaints, "\n"))
   end)
 
   it("of what is refused say whether it is a limit, and an alert tells of each limit", function()
     local limits, complaints = {}, {}
-    each_source("core", function(path, text)
+    sources.each("core", function(path, text)
       for id, family in text:gmatch 'MP_COUNTER%(%s*([%w_]+),%s*"([%w_]*)"' do
         if family == "refused" then complaints[#complaints + 1] = path .. ": " .. id .. " is declared by MP_REFUSED, which says why it refuses" end
       end
       for reason in text:gmatch 'MP_REFUSED%(%s*[%w_]+,%s*"([%w_]+)",%s*MP_LIMIT_REACHED' do limits[#limits + 1] = reason end
-    end)
+    end, "%.[ch]$")
     table.sort(limits)
     assert.equal("", table.concat(complaints, "\n"))
     assert.is_true(#limits > 30)
@@ -83,11 +70,11 @@ describe("gauges and counters", function()
     for reasons in file:read "a":gmatch '"dropped", "([^"]+)"' do
       for reason in reasons:gmatch "[^|]+" do known[reason] = true end
     end
-    each_source("core", function(path, text)
+    sources.each("core", function(path, text)
       for reason in text:gmatch 'MP_COUNTER%(%s*[%w_]+,%s*"dropped",%s*"reason",%s*"([%w_]+)"' do
         if (known[reason] ~= nil) == (FINE[reason] ~= nil) then complaints[#complaints + 1] = path .. ": " .. reason end
       end
-    end)
+    end, "%.[ch]$")
     assert.equal("", table.concat(complaints, "\n"))
   end)
 
@@ -122,13 +109,13 @@ describe("gauges and counters", function()
     local troubles, complaints, events = {}, {}, {}
     local list <close> = assert(io.open "core/telemetry/troubles.def")
     for event in list:read "a":gmatch '\nTROUBLE%([%w_]+, "([^"]+)"%)' do troubles[event] = true end
-    each_source("core", function(path, text)
+    sources.each("core", function(path, text)
       for event in text:gmatch 'mp_log%(MP_%u+,%s*"([^"]+)"' do events[event] = events[event] or path end
       for event in text:gmatch 'mp_log%(MP_WARN,%s*"([^"]+)"' do events[event] = path .. " warns" end
       for event in text:gmatch 'mp_log%(MP_ERROR,%s*"([^"]+)"' do events[event] = path .. " warns" end
       for event in text:gmatch 'mp_log%(level[%w_]*%([%w_]+%),%s*"([^"]+)"' do events[event] = path end
-    end)
-    each_source("lua", function(path, text)
+    end, "%.[ch]$")
+    sources.each("lua", function(path, text)
       for level, event in text:gmatch 'host%.log%.write%("(%l+)", "([^"]+)"' do
         if level == "warn" or level == "error" then events[event] = path .. " warns" end
       end

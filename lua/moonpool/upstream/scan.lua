@@ -12,7 +12,7 @@ local MAX_LEVELS <const> = 64
 local LONG_DESCRIPTION_BYTES <const> = 4 << 10
 local LONG_DEFAULT_BYTES <const> = 256
 local PIECE_BYTES <const> = 1 << 20 -- of a page that is searched at once
-local LONGEST_WORD <const> = 64     -- bytes of a word of orders and places, at most
+local LONGEST_WORD <const> = 64     -- bytes of the longest word in the lists `orders` and `places`
 
 local function is_list(value) return debug.getmetatable(value) == json.array_mt end
 

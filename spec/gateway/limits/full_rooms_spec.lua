@@ -61,16 +61,21 @@ local function until_refused(g, reason, most, ask)
   g:wait_status(function(status) return refused(status, reason) end)
 end
 
--- { what is to be closed later } = fill(g, name)
-local ways = {
-  sessions = function(g, name)
+-- A way to fill the room of sessions, with those of a revision.
+local function sessions_of(revision)
+  return function(g, name)
     local all = {}
     until_refused(g, "sessions", SESSIONS + 1, function()
-      local ok, c = pcall(caller, g, name, "2025-11-25")
+      local ok, c = pcall(caller, g, name, revision)
       if ok then all[#all + 1] = c end
     end)
     return all
-  end,
+  end
+end
+
+-- { what is to be closed later } = fill(g, name)
+local ways = {
+  sessions = sessions_of "2025-11-25",
   listeners = function(g, name)
     local c = caller(g, name)
     until_refused(g, "listeners", MOST + 1, function() c:open("subscriptions/listen", { notifications = {} }) end)
@@ -121,14 +126,7 @@ local ways = {
     g:wait_status(function(status) return refused(status, "calls") end)
     return { c }
   end,
-  ["held streams"] = function(g, name)
-    local all = {}
-    until_refused(g, "sessions", SESSIONS + 1, function()
-      local ok, c = pcall(caller, g, name, "2024-11-05")
-      if ok then all[#all + 1] = c end
-    end)
-    return all
-  end,
+  ["held streams"] = sessions_of "2024-11-05",
   connections = function(g)
     local sockets = {}
     for i = 1, CONNECTIONS + 100 do
