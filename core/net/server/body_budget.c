@@ -211,16 +211,23 @@ static void on_read(h2o_socket_t *socket, const char *MP_NULLABLE error)
     }
 }
 
-/* HTTP/1: libh2o begins to read the next request, whose first bytes may have arrived with the last one. If they do not
- * fit, the connection is closed for input. */
-static void count_next(mp_conn *conn)
+/* HTTP/1: libh2o begins to read a request, bytes of which may be there already: behind the last request, behind a PROXY
+ * header, or read to find out whether they are HTTP/2. They are counted, and refused if they do not fit. libh2o also
+ * begins to read again in a request, after a 100 (Continue): that one is refused with its next bytes. */
+static void count_begun(mp_conn *conn)
 {
-    if (conn->http2 != NULL || (conn->body_bytes == 0 && conn->socket->input->size <= MP_INTAKE_FREE))
+    size_t size = conn->socket->input->size;
+    bool is_next = !conn->is_begun;
+    conn->is_begun = true;
+    if (conn->http2 != NULL || (conn->body_bytes == 0 && size == 0))
         return;
-    mp_body_budget_shrink(&conn->socket->input);
-    if (count_input(conn)) {
+    if (is_next)
+        mp_body_budget_shrink(&conn->socket->input);
+    if (is_too_much(conn, size) && is_next && size > 0) {
         mp_delivery_next_request(conn);
-        shutdown(h2o_socket_get_fd(conn->socket), SHUT_RD);
+        refuse_body(conn);
+    } else if (conn->body_bytes == 0) {
+        count_input(conn); /* a small one, which may wait for its answer */
     }
 }
 
@@ -231,7 +238,7 @@ void h2o_socket_read_start(h2o_socket_t *socket, h2o_socket_cb callback)
     if (conn != NULL && conn->reads_requests) {
         conn->read = callback;
         callback = on_read;
-        count_next(conn);
+        count_begun(conn);
     }
     libh2o_socket_read_start(socket, callback);
 }

@@ -58,6 +58,7 @@ typedef struct {
     bool is_ended;              /* shut down to make room, and not closed yet */
     bool is_hidden;             /* its PROXY header has no address of the client: `peer` is the proxy */
     bool reads_requests;        /* the TLS handshake is complete, or there is none */
+    bool is_begun;              /* HTTP/1: a request is being read or served */
     bool is_refused;            /* an error was sent before the whole request arrived: further input is discarded */
     mp_tls_conn *MP_NULLABLE tls; /* NULL: the connection does not use TLS */
     mp_http2 *MP_NULLABLE http2;  /* NULL: the connection uses HTTP/1, or is not decided yet */

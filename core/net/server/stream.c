@@ -46,6 +46,7 @@ static void on_dispose(void *memory)
     mp_delivery_end_request(live);
     stream->head = &mp_no_request_head;
     mp_link_drop(&stream->link);
+    live->conn->is_begun = false;
     if (h2 != NULL)
         mp_http2_forget(h2, live);
     stream->live = NULL;

@@ -14,8 +14,8 @@ local scripts = {
 }
 
 -- A connection that has sent `size` of the `length` bytes of a body, without credentials.
-local function begin_body(g, length, size, framing)
-  local connection = client.connect(g)
+local function begin_body(g, length, size, framing, before)
+  local connection = client.connect(g, { before = before })
   connection.asked = { "POST" }
   local head = framing or ("Content-Length: %d"):format(length)
   connection:send_raw(("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: %s\r\n%s\r\n\r\n"):format(wire.both, head))
@@ -30,6 +30,29 @@ end
 
 local function mirrored(name)
   return { ["MCP-Protocol-Version"] = "2026-07-28", ["Mcp-Method"] = "tools/call", ["Mcp-Name"] = name }
+end
+
+local PROXY <const> = "PROXY TCP4 127.0.0.2 127.0.0.1 4711 443\r\n"
+
+-- Where the first bytes of a request are read before libh2o asks for them: the keys of the address, what is sent before
+-- the request, and how much of 1 MiB leaves no room for 40,000 bytes more.
+local earlier = {
+  ["to see whether they are HTTP/2"] = { { http2 = "on" }, "", 870 },
+  ["with the PROXY header"] = { { proxy_protocol = "on", trusted_proxies = { "127.0.0.1" } }, PROXY, 1000 },
+  ["with the request before"] = { {}, "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n" },
+}
+
+local function start_at(keys)
+  local listen = { address = "127.0.0.1:0" }
+  for key, value in pairs(keys) do listen[key] = value end
+  return gateway.start { scripts = scripts, workers = 1, config = { listen = { listen }, auth = "none", limits = { bodies = "1MiB" } } }
+end
+
+-- The bytes of a request.
+local function request_of(name, body)
+  local lines = { "POST /mcp HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Accept: " .. wire.both, "Content-Length: " .. #body }
+  for key, value in pairs(mirrored(name)) do lines[#lines + 1] = key .. ": " .. value end
+  return table.concat(lines, "\r\n") .. "\r\n\r\n" .. body
 end
 
 local function gauge(g) return g:status().gauges.body_bytes end
@@ -81,16 +104,15 @@ describe("limits.bodies", function()
     local body = call("echo", 700 * 1024)
     local first <close> = client.connect(g)
     first.asked = { "POST" }
-    local lines = { "POST /mcp HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Accept: " .. wire.both, "Content-Length: " .. #body }
-    for name, value in pairs(mirrored "echo") do lines[#lines + 1] = name .. ": " .. value end
-    first:send_raw(table.concat(lines, "\r\n") .. "\r\n\r\n" .. body:sub(1, 600 * 1024))
-    g:wait_status(function(status) return status.gauges.body_bytes >= 600 * 1024 end)
+    local request = request_of("echo", body)
+    first:send_raw(request:sub(1, 600 * 1024))
+    g:wait_status(function(status) return status.gauges.body_bytes > 590 * 1024 end)
     local response = wire.post(g, body, mirrored "echo")
     assert.equal(503, response.status)
     assert.matches("^%d+$", response.headers["retry-after"])
     assert.equal("close", response.headers.connection)
     assert.equal(1, g:status().counters.refused.bodies)
-    first:send_raw(body:sub(600 * 1024 + 1))
+    first:send_raw(request:sub(600 * 1024 + 1))
     assert.equal(200, first:read_response().status)
     g:wait_status(function(status) return status.gauges.body_bytes == 0 end)
     assert.equal(200, wire.post(g, body, mirrored "echo").status)
@@ -158,16 +180,42 @@ describe("limits.bodies", function()
       connections[i].asked = { "GET", "POST" }
       connections[i]:send_raw(get .. half)
     end
-    local closed = 0
-    wait.for_fact("most to be refused, or closed behind the answer", 10, function()
-      closed = 0
-      for _, connection in ipairs(connections) do closed = closed + (connection.eof and 1 or 0) end
-      return closed >= 14 and gauge(g) >= MIB // 2
-    end)
+    wait.for_fact("most to be refused", 10, function() return g:status().counters.refused.bodies >= 14 and gauge(g) >= MIB // 2 end)
     assert.is_true(gauge(g) <= MIB + MIB // 8, gauge(g))
     for _, connection in ipairs(connections) do connection:close() end
     assert.has_nothing_left(g)
   end)
+
+  for where, how in pairs(earlier) do
+    local held = how[3] and how[3] * 1024
+    if held then it("answers a request with 503 that does not fit, also one whose first bytes were read " .. where, function()
+      local g <close> = start_at(how[1])
+      local first <close> = begin_body(g, MIB + 1, held, nil, how[2])
+      g:wait_status(function(status) return status.gauges.body_bytes > held end)
+      local second <close> = client.connect(g)
+      second.asked = { "POST" }
+      second:send_raw(how[2] .. ("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n%s"):format(("x"):rep(40000)))
+      local response = second:read_response()
+      assert.same({ 503, "close" }, { response.status, response.headers.connection })
+      assert.equal(1, g:status().counters.refused.bodies)
+      assert.is_true(gauge(g) < held + 20000)
+      first:close()
+      second:close()
+      assert.has_nothing_left(g)
+    end) end
+
+    it("counts small requests that wait for their answers, also those that were read " .. where, function()
+      local g <close> = start_at(how[1])
+      local connections = {}
+      for i = 1, 10 do
+        connections[i] = client.connect(g)
+        connections[i]:send_raw(how[2] .. request_of("hold", call("hold", 14000)))
+      end
+      g:wait_status(function(status) return status.gauges.requests_in_flight == 10 and status.gauges.body_bytes >= 10 * 14000 end)
+      for _, connection in ipairs(connections) do connection:close() end
+      assert.has_nothing_left(g)
+    end)
+  end
 
   it("counts requests that arrived at once and wait for their answers, however small they are", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = { bodies = "1MiB" } } }

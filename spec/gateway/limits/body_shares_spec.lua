@@ -9,7 +9,7 @@ local wire = require "spec.helpers.wire"
 local GREEDY <const>, OTHER <const> = "127.0.0.2", "127.0.0.3"
 local MIB <const> = 1 << 20
 local LIMIT <const> = 16 * MIB
-local HUGE <const>, LARGE <const>, SMALL <const> = 256 << 10, 60000, 4000
+local HUGE <const>, LARGE <const>, SMALL <const> = 100 << 10, 60000, 4000
 
 local scripts = {
   ["tools/count.lua"] = 'return tool { "Counts.", input = { text = t.string }, function(args) return #args.text end }',
