@@ -37,6 +37,7 @@ local POSTS = {
   ["core/os/pool.c"] = "1,024 jobs",
   ["core/net/client/lookup.c"] = "256 lookups",
   ["core/net/server/takeover.c"] = "limits.connections",
+  ["core/net/server/server.c"] = "one for each server, while another one has no room",
   ["core/net/server/hold.c"] = "some for each address and upgrade",
   ["core/rpc/session/sessions.c"] = "one for each worker that a session was on, when it ends",
   ["core/rpc/call/call.c"] = "one for each call, when its client cancels it",

@@ -90,8 +90,9 @@ struct mp_server {
     /* While one of these is true, no server hands connections over to this one. */
     _Atomic bool takes_none;    /* the server drains */
     _Atomic bool is_stuck;      /* the server's thread does not run turns */
+    _Atomic bool is_asked;      /* a sibling has asked this server to end an idle connection, and waits for that */
     mp_server *const *siblings; /* servers with listeners for the same addresses, this one among them */
-    size_t sibling_count;
+    size_t sibling_count, last_asked; /* `last_asked`: which sibling was asked last */
     /* number of stream structs; the server struct outlives mp_server_free until the last one is freed */
     size_t streams;
     mp_stream *MP_NULLABLE spare; /* free list of streams, linked by `gone_ctx` */
@@ -321,13 +322,13 @@ size_t mp_tls_partial(const mp_conn *conn);
 /* Hands an accepted connection, which is counted in the account of connections, over to another server's listener for
  * the address. False, and nothing is done, if that server takes none: the connection is still the caller's. Any
  * thread. */
-bool mp_server_hand_over(mp_server *to, int address, int fd);
+bool mp_server_hand_over(mp_server *to, int address, int fd, size_t tried);
 /* False if the server drains, or its thread is stuck. Any thread. */
 bool mp_server_takes_connections(const mp_server *server);
 /* From when this returns, no connection is handed over to the server. Any thread. */
 void mp_server_take_none(mp_server *server);
 /* Serves an accepted connection, which is counted in the account of connections. On the server's thread. */
-void mp_server_begin_accepted(mp_listener *listener, int fd);
+void mp_server_begin_accepted(mp_listener *listener, int fd, size_t tried);
 /* Begins to serve the connections that were handed over. On the server's thread. */
 void mp_server_take_handovers(mp_server *server);
 /* Closes the connections that were handed over and are not served yet. */
@@ -349,8 +350,9 @@ void mp_server_close_listeners(mp_server *server, bool with_inner);
 /* Closes everything that is open. Call it on the thread that accepted the connections: libh2o's input buffers use
  * thread-local variables. */
 void mp_server_close(mp_server *server);
-/* Begins to serve an accepted connection, which is already counted in the account of connections. */
-void mp_server_begin(mp_listener *listener, h2o_socket_t *socket);
+/* Begins to serve an accepted connection, which is already counted in the account of connections. `tried`: the number
+ * of siblings that had no idle connection of its address to end in its place. */
+void mp_server_begin(mp_listener *listener, h2o_socket_t *socket, size_t tried);
 /* Counts a connection that is about to be accepted for another server. False if limits.connections has no place. */
 bool mp_server_count(void);
 /* An accepted connection that no server serves was closed: it is counted no more. */

@@ -2,8 +2,10 @@
 #define _GNU_SOURCE /* accept4 */
 #include "http.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 MP_ACCOUNT(connections, "connections", "", "", "open client connections")
 MP_COUNTER(requests, "requests", "", "", "HTTP requests received")
@@ -234,13 +236,34 @@ static bool end_early(mp_conn *MP_NULLABLE conn)
     return true;
 }
 
+static void on_asked(void *ctx)
+{
+    mp_server *server = ctx;
+    atomic_store(&server->is_asked, false);
+    if (mp_account_used(&mp_account_connections) >= most_of_all())
+        end_early(find_idle(server, NULL));
+}
+
+/* Asks one sibling, at each call the next one, to end an idle connection. */
+static void ask_sibling(mp_server *server)
+{
+    for (size_t i = 0; i < server->sibling_count; i++) {
+        mp_server *other = server->siblings[server->last_asked++ % server->sibling_count];
+        if (other == server || !mp_server_takes_connections(other))
+            continue;
+        if (!atomic_exchange(&other->is_asked, true))
+            mp_loop_call(other->loop, on_asked, other);
+        return;
+    }
+}
+
 /* Makes room for a connection that waits: otherwise as many idle ones as the listener or the process may have would
  * keep everybody else out. */
 static void make_room(mp_server *server, h2o_socket_t *socket)
 {
     struct pollfd waiting = {.fd = h2o_socket_get_fd(socket), .events = POLLIN};
-    if (poll(&waiting, 1, 0) > 0)
-        end_early(find_idle(server, NULL));
+    if (poll(&waiting, 1, 0) > 0 && !end_early(find_idle(server, NULL)))
+        ask_sibling(server);
 }
 
 /* Writes the answer directly to the socket, which libh2o does not write to. */
@@ -289,7 +312,31 @@ static void refuse_share(mp_conn *conn)
     h2o_socket_close(conn->socket);
 }
 
-void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
+/* Hands the connection, for which its address has no place, to the next sibling, which may have an idle one of that
+ * address. False: none takes it. */
+static bool pass_on(const mp_conn *conn, size_t tried)
+{
+    mp_server *server = conn->server;
+    size_t count = server->sibling_count, own = 0;
+    while (own < count && server->siblings[own] != server)
+        own++;
+    for (size_t i = 1; own < count && tried + i < count; i++) {
+        mp_server *next = server->siblings[(own + i) % count];
+        if (atomic_load_explicit(&next->handed, memory_order_relaxed) >= MAX_HANDED)
+            continue;
+        int fd = fcntl(h2o_socket_get_fd(conn->socket), F_DUPFD_CLOEXEC, 0);
+        if (fd < 0)
+            return false;
+        mp_account_add(&mp_account_connections, 1); /* which end_conn() gives back */
+        if (mp_server_hand_over(next, conn->listener->endpoint.address, fd, tried + i))
+            return true;
+        mp_account_give(&mp_account_connections, 1);
+        close(fd);
+    }
+    return false;
+}
+
+void mp_server_begin(mp_listener *listener, h2o_socket_t *socket, size_t tried)
 {
     mp_server *server = listener->server;
     mp_conn *conn = mp_new(sizeof *conn);
@@ -302,6 +349,8 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     mp_conn_own(conn);
     if (may_have(conn))
         mp_conn_open(conn);
+    else if (pass_on(conn, tried))
+        h2o_socket_close(socket);
     else
         refuse_share(conn);
 }
@@ -359,10 +408,10 @@ static bool accept_for(mp_listener *listener, h2o_socket_t *socket, mp_server *t
     int fd = accept4(h2o_socket_get_fd(socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return false;
-    if (mp_server_hand_over(taker, listener->endpoint.address, fd))
+    if (mp_server_hand_over(taker, listener->endpoint.address, fd, 0))
         mp_stat_add(&mp_stat_connections_handed_over, 1);
     else
-        mp_server_begin_accepted(listener, fd);
+        mp_server_begin_accepted(listener, fd, 0);
     return true;
 }
 
@@ -396,7 +445,7 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
     } else {
         h2o_socket_t *accepted = h2o_evloop_socket_accept(socket);
         if (accepted != NULL) {
-            mp_server_begin(listener, accepted);
+            mp_server_begin(listener, accepted, 0);
             return true;
         }
     }

@@ -17,6 +17,7 @@ typedef struct {
     mp_link link; /* in server->handovers */
     int address;  /* the number of its listener's address */
     int fd;
+    size_t tried; /* see mp_server_begin */
 } handover;
 
 /* Takes the oldest connection that waits for the server; NULL if there is none. */
@@ -38,12 +39,12 @@ static void drop_socket(int fd)
     mp_server_uncount();
 }
 
-void mp_server_begin_accepted(mp_listener *listener, int fd)
+void mp_server_begin_accepted(mp_listener *listener, int fd, size_t tried)
 {
     h2o_socket_t *socket =
         h2o_evloop_socket_create(listener->server->loop->h2o, fd, H2O_SOCKET_FLAG_IS_ACCEPTED_CONNECTION);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* libh2o sets it when it accepts */
-    mp_server_begin(listener, socket);
+    mp_server_begin(listener, socket, tried);
 }
 
 static mp_listener *MP_NULLABLE find_listener(mp_server *server, int address)
@@ -62,7 +63,7 @@ void mp_server_take_handovers(mp_server *server)
         if (listener == NULL)
             drop_socket(given->fd);
         else
-            mp_server_begin_accepted(listener, given->fd);
+            mp_server_begin_accepted(listener, given->fd, given->tried);
     }
 }
 
@@ -78,10 +79,10 @@ bool mp_server_takes_connections(const mp_server *server)
 }
 
 /* Holding handover_lock. */
-static void put_handover(mp_server *to, int address, int fd)
+static void put_handover(mp_server *to, int address, int fd, size_t tried)
 {
     handover *given = mp_new(sizeof *given);
-    *given = (handover){.address = address, .fd = fd};
+    *given = (handover){.address = address, .fd = fd, .tried = tried};
     atomic_fetch_add(&to->handed, 1);
     atomic_fetch_add(&to->load, 1);
     mp_link_put(&to->handovers, &given->link);
@@ -92,12 +93,12 @@ static void notify_server(mp_server *to)
     mp_loop_call(to->loop, take_handovers, to); /* a loop that has ended leaves them to mp_server_drop_handovers */
 }
 
-bool mp_server_hand_over(mp_server *to, int address, int fd)
+bool mp_server_hand_over(mp_server *to, int address, int fd, size_t tried)
 {
     pthread_mutex_lock(&to->handover_lock);
     bool is_taken = mp_server_takes_connections(to);
     if (is_taken)
-        put_handover(to, address, fd);
+        put_handover(to, address, fd, tried);
     pthread_mutex_unlock(&to->handover_lock);
     if (is_taken)
         notify_server(to);
@@ -127,10 +128,10 @@ void mp_server_drop_handovers(mp_server *server)
 }
 
 /* `to` takes none if it drains, or is stuck too. */
-static void hand_over_or_drop(mp_server *to, int address, int fd)
+static void hand_over_or_drop(mp_server *to, const handover *given)
 {
-    if (!mp_server_hand_over(to, address, fd))
-        drop_socket(fd);
+    if (!mp_server_hand_over(to, given->address, given->fd, given->tried))
+        drop_socket(given->fd);
 }
 
 /* Accepts a connection and puts it among the handovers of `to`, if that takes any. Holds the lock for both, so that
@@ -144,7 +145,7 @@ static int accept_for(const mp_listener *listener, mp_server *to)
         fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     int error = errno;
     if (fd >= 0)
-        put_handover(to, listener->endpoint.address, fd);
+        put_handover(to, listener->endpoint.address, fd, 0);
     pthread_mutex_unlock(&to->handover_lock);
     errno = error;
     return fd;
@@ -179,7 +180,7 @@ void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to)
     }
     pthread_mutex_unlock(&server->listen_lock);
     for (handover *given; (given = to == NULL ? NULL : take_handover(server)) != NULL; free(given))
-        hand_over_or_drop(to, given->address, given->fd);
+        hand_over_or_drop(to, given);
     if (to == NULL)
         mp_server_drop_handovers(server);
 }

@@ -2,6 +2,7 @@
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
+local wire = require "spec.helpers.wire"
 
 local MOST <const>, KEPT <const>, CROWD <const> = 96, 8, 120
 local ONE <const>, OTHER <const>, THIRD <const> = "127.0.0.1", "127.0.0.2", "127.0.0.3"
@@ -9,10 +10,37 @@ local ONE <const>, OTHER <const>, THIRD <const> = "127.0.0.1", "127.0.0.2", "127
 local scripts = {
   ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(60) end }',
   ["tools/ping.lua"] = 'return tool { "Answers.", function() return "pong" end }',
+  ["tools/which.lua"] = 'local worker = uuid() return tool { "Names the state of its worker.", function() return worker end }',
 }
 
-local function start(listen)
-  return gateway.start { scripts = scripts, workers = 2, config = { listen = listen, auth = listen and "none", limits = { connections = MOST } } }
+local function start(listen, most)
+  return gateway.start { scripts = scripts, workers = 2, config = { listen = listen, auth = listen and "none", limits = { connections = most or MOST } } }
+end
+
+-- A request of HTTP/1.1 that calls a tool.
+local function request(name)
+  local message = wire.message(1, "tools/call", { name = name, arguments = {}, _meta = wire.meta() })
+  local headers = wire.mirrored(message)
+  headers.Accept = wire.both
+  return { method = "POST", path = "/mcp", headers = headers, body = message }
+end
+
+-- `count` connections of an address, of which those that one worker has are idle, and each other one has a call that
+-- holds. Returns the connections, and the number of the idle ones.
+local function idle_on_one(g, from, count)
+  local all, of, last = {}, {}, nil
+  for i = 1, count do
+    all[i] = client.connect(g, { from = from })
+    last = all[i]:request(request "which"):json().result.content[1].text
+    of[i] = last
+  end
+  local idle = 0
+  for i, worker in ipairs(of) do
+    if worker == last then idle = idle + 1 else all[i]:send(request "hold") end
+  end
+  assert.is_true(idle > count // 3 and idle < count * 2 // 3, idle)
+  g:wait_status(function(status) return status.gauges.requests_in_flight == count - idle end)
+  return all, idle
 end
 
 -- Connections of an address, each with a call that holds; those that are refused have an answer.
@@ -83,6 +111,34 @@ describe("an address with idle connections only", function()
     end
     assert.equal("pong", pong(g:client "2026-07-28", OTHER))
     assert.equal(0, g:status().counters.refused.connection_shares)
+    for _, connection in ipairs(all) do connection:close() end
+  end)
+end)
+
+describe("idle connections of one worker", function()
+  it("make room for new ones of their address, whichever worker those come to", function()
+    local g <close> = start()
+    local all, idle = idle_on_one(g, ONE, MOST - KEPT)
+    for i = 1, idle do
+      all[#all + 1] = client.connect(g, { from = ONE })
+      all[#all]:send(request "hold")
+      g:wait_status(function(status) return status.gauges.requests_in_flight == MOST - KEPT - idle + i end)
+    end
+    assert.equal(0, g:status().counters.refused.connection_shares)
+    all[#all + 1] = client.connect(g, { from = ONE })
+    assert.equal(503, all[#all]:request(request "hold").status)
+    for _, connection in ipairs(all) do connection:close() end
+  end)
+
+  it("make room at limits.connections for those that wait at another", function()
+    local most <const> = 40
+    local g <close> = start(nil, most)
+    local all, idle = idle_on_one(g, ONE, most)
+    for i = 1, idle do
+      all[#all + 1] = client.connect(g, { from = ONE })
+      all[#all]:send(request "hold")
+      g:wait_status(function(status) return status.gauges.requests_in_flight == most - idle + i end)
+    end
     for _, connection in ipairs(all) do connection:close() end
   end)
 end)
