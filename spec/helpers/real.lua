@@ -60,6 +60,15 @@ for _, version in ipairs { "1.30.0", "2.3.0" } do
   end
 end
 
+-- The same SDK, with tools that ask their client in the middle of a call.
+for _, version in ipairs { "1.30.0", "2.3.0" } do
+  for kind, path in pairs { stdio = false, ["streamable-http"] = "/mcp" } do
+    add(("asking %s %s"):format(version, kind), { FOLDER .. "/python/asking.py", kind }, "2025-11-25", {
+      program = uv.cwd() .. "/build/python/" .. version .. "/bin/python", path = path or nil, chooses = true, tool = nil,
+    })
+  end
+end
+
 -- The official Go SDK, which ./dev builds where there is a Go.
 for kind, path in pairs { stdio = false, sse = "/sse", http = "/mcp" } do
   add("go-sdk 1.8.0 " .. kind, { kind }, kind == "stdio" and "2026-07-28" or "2025-11-25", {

@@ -167,7 +167,7 @@ end
 
 -- Reads the lists of a class by a way. nil if they cannot be read.
 local function read_by(record, name, way)
-  local options = { own = way.own, once = way.once, class = way.class, stream = not way.once, tells_roots = way.tells_roots }
+  local options = { own = way.own, once = way.once, class = way.class, tells_roots = way.tells_roots }
   return (lists.read(record, { key = way.key, options = options, class = name }))
 end
 

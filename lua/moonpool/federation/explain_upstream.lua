@@ -7,6 +7,7 @@ local config = require "moonpool.upstream.config"
 local era = require "moonpool.protocol.era"
 local federated = require "moonpool.federation.federated"
 local host = require "moonpool.host"
+local open = require "moonpool.upstream.open"
 local served_names = require "moonpool.upstream.served_names"
 local pins = require "moonpool.upstream.pins"
 local wrapping = require "moonpool.upstream.wrapping"
@@ -63,6 +64,12 @@ local function circuit_of(record)
     seconds(given.circuit_open_max_ms))
 end
 
+-- What is said of clients that get sessions of an older revision at a stateless upstream.
+local function own_sessions(record)
+  if next(record.asks) == nil or not open.may_have_sessions(record) then return "" end
+  return "; if it speaks an older revision, too, one for each client of such a revision that can be asked"
+end
+
 --- Adds the lines about the upstream of a thing.
 function explain_upstream.describe(thing, put)
   local record = config.by_name[thing.upstream]
@@ -81,7 +88,7 @@ function explain_upstream.describe(thing, put)
   put("filter", record.only and "`only` lets it through" or record.hide and "`hide` does not name it" or "none")
   local hash, approved = thing.facts.hash, pins.hash(record.name, thing.kind, thing.original)
   put("definition", (hash or "unknown") .. (approved and ", approved" or ", not pinned (moonpool lock)"))
-  put("shared", SHARED[record.per] or facts.is_modern and "one for all clients: the server keeps nothing between calls"
+  put("shared", SHARED[record.per] or facts.is_modern and "one for all clients: the server keeps nothing between calls" .. own_sessions(record)
     or not facts.has_session and facts.transport == "http" and "one for all clients: the server has no sessions" or "none between principals")
   if facts.revision then put("revisions", steps_of(facts.revision)) end
   put("circuit", circuit_of(record))

@@ -42,7 +42,6 @@ local function channel_of(one)
       channel:failed(failure)
       return nil, failure
     end
-    if next(one.record.capabilities) then open.stream(channel, server_info) end       -- some servers ask their questions on it
     if not channel:opened(server_info) then return nil, { outcome = "not_run", reason = "closed" } end
   end
   return channel, channel:server_info()

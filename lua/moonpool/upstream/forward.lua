@@ -15,6 +15,7 @@ local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
+local open = require "moonpool.upstream.open"
 local repeated_requests = require "moonpool.upstream.repeated_requests"
 local request = require "moonpool.upstream.request"
 local tasks = require "moonpool.upstream.tasks"
@@ -52,27 +53,37 @@ local function facts_of(record, identity)
   return catalogue.of(record.name, identity and catalogue.of_caller(identity.owner) or catalogue.class).facts
 end
 
+-- The facts about an upstream as they are for the client of a call. A server of a stateless revision asks by ending its
+-- answer; in an older one, which most speak, too, it may ask in the middle of a call. So a client that has a session and
+-- can be asked gets a session of the older revision, and every other client the stateless one.
+local function facts_for(record, facts, call, options)
+  local may_choose = facts.is_modern and not options.is_sessionless and record.per ~= "gateway" and call.has_session and era.is_stateful(call.revision)
+  if not (may_choose and class_of_client.can_ask(class_of_client.of(call, record.asks)) and open.may_have_sessions(record)) then return facts end
+  return { transport = facts.transport, has_session = true, wants_session = true }
+end
+
 local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, times }: the key of the channel that it used last, and how often it was sent
 
 --- How the request of a call was sent: { channel, times }; nil if it was not.
 function forward.sent(call) return sent[call] end
 
--- The channel of a request: { record, key, is_own, class, is_single, identity }, or nil and a failure. A channel for
+-- The channel of a request: { record, key, is_own, class, is_single, identity, wants_session }, or nil and a failure. A channel for
 -- one call only stays after a call of which the upstream may make a task.
 local function channel_of(record, call, options)
   if options.channel then return options.channel end
   local identity, denied = auth.identity(record, call)
   if denied then return nil, denied end
-  local facts = facts_of(record, identity)
+  local facts = facts_for(record, facts_of(record, identity), call, options)
   local key, is_own, class = channel_key.of(record, facts, call, ask.class_of(record, facts, call), identity and identity.owner)
   local is_single = is_own and not call.has_session and options.can_be_task or nil
-  return { record = record, key = key, is_own = is_own and not is_single, class = class, is_single = is_single, identity = identity }
+  return {
+    record = record, key = key, is_own = is_own and not is_single, class = class, is_single = is_single, identity = identity,
+    wants_session = facts.wants_session,
+  }
 end
 
---- Sends a request of a call. `make(server_info)` gives the params without `_meta`; `may_ask`: the upstream may answer with
---- questions; `channel`: that of an earlier request of the call, or nil; `can_be_task`: an MCP task may come of it;
---- `is_without_tasks`: the client cannot have one. Returns what request.send returns, and the channel.
-function forward.send(record, call, options)
+-- Sends a request of a call. `options`: those of forward.send; `is_sessionless`: the upstream opens no session.
+local function send(record, call, options)
   local channel, denied = channel_of(record, call, options)
   if not channel then return nil, denied end
   local key, is_own, class, identity = channel.key, channel.is_own, channel.class, channel.identity
@@ -98,7 +109,8 @@ function forward.send(record, call, options)
   local spec = {
     method = options.method, key = key, call = call,
     options = {
-      own = is_own and call or nil, class = class, stream = asks, tells_roots = is_own and class_of_client.tells_roots(call), identity = identity,
+      own = is_own and call or nil, class = class, tells_roots = is_own and class_of_client.tells_roots(call), identity = identity,
+      wants_session = channel.wants_session,
     },
     level = level, is_own = is_own, may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale,
     timeout = options.timeout, headers = options.headers,
@@ -120,6 +132,16 @@ function forward.send(record, call, options)
     return request.send(record, spec)
   end)
   return answer, failed, err, channel
+end
+
+--- Sends a request of a call. `make(server_info)` gives the params without `_meta`; `may_ask`: the upstream may answer with
+--- questions; `channel`: that of an earlier request of the call, or nil; `can_be_task`: an MCP task may come of it;
+--- `is_without_tasks`: the client cannot have one. Returns what request.send returns, and the channel.
+function forward.send(record, call, options)
+  local answer, failed, err, channel = send(record, call, options)
+  if not (failed and failed.reason == "sessionless") then return answer, failed, err, channel end
+  options.is_sessionless = true
+  return send(record, call, options)
 end
 
 -- Raises the error for a request that gave no result.

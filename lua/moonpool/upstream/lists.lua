@@ -230,7 +230,7 @@ local function facts_of(server_info, state)
   }
 end
 
-local shared = { key = channel_key.shared, options = { stream = true } }
+local shared = { key = channel_key.shared, options = {} }
 
 --- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists
 --- are for; nil: the shared channel, for clients that cannot be asked. Returns the text of its catalogue; or nil and a

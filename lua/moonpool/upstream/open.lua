@@ -16,18 +16,23 @@ local message = require "moonpool.upstream.message"
 local open = {}
 
 local PROBE_S = 5           -- seconds for the answer to server/discover of a program, which an older one may never give (PB-1)
-local SILENT_KEPT_S = 3600  -- seconds for which the store remembers that a program did not answer server/discover
-
-local STREAM_KEPT_S = 86400  -- seconds for which the store remembers which channels have their stream
+local SILENT_KEPT_S = 3600  -- seconds for which the store remembers that a program has not answered server/discover, or an upstream opened no session
+local SESSION_RETRY_S = 60  -- the same, where `initialize` got the status of a server with trouble
 
 local known = {}            -- name of an upstream -> "modern", "legacy" or "sse"
 
 local function silent_key(record) return "upstream:silent:" .. host.upstream.instance .. ":" .. record.name end
 
+local function sessionless_key(record) return "upstream:sessionless:" .. host.upstream.instance .. ":" .. record.name end
+
+--- True if an upstream of a stateless revision perhaps speaks an older one, too: it has not refused `initialize` lately.
+function open.may_have_sessions(record) return record.revision == "auto" and host.store.get(sessionless_key(record)) == nil end
+
 --- Forgets the facts about an upstream that opening a channel has found: its answers no longer match them.
 function open.forget(record)
   known[record.name] = nil
   host.store.delete(silent_key(record))
+  host.store.delete(sessionless_key(record))
 end
 
 local function listed(list, test)
@@ -161,12 +166,26 @@ local function legacy(record, channel, mode, class_text, tells_roots)
   return initialize(record, channel, "sse", class_text, tells_roots)
 end
 
+-- Opens a session at an upstream that speaks a stateless revision, too. Many such servers name no older revision in their
+-- answer to server/discover, and programs take no `initialize` after that, so `initialize` comes first. Returns the server
+-- info; or nil and a failure, whose reason is "sessionless" where the upstream is to be spoken to in the stateless
+-- revision. Without a session id over HTTP a client's answer would reach no question.
+local function open_session(record, channel, class_text, tells_roots)
+  if open.may_have_sessions(record) then
+    local server_info, failure = initialize(record, channel, record.kind == "url" and "http" or "stdio", class_text, tells_roots, true)
+    if server_info and (server_info.transport ~= "http" or server_info.session) then return server_info end
+    local is_open = failure and record.kind == "url" and failure.reason ~= "revision" and is_undecided(record, failure)
+    if is_open and (failure.status or 0) < 500 then return nil, failure end
+    host.store.set(sessionless_key(record), "", is_open and SESSION_RETRY_S or SILENT_KEPT_S)
+  end
+  return nil, { outcome = "not_run", reason = "sessionless" }
+end
+
 -- -- the whole -----------------------------------------------------------------------------------------------------------
 
---- Opens a channel that this task has claimed: finds out the revision if need be, and agrees on it. Returns the server info;
---- or nil and a failure.
---- `tells_roots`: the channel has one client alone, which notifies when its roots change.
-function open.establish(record, channel, class_text, tells_roots)
+-- Finds out the revision of an upstream if need be, and agrees on it. Returns the server info; or nil and a failure.
+local function agree(record, channel, class_text, tells_roots, wants_session)
+  if wants_session then return open_session(record, channel, class_text, tells_roots) end
   local mode = record.revision ~= "auto" and record.revision or known[record.name]
   local is_silent = mode == nil and record.kind == "command" and host.store.get(silent_key(record)) ~= nil
   local verdict, server_info, failure
@@ -196,6 +215,23 @@ function open.establish(record, channel, class_text, tells_roots)
   return server_info, failure
 end
 
+-- Opens the GET stream of a session, on which an upstream sends pings, questions, and notifications that belong to no request,
+-- whatever its client can be asked. Many have none: they answer 405.
+local function open_stream(channel, server_info)
+  if server_info.is_modern or server_info.transport ~= "http" or not server_info.session then return end
+  local state = channel:listen { revision = era.facts(server_info.revision).has_version_header and server_info.revision or nil }
+  server_info.has_stream = state ~= "none"
+end
+
+--- Opens a channel that this task has claimed. Returns the server info; or nil and a failure.
+--- `tells_roots`: the channel has one client alone, which notifies when its roots change. `wants_session`: an upstream that
+--- speaks a stateless and an older revision is spoken to in the older one; the failure has the reason "sessionless" if it speaks none.
+function open.establish(record, channel, class_text, tells_roots, wants_session)
+  local server_info, failure = agree(record, channel, class_text, tells_roots, wants_session)
+  if server_info then open_stream(channel, server_info) end
+  return server_info, failure
+end
+
 local LOOP_STATUS <const> = 508        -- status of a gateway for a request that comes back to it
 
 -- A refused credential bars the upstream until the credential is another one.
@@ -207,39 +243,17 @@ local function barred(failure)
   return failure
 end
 
---- Opens the GET stream of a session, on which an upstream sends questions, and notifications that belong to no
---- request. Many have none: they answer 405.
-function open.stream(channel, server_info)
-  if server_info.is_modern or server_info.transport ~= "http" or not server_info.session then return end
-  local state = channel:listen { revision = era.facts(server_info.revision).has_version_header and server_info.revision or nil }
-  server_info.has_stream = state ~= "none"
-end
-
-local function stream_key(record, key) return "callers:stream:" .. host.upstream.instance .. ":" .. record.name .. ":" .. key end
-
--- Opens the listen stream of a channel that was opened without one, once. The store remembers whether that succeeded.
-local function ensure_stream(record, key, channel, server_info)
-  if server_info.has_stream ~= nil or server_info.is_modern or server_info.transport ~= "http" or not server_info.session then return end
-  local serial, word = (host.store.get(stream_key(record, key)) or ""):match "^(%d+) (%l+)$"
-  if serial == tostring(server_info.serial) then
-    server_info.has_stream = word == "yes"
-    return
-  end
-  open.stream(channel, server_info)
-  host.store.set(stream_key(record, key), server_info.serial .. (server_info.has_stream and " yes" or " no"), STREAM_KEPT_S)
-end
-
 -- Opens a channel with a token; one that the upstream refuses is replaced once.
 local function establish_as(record, channel, token, token_key, options)
   if token then channel:authorize(token) end
   local class_text, identity = options.class or class.none, options.identity
-  local server_info, failure = open.establish(record, channel, class_text, options.tells_roots)
+  local server_info, failure = open.establish(record, channel, class_text, options.tells_roots, options.wants_session)
   if server_info or not token or failure.status ~= 401 then return server_info, failure, token end
   auth.drop(token_key, token)
   local fresh, why = auth.token(record, identity)
   if not fresh then return nil, why end
   channel:authorize(fresh)
-  server_info, failure = open.establish(record, channel, class_text, options.tells_roots)
+  server_info, failure = open.establish(record, channel, class_text, options.tells_roots, options.wants_session)
   if not server_info and failure.status == 401 then auth.bar(record, token_key, identity) end
   return server_info, failure, fresh
 end
@@ -259,9 +273,8 @@ end
 
 --- The channel of an upstream with this key, open, its server info, and true if the circuit is open and one harmless request
 --- is to be tried first; or nil and a failure. `options` are those of host.upstream.channel; `class`: what the upstream
---- is told that its client can be asked; tells_roots = true: its client notifies of changed roots; stream = true: a
---- channel that is opened now gets its listen stream before its first request, if the upstream has one; and
---- `identity`: what auth.identity gave for the call.
+--- is told that its client can be asked; `identity`: what auth.identity gave for the call; `tells_roots` and
+--- `wants_session`: see open.establish.
 --- Sets options.token and options.token_key to the token that the channel sends, and its key.
 function open.channel(record, key, options)
   local token, token_key = auth.token(record, options.identity)
@@ -272,17 +285,17 @@ function open.channel(record, key, options)
   if state == "claimed" then
     local server_info, failure
     server_info, failure, token = establish_as(record, channel, token, token_key, options)
-    if not server_info then
+    if not server_info and failure.reason == "sessionless" then
+      channel:close()
+      return nil, failure
+    elseif not server_info then
       failure = barred(failure)
       failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent
       channel:failed(failure)
       if failure.reason == "barred" and options.identity then failure.reason = "denied" end
       return nil, failure
     end
-    if options.stream then open.stream(channel, server_info) end
     if not channel:opened(server_info) then return nil, { outcome = "not_run", reason = "closed" } end
-  elseif options.stream then
-    ensure_stream(record, key, channel, channel:server_info())
   end
   options.token, options.token_key = token, token_key
   return channel, channel:server_info(), state == "probe"

@@ -165,7 +165,7 @@ local opening = { __close = function(it)
   if it.is_kept then return end
   if it.server_info.transport == "http" then return end_listen(it.channel, it.server_info, it.id) end
   host.job.begin(function()                           -- a task that was ended cannot wait
-    local channel, server_info = open.channel(it.record, channel_key.shared, { stream = true })
+    local channel, server_info = open.channel(it.record, channel_key.shared, {})
     if channel and server_info.serial == it.server_info.serial then end_listen(channel, server_info, it.id) end
   end, ACK_S)
 end }
@@ -205,7 +205,7 @@ end
 -- Opens the shared channel and loads its subscriptions; a new channel has none. Returns the channel, its server's info,
 -- its state, and the wanted URIs.
 local function current(record)
-  local channel, server_info = open.channel(record, channel_key.shared, { stream = true })
+  local channel, server_info = open.channel(record, channel_key.shared, {})
   if not channel then return nil, server_info end
   local state = load(record)
   local wanted = state.uris

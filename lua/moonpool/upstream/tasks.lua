@@ -4,8 +4,9 @@
 -- upstreams. A notification of the upstream about the task brings the next poll at once; it is not relied on (TA-6),
 -- and what it says is not used.
 --   made   a task of an upstream: { id, is_stateless, status, poll = seconds or nil, ttl = milliseconds or nil, record, key, is_own, class, asks, identity,
---          is_single, is_over, is_shown }; `key`, `is_own`, `class` and `identity` are those of the channel on which it was made, `asks` what the upstream
---          was told that its client can be asked; `is_single`: the channel is there for this call alone; `is_shown`: a task of this gateway shows its status
+--          wants_session, is_single, is_over, is_shown }; `key`, `is_own`, `class`, `identity` and `wants_session` are those of the channel on which it
+--          was made, `asks` what the upstream was told that its client can be asked; `is_single`: the channel is there for this call alone; `is_shown`: a task
+--          of this gateway shows its status
 
 local bus = require "moonpool.runtime.bus"
 local call_library = require "moonpool.protocol.call"
@@ -102,7 +103,7 @@ function tasks.made(result, channel)
   return {
     id = id, is_stateless = is_stateless, status = shown.status, ttl = type(ttl) == "number" and ttl or nil,
     poll = poll and math.min(math.max(poll, LEAST_POLL_S), MOST_POLL_S), record = channel.record, key = channel.key, is_own = channel.is_own,
-    class = channel.class, asks = channel.asks, identity = channel.identity, is_single = channel.is_single,
+    class = channel.class, asks = channel.asks, identity = channel.identity, is_single = channel.is_single, wants_session = channel.wants_session,
   }
 end
 
@@ -122,7 +123,7 @@ end
 local function ask(made, call, method, more)
   return request.send(made.record, {
     method = method, key = made.key, call = call, may_repeat = true, asks_too_much = function() return count_question(call) end,
-    options = { own = made.is_own and call or nil, class = made.class, identity = made.identity },
+    options = { own = made.is_own and call or nil, class = made.class, identity = made.identity, wants_session = made.wants_session },
     build = function(server_info)
       local params = { taskId = made.id, inputResponses = more }
       params._meta = message.meta(server_info, nil, nil, nil, made.asks, true)

@@ -27,7 +27,9 @@ describe("moonpool explain", function()
       assert.equal(0, code)
       for _, line in ipairs { "tool      o_uno  (upstream other)", "upstream  other, line 3: 2026-07-28 over http", "its name  one",
         "renamed   'uno' by `rename`",
-        "prefix    'o_'", "filter    `only` lets it through", "shared    one for all clients: the server keeps nothing between calls",
+        "prefix    'o_'", "filter    `only` lets it through",
+        "shared    one for all clients: the server keeps nothing between calls; if it speaks an older revision, too, "
+          .. "one for each client of such a revision that can be asked",
         "revisions requests as of 2026-07-28, results as they are; then to that of the client",
         "circuit   opens after 5 failures in a row, for 1 s to 60 s",
         "now       unknown: this configuration has no admin listener. `moonpool upstreams other` shows it where a gateway can be asked", "credential none",

@@ -54,7 +54,8 @@ for _, pair in ipairs(PAIRS) do
       user:finish()
       -- nothing is left of the cancelled call, which would take ten minutes
       g:wait_status(function(status) return status.gauges.tasks == 0 and status.gauges.upstream_exchanges == 0 end)
-      if is_modern then
+      -- a client of an older revision has a program of its own, which has ended
+      if is_modern and (client.era == "modern" or name:find "http$") then
         local c <close> = g:client "2026-07-28"
         wait.for_fact("the end of the call in the server", 20, function()
           return upstream.text(c:call("tools/call", { name = "cancelled", arguments = {} })) == "1"

@@ -258,10 +258,10 @@ function methods:lose_sessions(how)
   self.lone = server.new_session()
 end
 
---- Sends a message on the standalone streams of all sessions.
-function methods:push(text)
+--- Sends a message on the standalone streams of all sessions, or of one.
+function methods:push(text, only)
   for _, session in pairs(self.sessions) do
-    if session.stream then session.stream:chunk(event(self, text)) end
+    if session.stream and (only == nil or session == only) then session.stream:chunk(event(self, text)) end
   end
 end
 

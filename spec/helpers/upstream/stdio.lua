@@ -148,9 +148,11 @@ function methods:wait_alive(count, seconds)
   end)
 end
 
---- Writes a line to all processes.
-function methods:push(text)
-  for _, one in ipairs(self:alive()) do one:write(text .. "\n") end
+--- Writes a line to all processes, or to that of one session.
+function methods:push(text, only)
+  for _, one in ipairs(self:alive()) do
+    if only == nil or one.session == only then one:write(text .. "\n") end
+  end
 end
 
 function methods:count_sessions() return #self:alive() end
