@@ -55,14 +55,14 @@ end
 --- Reads the state and the answers of a repeated request. `is_harmless`: running the handler from the top changes
 --- nothing. Returns an error if the state is forged, belongs to another request, or has expired.
 function client_request.begin(call, params, is_harmless)
-  local state = { answers = {}, done = {}, pages = {} }
+  local state = { answers = {}, done = {}, pages = {}, again = {} }
   if params.requestState ~= nil and params.requestState ~= json.null then
     local text = unsealed(call, params, params.requestState)
     local carried = text and json.decode(text)
     if not carried or carried.expires < os.time() then
       return client_request.stale()
     end
-    state.answers, state.done = carried.answers, carried.done
+    state.answers, state.done, state.again = carried.answers, carried.done, carried.again or {}
   end
   if type(params.inputResponses) == "table" then
     for key, answer in pairs(params.inputResponses) do
@@ -79,7 +79,7 @@ function client_request.forget(call) states[call] = nil end
 local function state_of(call)
   local state = states[call]
   if not state then
-    state = { answers = {}, done = {}, pages = {} }
+    state = { answers = {}, done = {}, pages = {}, again = {} }
     states[call] = state
   end
   return state
@@ -149,7 +149,7 @@ function client_request.result(call, value, params)
   if wrong then return nil, wrong end
   for key, asked in pairs(failure.questions(value)) do requests[key] = { method = asked.method, params = json.object(asked.params) } end
   local text = json.encode {
-    expires = os.time() + STATE_LIFETIME_S, answers = json.object(state.answers), done = json.object(state.done),
+    expires = os.time() + STATE_LIFETIME_S, answers = json.object(state.answers), done = json.object(state.done), again = json.object(state.again),
   }
   local id = state.is_bound and host.random.id() or nil
   local sealed = host.seal.make(text, purpose(call, params, id))
@@ -190,7 +190,9 @@ function make.elicit(message, fields)
     read = function(answer)
       if answer.action ~= "accept" then return nil, refusal(answer) end
       local filled_in = answer.content or {}
-      if type(filled_in) ~= "table" or not check(filled_in) then return nil, "invalid" end
+      if type(filled_in) ~= "table" then return nil, "invalid" end
+      local fits, wrong = check(filled_in)
+      if not fits then return nil, "invalid", ((wrong.path or "") == "" and "" or wrong.path .. " ") .. wrong.message end
       return filled_in
     end,
   }
@@ -251,6 +253,15 @@ local function without(asked, name)
   return made
 end
 
+-- A copy of a question's content whose message says why the last answer does not fit.
+local function with_reason(asked, why)
+  if not why then return asked end
+  local made = copied(asked)
+  made.params = copied(asked.params)
+  made.params.message = ("%s (the last answer does not fit: %s)"):format(asked.params.message, why)
+  return made
+end
+
 -- -- asking the client -------------------------------------------------------------------------------------------------------
 
 local askers = setmetatable({}, { __mode = "k" })
@@ -301,8 +312,11 @@ local function ask(call, wanted)
     elseif not stateless then
       found[key], whys[key] = ask_now(call, key, asked)
     elseif state.answers[key] then
-      found[key], whys[key] = asked.read(state.answers[key])
-      if whys[key] == "invalid" then open[key], whys[key], state.answers[key] = asked, nil, nil end
+      local wrong
+      found[key], whys[key], wrong = asked.read(state.answers[key])
+      if whys[key] == "invalid" and not state.again[key] then        -- once more, since clients stop after some rounds
+        open[key], whys[key], state.answers[key], state.again[key] = with_reason(asked, wrong), nil, nil, true
+      end
     else
       open[key] = asked
     end

@@ -227,4 +227,22 @@ describe("a handler that asks the client, in 2026-07-28", function()
     assert.equal("deleted 1", (text_of(post(g, c, { name = "delete", arguments = { n = 1 }, inputResponses = accepted }))))
     assert.has_nothing_left(g)
   end)
+
+  it("asks once more after an answer that does not fit, says why, then gives the handler 'invalid'", function()
+    local g <close> = gateway.start { scripts = scripts, config = config }
+    local c <close> = g:client("2026-07-28", { capabilities = able })
+    local state, wrong = ask(g, c, { n = 1 }), { sure = { action = "accept", content = { confirm = 1 } } }
+    local function answered(given)
+      return post(g, c, { name = "delete", arguments = { n = 1 }, requestState = state, inputResponses = given })
+    end
+    local again = answered(wrong).result
+    assert.equal("input_required", again.resultType)
+    assert.matches("^Delete 1 orders%? %(the last answer does not fit: .*confirm.*%)$", again.inputRequests.sure.params.message)
+    state = again.requestState
+    assert.equal("deleted 1", (text_of(answered(accepted))))
+    local text, failed = text_of(answered(wrong))
+    assert.equal("invalid", text)
+    assert.is_true(failed)
+    assert.has_nothing_left(g)
+  end)
 end)
