@@ -67,11 +67,13 @@ static int take_headers(mp_config *config, const char *MP_NULLABLE path, mp_buf 
 {
     char *line = NULL;
     size_t room = 0, count = 0;
+    if (config->upstreams == NULL || config->upstreams[0] == NULL) {
+        mp_buf_printf(report, "moonpool: --headers: the configuration has no upstream to send the headers to\n");
+        return -1;
+    }
     FILE *file = fopen(path, "re");
-    if (file == NULL || config->upstreams == NULL || config->upstreams[0] == NULL) {
-        if (file != NULL)
-            fclose(file);
-        mp_buf_printf(report, "moonpool: --headers: no upstream, or no file %s\n", path);
+    if (file == NULL) {
+        mp_buf_printf(report, "moonpool: --headers: cannot read %s: %s\n", path, strerror(errno));
         return -1;
     }
     char **headers = mp_new((MAX_HEADERS + 1) * sizeof *headers);
