@@ -82,11 +82,11 @@ void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str p
     int first = lua_gettop(L) - count + 1, given = 0;
     luaL_checkstack(L, LUA_MINSTACK, NULL);
     if (!push_general(L, at, params))
-        fail_proof(plan, "it takes arguments that do not fit", params, MP_STR("refused"));
+        fail_proof(plan, "it takes arguments that the general path refuses", params, MP_STR("refused"));
     int general = lua_gettop(L);
     if (!plan->is_positional) {
         if (!is_same_table(L, first, general))
-            fail_proof(plan, "other arguments", params, MP_STR_NONE);
+            fail_proof(plan, "the general path reads other arguments", params, MP_STR_NONE);
         lua_settop(L, general - 1);
         return;
     }
@@ -95,14 +95,14 @@ void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str p
         lua_pushlstring(L, field->name.ptr, field->name.len);
         lua_rawget(L, general);
         if (!is_same(L, first + i, lua_gettop(L)))
-            fail_proof(plan, "another argument", field->name, params);
+            fail_proof(plan, "the general path reads another value of this argument", field->name, params);
         given += !lua_isnil(L, -1);
         lua_pop(L, 1);
     }
     for (lua_pushnil(L); lua_next(L, general) != 0; lua_pop(L, 1))
         given--;
     if (given != 0)
-        fail_proof(plan, "more or fewer arguments", params, MP_STR_NONE);
+        fail_proof(plan, "the general path reads more or fewer arguments", params, MP_STR_NONE);
     lua_settop(L, general - 1);
 }
 

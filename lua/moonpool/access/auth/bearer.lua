@@ -12,7 +12,7 @@ return function(given)
   options.check("auth.bearer", given, { "secret", "id", "scopes" })
   local text = options.text(given.secret)
   if not text then
-    problem.raise(1, "auth.bearer needs 'secret', a string", "as in secret = secret \"API_TOKEN\", nil for a variable that is not set or not granted")
+    problem.raise(1, "auth.bearer needs 'secret', a string", "as in secret = secret \"API_TOKEN\"; nil means that the variable is not set, or not granted")
   end
   if #text < MIN_SECRET_LENGTH then
     problem.raise(1, "auth.bearer: the secret is shorter than " .. MIN_SECRET_LENGTH .. " characters", "openssl rand -hex 32 makes one")
