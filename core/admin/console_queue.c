@@ -94,7 +94,7 @@ static void on_arrived(mp_message *message, mp_loop *MP_NULLABLE loop)
     const mp_console_queue_settings *reader = &queue->settings;
     console_message *list = NULL;
     bool has_lost = false;
-    if (loop != NULL) { /* else the thread that posts it has the lock */
+    if (loop != NULL) { /* loop == NULL: the loop has ended, and the thread that posted holds the lock */
         mp_loop_measure(loop, MP_MEASURE_ADMIN);
         pthread_mutex_lock(&queue->lock);
         list = queue->first;

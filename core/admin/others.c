@@ -485,7 +485,8 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 {
     mp_others *all = mp_others_of(admin);
     const mp_request *request = mp_stream_request(stream);
-    /* the newest process has the counts that this one left: numbers that include later counts would fall again */
+    /* The newest process has added the counts of this one: if this one counted on and answered, sums would fall when
+     * it ends. */
     if (all->has_left && !asks_workers(view)) {
         refuse_request(stream, "this process is about to end: ask the newest process of the gateway");
         return true;

@@ -458,7 +458,9 @@ static mp_store_result in_take(mp_store *store, mp_str key, uint64_t interval_us
     return result;
 }
 
-#define PLACES "place:" /* NAME \0 WHO: a number above 0 */
+/* Prefix of the keys by which the processes of a gateway count the places of a semaphore that they hold: the
+ * semaphore's name, a NUL and the holder follow. The value is the number of places, above 0. */
+#define PLACES "place:"
 
 static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most)
 {

@@ -84,7 +84,7 @@ static void stop_all(mp_process *process)
     mp_fdwatch_stop(loop, &process->errors);
 }
 
-/* Counts a process that has ended, or never ran, no more. */
+/* Takes a process out of the gauge: it has ended, or never ran. No effect if it is not counted. */
 static void discount_process(mp_process *process)
 {
     if (process->is_counted)

@@ -5,10 +5,10 @@
 #include "slabs.h"
 #include "pages.h"
 
-#define STEP 16 /* of the sizes of pieces up to FINE_BYTES: 16, 32, … 256 */
+#define STEP 16 /* bytes between the sizes of pieces up to FINE_BYTES: 16, 32, … 256 */
 #define FINE_BYTES 256
 #define FINE_CLASSES (FINE_BYTES / STEP)
-#define WIDE_STEP 64 /* of the sizes above: 320, 384, … MP_SLAB_MAX */
+#define WIDE_STEP 64 /* bytes between the sizes above FINE_BYTES: 320, 384, … MP_SLAB_MAX */
 #define SLAB_BYTES (MP_PAGES_MAX * MP_PAGE)
 
 _Static_assert(FINE_CLASSES + (MP_SLAB_MAX - FINE_BYTES) / WIDE_STEP == MP_SLAB_CLASSES, "a class for each size");
@@ -39,7 +39,7 @@ static inline size_t size_of(size_t class)
 
 static bool is_small(MP_UNUSED size_t size)
 {
-#ifdef __SANITIZE_ADDRESS__ /* which must see every block */
+#ifdef __SANITIZE_ADDRESS__ /* AddressSanitizer must see every block */
     return false;
 #else
     return size > 0 && size <= MP_SLAB_MAX;

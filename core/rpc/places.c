@@ -156,8 +156,8 @@ static bool take_alone(_Atomic int64_t *count, int64_t most)
     return true;
 }
 
-/* With others, a place is taken first and compared then: of two that take the last place at once, each sees the other
- * one, so that no limit is exceeded. */
+/* While several processes share the counts, a place is taken first, and then the sum is compared with the limit. If
+ * two processes take the last place at the same moment, each sees the other's place, so the limit is not exceeded. */
 bool mp_places_take(mp_places *places, mp_place kind, int64_t most)
 {
     _Atomic int64_t *count = &places->own->counts[kind];

@@ -20,8 +20,8 @@ typedef enum {
 
 typedef struct mp_places mp_places;
 
-/* Counts of this process alone. If the system gives no memory that can be shared, other processes get counts of their
- * own. */
+/* Makes the counts, in which only this process has a row. If the system has no memory that processes can share, each
+ * process of the gateway counts alone. */
 mp_places *mp_places_new(void);
 void mp_places_free(mp_places *places);
 /* The memory, for the process that an upgrade begins; -1: it cannot be shared. Stays owned by `places`. */

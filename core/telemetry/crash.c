@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
-/* of the handler: a signal frame has up to 12 kB, and a crash within the handler has one more */
+/* size of the signal handler's stack: a signal frame has up to 12 kB, and a crash in the handler adds another one */
 #define STACK_BYTES 65536
 #define MAX_FRAMES 32  /* enough to pass libc, libraries and the interpreter of Lua */
 #define MAX_TEXT 128   /* bytes of a text in a field */
@@ -46,7 +46,7 @@ static struct {
     uintptr_t pc, sp;        /* 0: not known on this processor */
     const uintptr_t *caller; /* where a function that has just been called finds its return address */
     mp_log_view log;
-    atomic_int step;     /* of `steps`, the next one */
+    atomic_int step;     /* index in `steps` of the next step */
     int frames;          /* places that put_frames has put, including that of the crash */
     size_t len, done;    /* bytes of `text`; those of whole fields */
     char text[PIPE_BUF]; /* a pipe takes as much in one piece */

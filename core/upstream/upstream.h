@@ -327,10 +327,10 @@ void mp_exchange_free(mp_exchange *MP_NULLABLE exchange);
 
 /* -- what upstreams say without being asked ------------------------------------------------------------------------ */
 
-/* A channel whose transport has one connection brings everything there. Over Streamable HTTP it needs listen streams:
- * one GET of a channel with a session, and requests whose answer does not end. Each is held by the worker that opened
- * the channel. A request that comes there goes to the only exchange that runs on the channel, else to the newest; what
- * belongs to no exchange is observed. */
+/* Over stdio and HTTP+SSE all messages of the upstream arrive on the channel's one connection. Over Streamable HTTP
+ * they need listen streams: one GET of a channel with a session, and requests whose answer does not end; the worker
+ * that opened the channel holds them. A request of the upstream goes to the only exchange that runs on the channel,
+ * else to the newest; a message that belongs to no exchange is observed. */
 
 typedef enum {
     MP_OBSERVED_MESSAGE, /* a notification or a request that belongs to no exchange */
@@ -345,7 +345,7 @@ typedef struct {
     mp_str method, bytes;
     mp_str id;         /* id of a request: a span of `bytes` */
     int64_t stream_id; /* ENDED: the id of the request */
-    int status;        /* ENDED: the HTTP status of the answer to the last attempt; 0: it had begun */
+    int status;        /* ENDED: HTTP status of the answer to the last attempt; 0: the stream had begun */
 } mp_observation;
 
 /* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks
@@ -389,7 +389,7 @@ mp_str mp_channel_key_text(const mp_channel *channel);
 
 typedef struct {
     mp_str principal;              /* the principal that may resume it; opaque */
-    uint64_t ms;                   /* time limit; 0, or a larger one: MP_UPSTREAM_PARK_MS */
+    uint64_t ms;                   /* time limit, at most MP_UPSTREAM_PARK_MS; 0: that */
     const mp_str *cancel_messages; /* messages that are sent upstream if nothing takes it up in time; copied */
     size_t cancel_count;
 } mp_pending_options;

@@ -159,7 +159,8 @@ void mp_task_made(mp_task *task, size_t before)
 {
     mp_vm *vm = task->vm;
     size_t made = vm->memory.bytes > before ? vm->memory.bytes - before : 0,
-           freed = vm->memory.bytes < before ? before - vm->memory.bytes : 0; /* not by the collector: a stack shrank */
+           /* freed without the collector: a stack has shrunk */
+        freed = vm->memory.bytes < before ? before - vm->memory.bytes : 0;
     mp_task_own *payer = mp_own(task->payer);
     payer->grown += made;
     payer->grown -= freed < payer->grown ? freed : payer->grown;

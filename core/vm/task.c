@@ -11,7 +11,7 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 
 /* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one */
 #define TURN_RESUMES 256
-#define MAX_PASSED 16   /* turns that are passed on before the other shares have one */
+#define MAX_PASSED 16   /* times in a row that a share's turn may be passed on before the other shares have theirs */
 #define MAX_COUNTED 512 /* preempted tasks that are counted */
 #define TURN_US 5000    /* time of one turn after which no further task is resumed */
 #define CPU_EVERY_US 1000

@@ -209,8 +209,9 @@ static void commit_upgrade(mp_upgrade *upgrade)
     become_newest(upgrade);
 }
 
-/* The process before this one has handed its store over, and cannot say the rest: it has ended, or does not answer.
- * Older ones to which this one has no link had one to that process, and end with it. */
+/* Becomes the newest process without the last message of the process before this one, which has handed over its
+ * store, and then has ended or does not answer. Older processes to which this one has no link were linked to that
+ * process, and end with it. */
 static void take_over(mp_upgrade *upgrade)
 {
     mp_processes *processes = upgrade->shared->processes;

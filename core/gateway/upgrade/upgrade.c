@@ -446,7 +446,7 @@ static void take_hello(mp_upgrade *upgrade, mp_str body)
     }
     facts.pid = upgrade->newer.facts.pid;
     upgrade->newer.facts = facts;
-    /* its first session may be asked for here before it says that it serves */
+    /* a request for a session of the newer process may come before that process says that it serves */
     mp_processes_expect(upgrade->shared->processes, facts.number);
 }
 

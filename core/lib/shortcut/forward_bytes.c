@@ -139,7 +139,7 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
 typedef struct {
     mp_str keys[MAX_KEYS];
     size_t count;
-    size_t first[MAX_LEVELS]; /* of each open array or object: the first of its keys */
+    size_t first[MAX_LEVELS]; /* for each open array or object, the index in `keys` of its first key */
     bool is_object[MAX_LEVELS];
     size_t depth;
     size_t top; /* index of the latest key of the first level */

@@ -229,7 +229,7 @@ static void count_opened(mp_transfer *transfer, curl_socket_t fd)
 {
     mp_client *client = transfer->client;
     ino_t *counted = client->counted, inode = inode_of(fd);
-    uncount(client, fd); /* one with the same number, which was closed unseen */
+    uncount(client, fd); /* uncounts an earlier socket with this descriptor, whose close was not noticed */
     if (counted == NULL || (size_t)fd >= client->counted_size) {
         size_t size = 2 * (size_t)fd + 64;
         counted = mp_resize(counted, size * sizeof *counted);

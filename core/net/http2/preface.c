@@ -7,7 +7,7 @@
 
 void mp_http2_configure(h2o_globalconf_t *config, h2o_hostconf_t *host)
 {
-    config->http1.upgrade_to_http2 = 0;    /* it would skip the guard */
+    config->http1.upgrade_to_http2 = 0;    /* a connection that libh2o upgrades would skip the guard (guard.c) */
     config->http2.idle_timeout = NEVER_MS; /* http2.c has time limits of its own */
     config->http2.max_concurrent_requests_per_connection = MAX_REQUESTS;
     config->http2.latency_optimization.min_rtt = UINT_MAX; /* off */
@@ -46,5 +46,5 @@ void mp_http2_await_preface(mp_conn *conn)
     mp_timer_start(conn->server->loop, &conn->first, conn->server->limits.request_ms, on_no_bytes);
     h2o_socket_read_start(conn->socket, on_first_bytes);
     if (conn->socket->input->size > 0)
-        on_first_bytes(conn->socket, NULL); /* they came with the PROXY header */
+        on_first_bytes(conn->socket, NULL); /* these bytes came together with the PROXY header */
 }

@@ -18,7 +18,7 @@ void *h2o_mem_alloc_recycle(h2o_mem_recycle_t *allocator, size_t size)
         allocator->cnt--;
         return chunk;
     }
-#ifndef __SANITIZE_ADDRESS__ /* which must see every block */
+#ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer must see every block */
     size_t pages = (size + MP_PAGE - 1) / MP_PAGE;
     void *block = size >= MP_PAGE && pages <= MP_PAGES_MAX ? mp_pages_take(pages) : NULL;
     if (block != NULL)

@@ -28,8 +28,8 @@ static void put_events(mp_buf *out, mp_str lines)
         mp_put_event(out, mp_str_cut(&lines, '\n'));
 }
 
-/* Moves the collected answers to `out`, by `put`. The batch counts them no more: the stream that they are sent on
- * does. */
+/* Moves the collected answers to `out`, by `put`. From then on their bytes are counted by the stream, and no longer
+ * by the batch. */
 static void take_answers(mp_batch *batch, mp_buf *out, void (*put)(mp_buf *out, mp_str lines))
 {
     put(out, mp_buf_str(&batch->answers));

@@ -84,8 +84,8 @@ static void leave_session(mp_call *call)
 #define MAX_SPARE_CALLS 256
 #endif
 
-/* Larger params of a call that listens are freed when it does: the bytes of its request are counted no more then. Its
- * line of the log does not name the client, which is in them. */
+/* Params of a call that listens are freed when it begins to listen, if they are longer than this: its request then
+ * counts no bytes. The log line of such a call does not name the client, whose name is in the params. */
 #define MAX_LASTING_PARAMS 4096
 
 static bool may_last(const mp_envelope *envelope)

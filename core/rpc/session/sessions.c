@@ -56,9 +56,9 @@ struct mp_session_table {
     mp_session *decoys;
     atomic_uint rpc_count;
     mp_owners *owners;
-    mp_owners *shares[MP_QUOTAS]; /* of the quotas that are taken for a client */
+    mp_owners *shares[MP_QUOTAS]; /* the shares of clients in each quota */
     mp_holdings calls, authns;    /* calls and authentications of this process, by share number */
-    mp_holdings bytes;            /* of the requests that its calls keep, by share number */
+    mp_holdings bytes;            /* bytes of the requests that its calls keep, by share number */
     pthread_mutex_t rpcs_lock;    /* guards `rpcs` while workers join */
     mp_rpc *rpcs[MP_RPC_MAX];
 };

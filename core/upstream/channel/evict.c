@@ -6,7 +6,7 @@
 #define MOST_SERVED 64  /* waiting requests that are served in one go */
 
 typedef struct {
-    int64_t channels, programs; /* channels that are open or being opened; of them, those of programs */
+    int64_t channels, programs; /* open channels and those being opened; how many of these are programs */
 } census;
 
 static census count_channels(mp_upstream *const *list, size_t count)

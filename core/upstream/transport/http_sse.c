@@ -19,7 +19,7 @@ typedef struct {
     char *own;                             /* a copy of the message, where there is no exchange */
     mp_str message;
     mp_buf body;  /* body of an answer that is an error */
-    mp_buf after; /* a message about the exchange, sent once this one was accepted */
+    mp_buf after; /* a message that is sent once `message` was accepted, such as a cancellation */
     mp_timer deadline;
     bool has_news;
 } post;

@@ -7,7 +7,7 @@ local host = require "moonpool.host"
 local owners = {}
 
 local KEPT_S <const> = 86400
-local REFRESH_S <const> = KEPT_S / 24      -- seconds between two looks that lengthen the time of decisions in use
+local REFRESH_S <const> = KEPT_S / 24 -- seconds after which the time of decisions that are in use is lengthened again
 
 -- A URI can be longer than a key of the store.
 local function key_of(kind, id) return "callers:route:" .. kind .. ":" .. host.base64.encode(host.digest.sum("sha256", id)) end

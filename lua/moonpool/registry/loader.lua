@@ -241,9 +241,9 @@ local function check_grants()
   end
 end
 
--- The folders whose scripts may be left out at a start, since each serves for itself. The scripts of the other folders
--- guard what these do, and what guards is never left out; a library may be a part of what guards, and a resource may
--- stand in for one of an upstream.
+-- The folders from which a start may leave out scripts with errors: each of these scripts serves alone. Scripts of
+-- other folders (auth, policy) guard them, and are never left out. A library may be left out only where no script
+-- guards, and a resource only where there are no upstreams, since it may replace a resource of one.
 local is_alone = { tools = true, prompts = true, jobs = true, resources = not upstream_config.has_any }
 
 -- The paths of the broken scripts, if the others may serve without them; else nil.

@@ -151,8 +151,8 @@ end
 --- "full" or "unavailable".
 function switches.operate(word, name, on, note)
   local thing = word ~= "upstream" and registry.all(word)[name] or nil
-  -- by the lists of this process, whose clients are notified: another process of the gateway may have changed the store
-  -- already
+  -- Was it shown by the lists of this process, whose clients are notified? The store may already have the change of
+  -- another process of the gateway.
   local was_shown = thing and not registry.is_off(thing) or word == "upstream" and is_upstream_shown(name)
   local switched <close> = setmetatable({ word = word, name = name, on = on, notify = notify_here }, untold)
   do

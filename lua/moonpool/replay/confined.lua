@@ -1,6 +1,6 @@
--- A replay has none of what `scripts.trust: full` opens to scripts: a file that a script opens by itself is outside,
--- and no record has it. Scripts of such a configuration get stand-ins. A script can keep them while it is loaded; a use
--- says why there is no such thing, and what to do.
+-- While calls are replayed, scripts do not get the libraries that `scripts.trust: full` opens, such as io: what a
+-- script reads by them is in no record. Scripts get stand-ins instead. A script may store a stand-in while it loads;
+-- using one raises an error that says why it does nothing in a replay, and what to do.
 
 local problem = require "moonpool.runtime.diagnostic"
 

@@ -153,9 +153,9 @@ end
 -- The time that the recorded call took, in seconds. A record without it is of a call within its limit.
 local function seconds_before(record, limit) return type(record.seconds) == "number" and math.max(record.seconds, 0) or limit end
 
--- The replay's time and limits, if it was slower than the recorded call by more than its time limit: { seconds, before,
--- limit }. Only its Lua and its sleeps count, not the machine. The time that a recorded call took, clients may have
--- chosen: it is no reason by itself.
+-- If the replay was slower than the recorded call by more than the call's time limit: { seconds, before, limit }. Only
+-- the processor time of its Lua and its sleeps count. The recorded time alone is not compared with the limit: a client
+-- may have chosen it, by an argument for example.
 local function lateness(state, limit, cpu)
   local seconds, before = cpu + state.seconds_slept, seconds_before(state.record, limit)
   return seconds > before + limit and { seconds = seconds, before = before, limit = limit } or nil

@@ -147,8 +147,8 @@ local function count(row, decision)
   host.metrics.count(row.decisions[decision])
 end
 
--- The policies that ran let the call through, but for the last one if the handler was not reached: that one has decided
--- `how`.
+-- Counts a decision of each policy that ran. All of them let the call through; but if the handler was not reached, the
+-- last one decided `how`.
 local function count_decisions(trail, how)
   local ran = trail.ran
   trail.ran = {}

@@ -61,8 +61,8 @@ local function plain_rows(rows)
   return made
 end
 
--- How the upstream runs a tool as an MCP task: "optional" or "required"; nil: not at all (T-13). Stateless upstreams
--- decide that in each call.
+-- Whether a tool of the upstream runs as an MCP task: "optional" or "required"; nil: never (T-13). A stateless upstream
+-- decides it for each call.
 local function task_support(execution, server_info)
   local value = is_object(execution) and execution.taskSupport
   if (value == "optional" or value == "required") and tasks.has_params(server_info) then return value end

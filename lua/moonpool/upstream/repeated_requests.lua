@@ -456,8 +456,8 @@ function ask.on_retry(asker, questions)
   client_request.unwind(asker.call, open)
 end
 
--- The handler of a call is about to end its run with the questions in `open`: what it has running at upstreams waits
--- for the next run.
+-- The handler of a call is about to end its run with the questions in `open`. Its requests that still run at upstreams
+-- are kept for the next run, when the client repeats the call.
 function client_request.leaving(call, open)
   local journal = journals[call]
   if not journal then return end

@@ -53,7 +53,8 @@ local function changes_of(name, approved, definitions, today, is_check)
     else
       for _, doubt in ipairs(one.doubts or {}) do notes[#notes + 1] = ("%s %s: %s"):format(one.kind, characters.shown(one.key), doubt) end
       local is_same = before and before.hash == one.hash
-      -- approved when `_meta` did not count: the hash is right, but what is in `_meta` was not shown
+      -- A line of an older version, whose hash does not cover `_meta`: the definition is the approved one, but its
+      -- `_meta` was never shown to the operator.
       local is_older = before and not is_same and before.hash == one.old_hash
       if is_older and (before.text == one.text or one.kind == "server") then
         is_same, older = true, older + 1
