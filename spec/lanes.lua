@@ -20,11 +20,11 @@
 local uv = require "luv"
 
 local TIMES = "build/spec-times" -- lines of "SECONDS PATH"
-local RECORDED_TIMES = "spec/times" -- the same
-local LONGEST_S = 900 -- for one file; then its process is killed and the file counts as failed
+local RECORDED_TIMES = "spec/times" -- lines of "SECONDS PATH", too; for files that have not run in this clone
+local LONGEST_S = 900 -- the most seconds for one file: then its process is killed, and the file counts as failed
 local LOOK_MS = 500 -- time between two looks at the processors
-local IDLE = 0.15 -- the part of their time above which there is room for one more file
-local MOST_LANES = 16 -- each has gateways, clients and upstreams of its own in memory, some hundred MB
+local IDLE = 0.15 -- the part of the processors' time that is idle, above which one more file is started
+local MOST_LANES = 16 -- each lane has gateways, clients and upstreams of its own, which take some hundred MB of memory
 
 local roots = { "spec/unit", "spec/modules", "spec/house", "spec/transcripts", "spec/gateway" }
 

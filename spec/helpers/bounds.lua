@@ -39,7 +39,8 @@ end
 
 local text = "local s = ('x'):rep(16777216)"
 local long = text .. " s = s .. s "
-local digits = "local s = ('1'):rep(16777216) s = s .. s " -- a text that is read wherever a number is wanted
+-- code that makes a long text of digits, which Lua's functions read as a number
+local digits = "local s = ('1'):rep(16777216) s = s .. s "
 local numbers = "local t = {} for i = 1, 2000000 do t[i] = i end "
 local emptied = numbers .. "for i = 1, #t do t[i] = nil end "
 

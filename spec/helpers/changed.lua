@@ -25,7 +25,7 @@ local function add_names(line, found)
     if #word >= SHORTEST and word:find "%a_%a" then found[word] = true end
   end
   for text in line:gmatch '"([^"]+)"' do
-    -- what a format puts in, and what is escaped, is not there as it stands
+    -- placeholders of a format and escaped characters do not occur in the text as it is printed
     for part in text:gsub("%%[%d%.%*]*[a-zA-Z]+", "\0"):gsub("\\.", "\0"):gmatch "[^%z]+" do
       part = part:match "^%s*(.-)%s*$"
       if #part >= SHORTEST and part:find "%a%a%a" then found[part] = true end

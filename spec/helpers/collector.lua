@@ -191,7 +191,7 @@ function running:config(more)
   return config
 end
 
---- Fails if anything that was received was not as the protocol wants it.
+--- Fails if the collector has received anything that the protocol does not allow.
 function running:check()
   if self.wrong then error(self.wrong, 2) end
 end

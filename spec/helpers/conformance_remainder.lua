@@ -10,11 +10,11 @@ local EVERY <const> = { "auto", "modern", "legacy" }
 local LEGACY <const> = { "legacy" }
 
 local remainder = {
-  -- What the gateway does not do for upstreams yet. A line leaves the list with the work that makes it untrue.
+  -- What the gateway does not do for upstreams yet. Remove a line when the gateway does it.
   { modes = LEGACY, why = "a tool that runs only as a task at an older upstream is a call that waits for clients without tasks",
     "tasks-required-task-error, sep-2663-server-returns-missing-capability-when-required" },
 
-  -- What stays: the revisions cannot say it to each other.
+  -- What cannot change: the two revisions have no way to express it to each other.
   { modes = LEGACY, why = "an older upstream has no error for a capability that one request lacks: its tool decides",
     "server-stateless, sep-2575-server-rejects-undeclared-capability", "server-stateless, sep-2575-missing-capability-http-400" },
   { modes = LEGACY, why = "a question of an older upstream has no key, so the gateway gives it one, and its tool asks one question after the other",

@@ -9,7 +9,7 @@ local wait = require "spec.helpers.wait"
 
 local departures = {}
 
-departures.PROMISE = 0.1 -- seconds until a disconnected peer must be gone from the gateway
+departures.PROMISE = 0.1 -- seconds within which the gateway must notice that a client has disconnected
 
 -- Heartbeats are a minute apart: the gateway writes nothing by which it could find a dead socket.
 departures.config = {
@@ -53,9 +53,9 @@ function departures.assert_calm(g)
   end
 end
 
--- Calls `arrive`, which gives a function that leaves, and something that is closed at last; leaves, and waits until
--- fact(status). In one of ten tries that takes no longer than the promise: the machine may hold up others. Gives the
--- number of tries.
+-- Calls `arrive`, which returns a function by which the client leaves, and a value that is closed at the end. Lets the
+-- client leave, and waits until fact(status). Repeats this up to ten times, until the wait takes no longer than
+-- departures.PROMISE: the machine may delay some tries. Returns the number of tries.
 function departures.notices(g, arrive, fact)
   local tries, took = 0
   repeat
@@ -83,7 +83,7 @@ local ways = {
   ["half-close"] = function(connection)
     connection:fin()
   end,
-  ["FIN behind bytes"] = function(connection) -- of a next request
+  ["FIN behind bytes"] = function(connection) -- the beginning of another request
     connection:send_raw "GET /sse HTTP/1.1\r\nHost: localhost\r\n"
     connection:close()
   end,
@@ -99,8 +99,8 @@ local function arrive(g, name)
   return me
 end
 
--- A client that leaves in the named way is noticed within the promise. Its session is then the only one that has ended,
--- and its id is unknown.
+-- A client that leaves in the way `name` is noticed within departures.PROMISE seconds. Its session is then the only one
+-- that has ended, and its id is unknown.
 function departures.assert_noticed(g, name)
   local others, endpoints = g:status().gauges.sessions.sse, {}
   departures.notices(g, function()

@@ -181,7 +181,7 @@ local function config_text(options)
     listen = "127.0.0.1:0",
     admin = { listen = "127.0.0.1:0" },
     workers = options.workers or 2,
-    overload = { wait = "off" }, -- on a busy machine requests wait in any spec
+    overload = { wait = "off" }, -- off, since on a busy machine requests would wait, and be refused, in any spec
     scripts = { path = options.scripts_path or "scripts" },
   }, options.config))
 end

@@ -64,7 +64,7 @@ function running:start()
   return self:wait_ready()
 end
 
--- The manager reads nothing any more, and no message of the gateway has room, until m:command "hear".
+-- The manager stops reading, and the gateway's socket to it is full, until m:command "hear".
 function running:deafen() self:command("deaf"):wait "^deaf$" end
 
 function running:signal(number) return self:command("signal", number) end

@@ -16,7 +16,8 @@ function memory.resting(g)
   return memory.resting_all({ { g = g } })[1]
 end
 
--- The same of the gateways `g` of a list, as a list.
+-- The least resident memory of three quiet seconds for each gateway in `list`, an array of { g = gateway }, as a list
+-- of bytes.
 function memory.resting_all(list)
   local least = {}
   for i in ipairs(list) do least[i] = math.huge end
@@ -29,7 +30,8 @@ end
 
 -- Fails unless the resident memory comes to rest at `before` and a tenth of it.
 function memory.assert_returned(g, before)
-  if os.getenv "TSAN_OPTIONS" then return end -- which has memory of its own for all that was ever touched
+  -- ThreadSanitizer keeps memory of its own for all addresses that were ever used
+  if os.getenv "TSAN_OPTIONS" then return end
   local function what() return ("%.1f MB of memory at most; there are %.1f MB"):format(before * 1.1 / 1e6, g:rss() / 1e6) end
   wait.for_fact(what, 15, function() return g:rss() <= before * 1.1 end)
 end

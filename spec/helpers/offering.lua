@@ -26,7 +26,7 @@ function offering.connect(port, address, count)
       made = made + 1
       free[#free + 1] = one
       one.tcp:read_start(function(read_err, bytes)
-        if not one.done then return end -- the gateway may close what waits for no answer
+        if not one.done then return end -- the gateway may close a connection that waits for no answer
         assert(bytes, read_err or "a connection was closed")
         one.got = (one.got or "") .. bytes
         local length = one.got:lower():match "\r\ncontent%-length: (%d+)\r\n"
@@ -98,7 +98,8 @@ function offering.run(callers, clock, first, last, unit_ms)
   return results
 end
 
---- What each gets of `sum` if all get the same, or what they ask for if that is less. `asks` are in ascending order.
+--- How `sum` is divided fairly: the smaller of an equal share and what is asked for, for each of `asks`, which are in
+--- ascending order.
 function offering.shares(asks, sum)
   local shares = {}
   for i, ask in ipairs(asks) do

@@ -12,9 +12,11 @@ local lfs = require "lfs"
 
 local plan = {}
 
-local EXACT <const> = 12   -- boxes of a circle for which all orders are compared; for larger ones the best of TRIES is taken
+-- for circles of up to this many boxes all orders are compared; for larger ones the best of TRIES is taken
+local EXACT <const> = 12
 local TRIES <const> = 400
-local ORDERS <const> = 300 -- of equally good orders of a circle; the one with the fewest floors is taken among these
+-- the most orders of a circle with equally few arrows back among which the one with the fewest floors is chosen
+local ORDERS <const> = 300
 
 local function read(path)
   local file <close> = assert(io.open(path, "rb"))
@@ -158,7 +160,7 @@ end
 -- top. ORDERS of them at most.
 local function exact_orders(circle, arrows)
   local n, cost, last = #circle, { [0] = 0 }, {}
-  local into = {}   -- of each box, the set of those that lead to it
+  local into = {}   -- for each box, the set of the boxes whose arrows lead to it, as bits
   for i, name in ipairs(circle) do
     into[i] = 0
     for j, other in ipairs(circle) do
@@ -174,7 +176,8 @@ local function exact_orders(circle, arrows)
     for i = 1, n do
       local bit = 1 << i - 1
       if set & bit == 0 then
-        local sum = cost[set] + count(into[i] & ~(set | bit))   -- boxes below that lead up to it
+        -- adds the number of boxes below this one that have arrows up to it
+        local sum = cost[set] + count(into[i] & ~(set | bit))
         if sum < (cost[set | bit] or math.huge) then cost[set | bit], last[set | bit] = sum, {} end
         if sum == cost[set | bit] then table.insert(last[set | bit], i) end
       end

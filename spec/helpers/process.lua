@@ -51,7 +51,7 @@ function driver:wait(pattern, seconds)
   end)
 end
 
--- The number of processes that have not ended, also those that end in the background.
+-- The number of processes that have not ended, including those that are ending in the background.
 function driver:count()
   return tonumber(self:command("count"):wait "^count (%d+)$")
 end

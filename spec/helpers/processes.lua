@@ -83,7 +83,7 @@ function processes:start(options)
   return g
 end
 
---- What the process `g` says of itself alone; /status of its admin listener has the numbers of all.
+--- The status of the process `g` alone; /status of its admin listener has the sums of all processes.
 function processes:own_status(g)
   local answer = client.request(("%s/%d.admin.sock"):format(self.folder, g.number), { path = "/status", headers = { ["moonpool-process"] = g.number } })
   return assert(answer:json(), "the status is no JSON: " .. answer.body)
@@ -102,7 +102,7 @@ function processes:tell(g, number)
   wait.for_fact("the process to take another one for the newest", 20, function() return known(self, g) == number end)
 end
 
---- Nobody removes the socket of a process that was killed.
+--- Removes the socket of a process that was killed, which would stay otherwise.
 function processes:forget(g)
   os.remove(("%s/%d.mcp.sock"):format(self.folder, g.number))
   self:settle()

@@ -61,7 +61,7 @@ function profile:read()
   return list, ended
 end
 
---- The part, from 0 to 1, of the samples of stacks for which `wanted` is true, in those for which `of` is true.
+--- Of the samples in stacks for which `of` is true, the part (0 to 1) in stacks for which `wanted` is true, too.
 function profile.part(stacks, wanted, of)
   local some, all = 0, 0
   for _, stack in ipairs(stacks) do
@@ -74,7 +74,7 @@ function profile.part(stacks, wanted, of)
   return some / all
 end
 
---- A function that is true of stacks with a frame like `pattern`.
+--- Returns a function that is true of a stack if one of its frames matches `pattern`.
 function profile.has(pattern)
   return function(stack)
     for _, frame in ipairs(stack.frames) do
@@ -84,12 +84,12 @@ function profile.has(pattern)
   end
 end
 
---- A function that is true of stacks whose innermost frame is like `pattern`.
+--- Returns a function that is true of a stack if its innermost frame matches `pattern`.
 function profile.ends(pattern)
   return function(stack) return stack.frames[#stack.frames]:find(pattern) ~= nil end
 end
 
---- A function that is true of stacks of a phase.
+--- Returns a function that is true of a stack in this phase.
 function profile.phase(name)
   return function(stack) return stack.frames[1] == name end
 end

@@ -49,8 +49,8 @@ function upgrading.start(options)
   return upgrading.of(gateway.start(options), options.binary)
 end
 
--- The same with a trial of a fifth of a second in place of two: for upgrades in whose trial nothing happens. The
--- program that hands over measures it.
+-- Like upgrading.start, with a trial of 0.2 s instead of 2 s: for specs in which nothing happens during the trial. The
+-- older process measures the time of the trial.
 function upgrading.start_quick(options)
   options = options or {}
   options.env = options.env or {}

@@ -37,7 +37,7 @@ local HAS <const> = { http = true, stdio = true, sse = true }
 
 function upstream.has(transport) return HAS[transport] == true end
 
---- Of these transports those that the gateway has.
+--- Of a list of transports, those over which the gateway reaches upstreams.
 function upstream.served(transports)
   local list = {}
   for _, transport in ipairs(transports) do
@@ -48,7 +48,7 @@ end
 
 local KINDS <const> = { { "2025-11-25", "http" }, { "2026-07-28", "http" }, { "2024-11-05", "sse" }, { "2025-06-18", "stdio" }, { "2026-07-28", "stdio" } }
 
---- Pairs of a revision and a transport that stand for all: specs that need not try each combination use them.
+--- Some pairs of a revision and a transport, for specs that need not try each combination.
 function upstream.kinds()
   local list = {}
   for _, kind in ipairs(KINDS) do

@@ -7,7 +7,7 @@ local wait = {}
 -- because of that.
 local LONGEST_TURN = 0.1
 
-local LONGEST_PAUSE <const> = 20e6 -- nanoseconds between two looks at a fact that takes time itself
+local LONGEST_PAUSE <const> = 20e6 -- nanoseconds: the longest pause between two checks of a fact whose check takes time
 
 -- Sanitizers make a gateway several times slower: a deadline is that many times later.
 wait.slower = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 4 or 1
@@ -73,8 +73,8 @@ function wait.timed(f, ...)
   return (uv.hrtime() - started) / 1e9, table.unpack(found, 1, found.n)
 end
 
--- The least that a clock shows of `seconds` that a timer counted. Timers count whole milliseconds of a clock that is
--- read once a turn, here and in the gateway, so they may fire almost a millisecond early at both ends.
+-- The least time that a clock can show after a timer of `seconds`. Timers count whole milliseconds of a clock that is
+-- read once in a turn of the loop, in the spec and in the gateway, so each may fire almost a millisecond early.
 function wait.least(seconds)
   return seconds - 0.002
 end

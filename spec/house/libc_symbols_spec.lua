@@ -1,7 +1,8 @@
 -- No symbol of libc is replaced: the binary defines none that libc exports, so that libraries call libc's, whatever its
 -- version.
 local binary = os.getenv "MOONPOOL" or "build/debug/moonpool"
-local it_plain = os.getenv "ASAN_OPTIONS" and pending or os.getenv "TSAN_OPTIONS" and pending or it -- sanitizers replace many
+-- a sanitizer replaces many symbols of libc
+local it_plain = os.getenv "ASAN_OPTIONS" and pending or os.getenv "TSAN_OPTIONS" and pending or it
 
 -- The global symbols that a file defines: name to nm's letter. Of a stripped one, those that it exports.
 local function defined(file, options)

@@ -144,7 +144,7 @@ describe("the modules of lua/moonpool", function()
   end)
 end)
 
--- Lines of the library, without the files in `but`: { path, line, text }.
+-- The lines of lua/moonpool, without the files in `but`: { path, line, text }.
 local function lines(but)
   local found = {}
   for _, module in pairs(all) do

@@ -123,7 +123,7 @@ describe("the quick reader of a message", function()
       local text = models[math.random(#models)]
       for _ = 1, math.random(3) do
         local at, piece = math.random(#text), math.random(3) == 1 and "" or pieces[math.random(#pieces)]
-        if math.random(4) == 1 then -- a part of the text is repeated
+        if math.random(4) == 1 then -- in one case of four a part of the text is repeated
           piece = text:sub(at, at + math.random(12))
         end
         text = text:sub(1, at - 1) .. piece .. text:sub(at + math.random(0, 3))

@@ -1,7 +1,8 @@
--- The check of a request's framing compares few names. This is its rule as it is told: every line, every name.
+-- For speed, the check of a request's framing compares few header names. This spec compares it with the plain rule,
+-- which looks at every line and every name.
 local framing = require("modules").net.framing
 
--- The rule: nil where the head is plain, else a word of the refusal.
+-- The plain rule: nil if the head is accepted, else a word of the refusal.
 local function rule(head)
   local lines = {}
   for line in head:gmatch "([^\n]*)\n" do lines[#lines + 1] = line end

@@ -29,8 +29,8 @@ describe("the kernel", function()
 
   it("fires timers of processor time once in a tick, however short their interval is", function()
     local fired, ticks = system.ticks(400)
-    -- 400 were asked for. A thread that is often interrupted sees some more: it has parts of ticks, each of which may
-    -- end one.
+    -- The program asks for 400 timers. A thread that is often interrupted sees some more ticks: its time comes in
+    -- parts, each of which may end a tick.
     assert.is_true(fired <= ticks * 2, fired .. " of " .. ticks)
     assert.is_true(fired > ticks / 3, fired .. " of " .. ticks)
   end)
@@ -54,7 +54,7 @@ end)
 
 describe("PCRE2", function()
   it("calls back before each item of a pattern", function()
-    assert.equal(4, (system.items("abc", "abc"))) -- and before the end
+    assert.equal(4, (system.items("abc", "abc"))) -- before each of the three items, and before the end of the pattern
   end)
 
   it("limits its backtracking steps, but not the bytes that one item scans", function()

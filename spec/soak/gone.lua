@@ -14,10 +14,10 @@ local wait = require "spec.helpers.wait"
 
 local gone = {}
 
-local VISITORS <const>, STDIO <const> = 24, 1 -- at once
+local VISITORS <const>, STDIO <const> = 24, 1 -- clients, and processes of `moonpool stdio`, at the same time
 local PATIENCE <const> = 60
-local SESSIONS <const> = 8 -- of a principal: some clients are refused
-local WITHIN <const> = 5 -- seconds until a session ends of which nobody knows whether its client has the answer
+local SESSIONS <const> = 8 -- sessions that one principal may have: so few that some clients are refused
+local WITHIN <const> = 5 -- seconds after which a session ends if it is not known whether its client has the answer
 local SHOWN <const> = 20
 
 local REVISIONS <const> = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" }

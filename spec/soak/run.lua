@@ -39,7 +39,7 @@ function soaks.forwards()
   local at_once = variable "AT_ONCE" or 1000
   local report = require "spec.soak.forwards".run { at_once = at_once, seconds = minutes * 60 }
   print(("%d calls, %d in flight at once, over %d connections to the upstream"):format(report.calls, at_once, report.accepted))
-  return report.accepted <= at_once + 10 -- and those of lists
+  return report.accepted <= at_once + 10 -- up to ten more connections, for reading lists
 end
 
 function soaks.profiles()

@@ -26,7 +26,8 @@ local SHOWN <const> = 40 -- violations
 local MEMORY_MORE <const> = 24 << 20 -- bytes
 
 local UPSTREAMS <const> = {
-  { name = "steady", transport = "http", revision = "2025-11-25", is_calm = true }, -- each of its calls must be answered
+  -- nothing disturbs this upstream: each of its calls must be answered
+  { name = "steady", transport = "http", revision = "2025-11-25", is_calm = true },
   { name = "web", transport = "http", revision = "2025-11-25", asks = true }, { name = "new", transport = "http", revision = "2026-07-28" },
   { name = "sse", transport = "sse", revision = "2024-11-05", asks = true }, { name = "kid", transport = "stdio", revision = "2025-06-18", asks = true },
   { name = "imp", transport = "stdio", revision = "2026-07-28" },
@@ -329,7 +330,7 @@ local TOOLS <const> = { "work", "work", "work", "look", "slow", "steps", "quest"
 local function start_call(self)
   local i = math.random(#self.clients)
   local client = self.clients[i]
-  if uv.hrtime() - client.used_at > UNUSED_NS then -- its session may be over before this request reaches the gateway
+  if uv.hrtime() - client.used_at > UNUSED_NS then -- the session may have ended before this request reaches the gateway
     close_client(self, client, "left", true)
     client = new_client(self) or client
     self.clients[i] = client
@@ -348,7 +349,7 @@ local function start_call(self)
   self.tools[call.n], self.outcomes[call.n] = tool, "running"
   self.running[call], client.running[call] = true, true
   self.running_count = self.running_count + 1
-  if #client.c.connections > 200 then -- those of calls that are over
+  if #client.c.connections > 200 then -- removes the connections of calls that are over
     local open = {}
     for _, connection in ipairs(client.c.connections) do
       if not connection.tcp:is_closing() then open[#open + 1] = connection end

@@ -38,7 +38,8 @@ describe("cron", function()
     assert.equal("11-22 06:05, 11-22 08:05", runs("5 6-9/2 * * *", nil, "2026-11-22 00:00", "2026-11-22 23:59"))
     assert.equal("11-22 12:00", runs("0 12 * * 7", nil, "2026-11-20 00:00", "2026-11-26 00:00"))
     assert.equal("11-22 12:00", runs("0 12 * * 0", nil, "2026-11-20 00:00", "2026-11-26 00:00"))
-    assert.equal("11-22 12:00, 11-25 12:00", runs("0 12 25 * sun", nil, "2026-11-20 00:00", "2026-11-26 00:00"))   -- a day matches by either field
+    -- a day runs the job if it matches the day of the month or the day of the week
+    assert.equal("11-22 12:00, 11-25 12:00", runs("0 12 25 * sun", nil, "2026-11-20 00:00", "2026-11-26 00:00"))
     assert.equal("02-29 00:00", runs("0 0 29 2 *", nil, "2028-02-01 00:00", "2028-03-05 00:00"))
   end)
 
@@ -46,7 +47,8 @@ describe("cron", function()
     assert.equal("07-01 01:00", runs("0 3 * * *", "Europe/Berlin", "2026-07-01 00:00", "2026-07-01 23:00"))
     assert.equal("12-01 02:00", runs("0 3 * * *", "Europe/Berlin", "2026-12-01 00:00", "2026-12-01 23:00"))
     assert.equal("12-01 18:30", runs("0 0 * * *", "Asia/Kolkata", "2026-12-01 00:00", "2026-12-01 23:00"))
-    assert.equal("07-01 07:00", runs("0 3 * * *", "America/New_York", "2090-07-01 00:00", "2090-07-01 23:00"))     -- after the last transition in the table
+    -- this time is after the last change of the clock that the zone's table lists
+    assert.equal("07-01 07:00", runs("0 3 * * *", "America/New_York", "2090-07-01 00:00", "2090-07-01 23:00"))
   end)
 
   it("runs a time that does not exist when the clock has been put forward", function()

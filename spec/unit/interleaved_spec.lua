@@ -142,7 +142,8 @@ describe("a list and a switch that interrupt each other at any instruction", fun
           is_on = not is_on
           switches[is_on and "enable" or "disable"]("tool", "flips")
         end
-        switches[n % 2 == 0 and "enable" or "disable"]("tool", "other") -- so that nothing is cached
+        -- a further switch, so that no list is in the cache
+        switches[n % 2 == 0 and "enable" or "disable"]("tool", "other")
         local more = interrupted(n, function() tools(vm, guest) end, flip)
         local answer = vm.frozen["tools/list " .. REVISION .. " "]
         if answer then
@@ -271,7 +272,8 @@ describe("an MCP task whose job is interrupted at any instruction", function()
   local function kill(co)
     debug.sethook(co, function()
       debug.sethook(co)
-      if debug.getinfo(2, "S").source:find("lua/moonpool", 1, true) then error(gone, 0) end -- else the job is over
+      -- outside of lua/moonpool, the job is over already
+      if debug.getinfo(2, "S").source:find("lua/moonpool", 1, true) then error(gone, 0) end
     end, "", 1)
   end
 
@@ -317,7 +319,7 @@ describe("an MCP task whose job is interrupted at any instruction", function()
         co = coroutine.running()
         run_job()
       end, function()
-        if #vm.slept > 0 then kill(co) end -- before, nothing has begun
+        if #vm.slept > 0 then kill(co) end -- before the first sleep, the job has not begun
       end)
       check_end()
       seen[status(id)] = true

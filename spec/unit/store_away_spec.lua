@@ -1,4 +1,5 @@
--- The store is in another process, which does not answer: nothing is taken for "there is none".
+-- The store is in another process, which does not answer. A value that cannot be read is not taken for a value that
+-- does not exist.
 local host = require "spec.helpers.host"
 
 local scripts = {
@@ -134,14 +135,14 @@ describe("while the process that has the store does not answer", function()
         return job
       end
       local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
-      vm.host.random.id = function() return ("%036x"):format(2) end -- of the next task
+      vm.host.random.id = function() return ("%036x"):format(2) end -- the id of the next MCP task
       vm.host.time.sleep = function() error("not in a message", 0) end
       vm.store.is_away = true
       vm.moonpool.deliver("task_message", ('{"id":"%s","cancel":true}'):format(made.taskId))
       vm.store.is_away = false
       assert.is_true(job.is_stopped)
       if ends == "by itself" then
-        vm.host.call.name_task = function() error("stopped", 0) end -- raised in it where it runs
+        vm.host.call.name_task = function() error("stopped", 0) end -- ends the task where it runs, as the engine does
         assert.is_false(pcall(job.run))
       else
         vm.moonpool.deliver("ended", made.taskId)
@@ -164,7 +165,7 @@ describe("while the process that has the store does not answer", function()
   it("a switch that cannot be read is read once it answers", function()
     let_sleep()
     assert.truthy(vm:list().keep)
-    vm.host.store.set("kept:off:tool:keep", "{}") -- by another process
+    vm.host.store.set("kept:off:tool:keep", "{}") -- another process has stored the switch
     vm.store.is_away = true
     require "moonpool.runtime.bus".deliver("switched", "tool:keep")
     require "moonpool.runtime.bus".deliver("missed", "")

@@ -267,7 +267,7 @@ describe("/api", function()
       g:signal(then_sent)
       if then_sent == "sigterm" then
         g:wait_log("draining", { signal = "15" })
-        assert.same({}, me:result "ping") -- it lingers
+        assert.same({}, me:result "ping") -- the gateway still serves: it drains for limits.linger
         g:signal "sigterm"
       end
       assert.equal(0, (g:wait_exit(20)))

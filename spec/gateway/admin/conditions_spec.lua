@@ -130,7 +130,7 @@ describe("the conditions of a gateway", function()
     assert.equal(0, (gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--fsize=10:unlimited" })))
     for _ = 1, 3 do me:result("tools/call", { name = "add" }) end
     g:wait_status(function(status) return status.counters.dropped.audit == 3 end)
-    local one = find(g, "audit_lost")[1]   -- the log, which is a file, too, may be the second
+    local one = find(g, "audit_lost")[1]   -- the log is a file, too: a condition about lost lines of the log may follow
     assert.same({ "critical", 3, "lines of the audit were lost" }, { one.severity, one.count, one.what })
     assert.truthy(shown(g):find "^critical  3 lines of the audit were lost, since 20%S+Z\n", shown(g))
     g:wait_status(function(status) return #status.conditions == 0 end, 20)

@@ -97,7 +97,8 @@ describe("the facts of the admin listener", function()
     local calls = listed.calls
     local its_worker = math.tointeger(tonumber(calls[1].call:match "^%d+"))
     local draining
-    wait.for_fact("the generation that the call holds", 30, function() -- the other worker's drains for a moment, too
+    -- for a moment the old generation of the other worker drains, too
+    wait.for_fact("the generation that the call holds", 30, function()
       draining = get(g, "/api/scripts"):json().draining
       return #draining == 1 and draining[1].worker == its_worker
     end)

@@ -116,7 +116,8 @@ local function check_metrics(g)
     return text:find('gen_ai_tool_name="_other"', 1, true) and text:find('app_other_count{word="999"} 1', 1, true)
   end)
   check_turns(g, "admin_turns", 0.1, function()
-    local size = #get(g, "/metrics", "application/openmetrics-text").body -- the first one in this format
+    -- the first text of /metrics in this format, which no earlier request has made
+    local size = #get(g, "/metrics", "application/openmetrics-text").body
     assert.truthy(size > 2 * 1024 * 1024 and size < 8 * 1024 * 1024, size)
   end)
   local before = turns(g, "asked_turns")
@@ -127,8 +128,8 @@ local function check_metrics(g)
   end
   for i = 1, 10 do seen[readers[i]:read_response().body] = true end
   for _ in pairs(seen) do texts = texts + 1 end
-  -- a text is made a second after the one before, or later: one may have been there, and a slow machine takes seconds
-  -- for the ten
+  -- The gateway makes a new text at most once a second. One may have existed before the ten requests, and on a slow
+  -- machine these take seconds.
   assert.truthy(texts <= 2 + (uv.hrtime() - began) // 1e9, texts)
   wait.for_fact("a request above those that may wait to be refused", 60, function()
     for i = 1, 30 do

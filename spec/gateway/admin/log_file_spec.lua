@@ -232,7 +232,8 @@ exec unshare -rm sh -c '%s && exec "$0" "$@"' %s "$@"
     local g <close> = gateway.with_binary(wrapper, gateway.start, { dir = dir, constants = { log_repeat = 1000000 } })
     local disk = ("/proc/%d/root%s/disk"):format(g.pid, dir)
     write_lines(g, 1, 1000, 100)
-    wait.for_fact("all lines to be written or lost", 20, function() -- what is still to be written would fill the disk again
+    -- a disk that is emptied before would be filled again by lines that still wait
+    wait.for_fact("all lines to be written or lost", 20, function()
       local _, written = read(disk .. "/out.log"):gsub('"i":', "")
       local lost = dropped(g).log
       return lost > 0 and written + lost >= 1000

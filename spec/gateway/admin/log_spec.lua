@@ -76,7 +76,8 @@ describe("lines that repeat", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1, config = { log = { format = "json" } }, constants = { log_repeat = 5 } }
     local lines = run(g, 200)
     local counted = of_event(lines, "counted")
-    assert.truthy(#counted >= 5 and #counted < 200, #counted)                     -- 5 in each second that the loop took
+    -- 5 lines for each second that the loop of the script took
+    assert.truthy(#counted >= 5 and #counted < 200, #counted)
     assert.equal(1, #of_event(lines, "once"))
     assert.equal(1, #of_event(lines, "broken"))
     local function told()

@@ -96,7 +96,8 @@ describe("the mark of a call", function()
     local mark = in_log({ event = "call cancelled", why = "disconnected" }).call
     assert.equal(mark, in_log({ event = "closer says", n = 13 }).call)
     assert.equal("asks", in_audit({ event = "call", id = mark, outcome = "cancelled" }).name)
-    if os.getenv "TSAN_OPTIONS" then return end -- which delivers no signal to a loop of Lua that calls nothing
+    -- ThreadSanitizer delivers no signal to a loop of Lua that calls nothing
+    if os.getenv "TSAN_OPTIONS" then return end
     assert.truthy((c:call("tools/call", { name = "spin" })).error)
     mark = in_log({ event = "call over its limit" }).call
     assert.equal("spin", in_audit({ event = "call", id = mark }).name)

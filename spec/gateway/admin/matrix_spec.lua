@@ -11,8 +11,8 @@ local roles = { "none", "metrics", "view", "operate" }
 local rank = { none = 0, metrics = 1, view = 2, operate = 3 }
 local methods = { "GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS" }
 
--- What must be so, whatever the table of the program says: the role, and whether a loopback address leaves the path
--- open. Other paths are held to the rules below.
+-- What the table of the program must say of these paths: the role, and whether a loopback address leaves the path open.
+-- Other paths follow the rules below.
 local known = {
   ["GET /"] = { "none", true }, ["GET /ui/"] = { "none", true }, ["GET /healthz"] = { "none", true }, ["GET /readyz"] = { "none", true },
   ["GET /metrics"] = { "metrics", true }, ["GET /status"] = { "view", true }, ["POST /reload"] = { "operate", true },

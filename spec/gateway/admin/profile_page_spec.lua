@@ -15,7 +15,8 @@ describe("the dashboard's page Profile", function()
       return
     end
     local g <close> = gateway.start {
-      workers = 1, env = { MOONPOOL_PLANS = "on" }, -- else its frames are on those of moonpool's own Lua
+      -- otherwise moonpool's own Lua would have frames above those of the tool
+      workers = 1, env = { MOONPOOL_PLANS = "on" },
       config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { me = token } } } }, scripts = {
         ["tools/hot.lua"] = [[return tool { "Is hot.", input = { n = t.integer },
 function(args) local x = 0

@@ -12,9 +12,11 @@ local wait = require "spec.helpers.wait"
 local token = ("o"):rep(32)
 -- Samples. Those of one call come in equal distances, so a part is wrong by a sample or two of each call: a call must
 -- be long enough for a hundred.
-local ENOUGH <const> = 600       -- on a machine that does other things a sample may stand for several, and a part of 0.7 is 0.63 now and then
+-- samples: on a busy machine one sample may stand for several, and a part of 0.7 is now and then measured as 0.63
+local ENOUGH <const> = 600
 
-local HAS_SIGNALS <const> = not os.getenv "TSAN_OPTIONS" -- which delivers none to a loop of Lua that calls nothing
+-- ThreadSanitizer delivers no signal to a loop of Lua that calls nothing
+local HAS_SIGNALS <const> = not os.getenv "TSAN_OPTIONS"
 
 -- The parts take turns: what slows the machine for a while hits them alike. Turns that are shorter than the time
 -- between two samples differ in length:
@@ -203,7 +205,7 @@ describe("a profile", function()
     run:gather(100, function() me:call("tools/call", { name = "deep", arguments = { n = 2000000 } }) end)
     local deepest = 0
     for _, stack in ipairs((run:stacks())) do deepest = math.max(deepest, #stack.frames) end
-    assert.equal(66, deepest) -- the phase and the call, too
+    assert.equal(66, deepest) -- 64 frames, and one each for the phase and the call
   end)
 
   it("samples only what its pattern of tools admits", function()

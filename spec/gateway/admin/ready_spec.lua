@@ -24,7 +24,8 @@ describe("GET /readyz", function()
     assert.matches("not ready: calls at 50 % of the limit, and traffic is wanted below 50 %", answer.body, 1, true)
     assert.equal("5", answer.headers["retry-after"])
     answer = client.request(g, { path = "/readyz", headers = { Host = "evil.example" } }, { admin = true })
-    assert.same({ 503, "not ready\n" }, { answer.status, answer.body }) -- the limits are for operators
+    -- only operators may learn which limit is reached
+    assert.same({ 503, "not ready\n" }, { answer.status, answer.body })
     g:wait_log("not ready", { why = "calls" })
     scrape.wait(g, { moonpool_ready = 0 })
     assert.equal(200, g:admin "/healthz".status)

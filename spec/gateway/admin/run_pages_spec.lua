@@ -63,7 +63,7 @@ describe("the pages of tools, resources and prompts", function()
     assert.equal(0, found.images)
     for _, url in ipairs(found.requests) do assert.is_nil(url:find(token, 1, true), url) end
     local audit = read(g.dir .. "/audit.log")
-    -- three: in 2026-07-28 the call that asks is answered, and sent again
+    -- Three calls: in 2026-07-28 a call with a question is answered, and then sent again with the user's answer.
     assert.equal(3, select(2, audit:gsub('"event":"call"[^\n]*"caller":"token me"[^\n]*"name":"order","outcome":"ok"', "")))
     assert.matches('"caller":"token me"[^\n]*"name":"hold","outcome":"cancelled"', audit)
     assert.equal(2, select(2, audit:gsub('"event":"call run by operator"[^\n]*"why":"tools/call hold"', "")))

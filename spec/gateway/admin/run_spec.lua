@@ -34,7 +34,7 @@ local function start(config, more)
   local options = { scripts = scripts, config = config }
   for key, value in pairs(more or {}) do options[key] = value end
   local g = gateway.start(options)
-  wait.for_fact("the workers", 20, function() -- the admin listener answers before they do
+  wait.for_fact("the workers", 20, function() -- the admin listener answers before the workers do
     local headers = { Authorization = "Bearer " .. view }
     return client.request(g, { path = "/api/tools", headers = headers }, { admin = true }).status == 200
   end)
@@ -70,7 +70,7 @@ end
 local function closed(reader) return wait_for(reader, function(event) return event.event == "call closed" end) end
 local function answer(reader) return wait_for(reader, function(event) return event.call ~= nil end) end
 
--- The whole of a run that nobody has to answer.
+-- Runs a tool that asks no question: begins the run, and returns its answer and its last event.
 local function run(g, body)
   local reader <close> = begin(g, body)
   local got, over = answer(reader), closed(reader)
@@ -324,7 +324,8 @@ describe("POST /api/call", function()
     end
     assert.truthy(over.why == "answered" or over.why:find("limits.stream_queue", 1, true), over.why)
     assert.truthy(over.dropped > 0)
-    assert.truthy(seen + over.dropped >= sent, seen .. " + " .. over.dropped) -- the steps are a notification, too
+    -- the events of the steps are notifications, too, and are among those dropped
+    assert.truthy(seen + over.dropped >= sent, seen .. " + " .. over.dropped)
     assert.equal(over.dropped, g:status().counters.dropped.admin_runs)
     reader:close()
     g:wait_status(function(now) return now.gauges.admin_runs == 0 end)

@@ -30,7 +30,7 @@ local function start(config, more)
   return g
 end
 
--- 1,000, or what the descriptors of this process allow.
+-- The number of connections that the attackers open: 1,000, or as many as this process may have descriptors.
 local function crowd()
   local file <close> = assert(io.open "/proc/self/limits")
   return math.min(1000, (tonumber(file:read("a"):match "Max open files%s+(%d+)") or 1000000) - 150)
@@ -96,7 +96,8 @@ describe("1,000 connections to the admin listener", function()
         assert.is_true(seconds < 5, seconds)
       end
     end
-    assert.equal(200, operator:request({ path = "/status", headers = headers_of() }).status)     -- it was never the oldest
+    -- the operator's connection was never the one that was idle longest
+    assert.equal(200, operator:request({ path = "/status", headers = headers_of() }).status)
   end)
 
   it("that ask at once are all answered", function()
@@ -236,7 +237,8 @@ describe("the pages of /api/sessions", function()
         end
         for _ in ipairs(passing) do assert.equal(204, me:read_response(20).status) end
       end
-      -- those that stay, and 25 at most of each page; a mark has 32 bits, so that two sessions may have the same one
+      -- The list has the sessions that stay, and at most 25 short-lived ones on each page. A mark has 32 bits, so that
+      -- two sessions may have the same one.
       assert.truthy(count >= 10000 and count <= 10000 + 16 * 25, count)
       assert.truthy(count - different < 10, count - different)
     end
@@ -262,8 +264,8 @@ describe("a profile of a worker that waits for its processor", function()
 end)
 
 describe("a profile of stacks of 200 levels", function()
-  -- Each way goes down until Lua refuses: through functions of Lua alone, or of C, of which Lua allows some 200 inside
-  -- each other.
+  -- Each function calls itself until Lua refuses: through functions of Lua alone, or through functions of C, of which
+  -- Lua allows about 200 inside each other.
   local ways <const> = {
     lua = "local function down(n) if n == 0 then return work() end return (down(n - 1)) end return down(15000)",
     pcall = "local function down(n) if n == 0 then return work() end return select(2, pcall(down, n - 1)) end return down(180)",
@@ -293,7 +295,8 @@ describe("a profile of stacks of 200 levels", function()
       end
       local stacks, ended = run:stacks()
       assert.equal(0, ended.workers_without_answer)
-      for _, stack in ipairs(stacks) do assert.truthy(#stack.frames <= 66, #stack.frames) end -- 64, the phase and the call
+      -- 64 frames, and one each for the phase and the call
+      for _, stack in ipairs(stacks) do assert.truthy(#stack.frames <= 66, #stack.frames) end
     end
     me:close()
     assert.has_nothing_left(g)

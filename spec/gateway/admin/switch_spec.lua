@@ -203,7 +203,7 @@ describe("the answer of a switch", function()
     local answer = api(g, "POST", "/api/switch", { tool = "add", on = false }):json()
     assert.equal(1, answer.workers_without_answer)
     assert.is_false(answer.on)
-    -- the workers are asked by turns: now the other one is the first
+    -- The gateway asks its workers in turns: this time it asks the other worker first.
     local code, out, err = gateway.exec({ "switch", "--admin", "127.0.0.1:" .. g.admin_port, "off", "tool", "add" },
       { env = { MOONPOOL_ADMIN_TOKEN = token } })
     assert.equal(1, code)
@@ -225,8 +225,8 @@ describe("the answer of a switch", function()
     local operator <close> = client.connect(g, { admin = true })
     operator:send { method = "POST", path = "/api/switch", body = cjson.encode { tool = "add", on = false }, headers = {
       Authorization = "Bearer " .. token, ["moonpool-admin"] = "1", ["Content-Type"] = "application/json" } }
-    g:wait_log("switched by operator", { what = "tool add" }) -- one worker has
-    for _ = 1, 3 do g:status() end -- an answer without the other worker would be here by now
+    g:wait_log("switched by operator", { what = "tool add" }) -- one of the two workers has switched the tool
+    for _ = 1, 3 do g:status() end -- an answer that does not wait for the blocked worker would have arrived by now
     local is_early = operator.inbox[1] ~= nil
     blocking.release(g)
     local answer = operator:read_response(20):json()

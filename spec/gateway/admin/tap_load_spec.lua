@@ -7,8 +7,8 @@ local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
 local RATE <const> = 1000 -- events of one tap in a second of the monotonic clock
-local BATCH_MS <const> = 40 -- at least between two batches for the readers, where events come without a pause
-local LATE_MS <const> = 2 -- a timer may fire as much early
+local BATCH_MS <const> = 40 -- the least time between two batches for the readers while events come without a pause
+local LATE_MS <const> = 2 -- a timer may fire this many ms early
 
 local token = ("o"):rep(32)
 local scripts = {
@@ -82,9 +82,11 @@ describe("taps under load", function()
       for _, c in ipairs(callers) do refuse(c, 500) end
       count = count + 500 * #callers
       wait_refused(callers)
-      return g:status().counters.tap_events.dropped > 100 -- of both taps, whose seconds may differ by an event
+      -- the sum of both taps; their seconds may begin one event apart
+      return g:status().counters.tap_events.dropped > 100
     end)
-    local seconds = math.floor(seconds_now() - began) + 2 -- of the clock, that were touched
+    -- the number of seconds of the clock in which events were sent
+    local seconds = math.floor(seconds_now() - began) + 2
     for name, reader in pairs { all = all, some = some } do
       local shown, dropped
       wait.for_fact("all events of the tap " .. name, 30, function()
@@ -131,7 +133,7 @@ describe("taps under load", function()
     for _ = 1, 5 do
       send(callers, 600)
       wait.quietly(0.1, function() return told() > count and "events that did not happen" end)
-      send({ callers[1] }, 1) -- mostly in the same second, for a reader that has had nothing to take
+      send({ callers[1] }, 1) -- mostly in the same second: it reaches a reader for whom nothing waits
     end
     assert.equal(count, told())
     for _, c in ipairs(callers) do c:close() end
@@ -207,7 +209,7 @@ describe("taps under load", function()
     local batches = g:status().counters.tap_batches
     local most = math.floor((seconds_now() - began) * 1000 / (BATCH_MS - LATE_MS)) + 2
     assert.is_true(batches >= 1 and batches <= most, ("%d batches for %d calls, at most %d"):format(batches, count, most))
-    me:call("tools/call", { name = "add", arguments = { a = 3, b = 4 } }) -- after which nothing happens
+    me:call("tools/call", { name = "add", arguments = { a = 3, b = 4 } }) -- no event follows this call
     wait.for_fact("both events of the last call", 20, function()
       local begun, dropped = counts_of(reader, "call")
       return begun + counts_of(reader, "answer") + dropped >= 2 * count + 2

@@ -335,7 +335,8 @@ describe("a tap", function()
       assert.is_true(shown <= 3 * (2 + (uv.hrtime() - began) // 1e9), shown)
       return shown + told == 2 * count
     end)
-    me:call("tools/call", { name = "echo", arguments = { text = ("x"):rep(70000) } }) -- an event that never has room
+    -- an event of this size never fits into the reader's queue
+    me:call("tools/call", { name = "echo", arguments = { text = ("x"):rep(70000) } })
     local event = expect(slow, { event = "dropped" })
     assert.is_true(event.count >= 1)
     for _, shown in ipairs(events_of(slow)) do assert.is_true(shown.name ~= "echo" or shown.event == "answer") end
@@ -387,7 +388,7 @@ describe("a tap", function()
       return count % 20 == 0 and g:status().counters.tap_events.dropped > 0
     end)
     local kept_most = count
-    for _ = 1, 50 do call_all() end -- twelve megabytes more, which its queue has no room for
+    for _ = 1, 50 do call_all() end -- twelve more megabytes, for which the reader's queue has no room
     slow:resume()
     readers[#readers + 1] = slow
     for number, reader in ipairs(readers) do

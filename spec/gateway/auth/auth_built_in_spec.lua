@@ -242,7 +242,7 @@ describe("auth.introspection", function()
     assert.equal(503, status)
     assert.is_string(response.headers["retry-after"])
     for i = 1, 5 do assert.equal(503, (ask(g, bearer("new" .. i)))) end
-    assert.is_true(idp.asked <= 4) -- 2, unless the machine stands still until the next try is due
+    assert.is_true(idp.asked <= 4) -- 2 requests, or more if the machine stands still until the next try is due
     assert.equal("ann a+b", ask(g, bearer "known"))
     idp.answer = function(_, reply) reply:json(active()) end
     wait.for_fact("another try", 20, function() return ask(g, bearer "new") == "ann a+b" end)
@@ -276,7 +276,8 @@ describe("auth.introspection", function()
     assert.equal(503, (ask(g, bearer "t0")))
     for i = 1, 4 do wait.for_fact("probe " .. i, 10, function() return ask(g, bearer("t" .. i)) and idp.asked > i end) end
     local began = os.time()
-    idp.answer = function(_, reply) reply:json(active()) end     -- now it is quiet for 12 seconds or more
+    -- the pause before the next request to the issuer is now 12 seconds or more
+    idp.answer = function(_, reply) reply:json(active()) end
     wait.for_fact("an answer", 10, function() return ask(g, bearer "good") == "ann a+b" end)
     assert.is_true(os.time() - began <= 10)
     assert.equal("ann a+b", ask(g, bearer "other"))

@@ -89,7 +89,8 @@ describe("a certificate that is renewed", function()
       uv.fs_rename(g.dir .. "/live/" .. name .. ".new", g.dir .. "/live/" .. name .. ".pem")
     end
     wait_shown(g, second)
-    certificates.write(g.dir .. "/archive/cert2.pem", first.certificate) -- the folder that the symbolic links lead to
+    -- writes into the folder that the symbolic links lead to
+    certificates.write(g.dir .. "/archive/cert2.pem", first.certificate)
     certificates.write(g.dir .. "/archive/key2.pem", first.key)
     wait_shown(g, first)
     assert.has_nothing_left(g)

@@ -135,7 +135,7 @@ describe("a handshake (B-112)", function()
     local slow = {}
     for i = 1, 500 do
       local connection = client.connect(g, { tls = false })
-      if i % 2 == 0 then -- half a ClientHello; the other clients send nothing
+      if i % 2 == 0 then -- every second client sends half a ClientHello, the others nothing
         local hello = require "tls_client".new { name = "localhost" }
         hello:feed ""
         connection:send_raw(hello:take():sub(1, 100))

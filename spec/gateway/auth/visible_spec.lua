@@ -129,7 +129,7 @@ return tool { "D.", function() door.is_open = not door.is_open return "done" end
     root:result("tools/call", { name = "orders_flip", arguments = { name = "open" } })
     stream:wait "notifications/tools/list_changed"
     me.token = "me.audit"
-    assert.falsy(scoped.names(me):find("orders_audit", 1, true)) -- the tool is switched off
+    assert.falsy(scoped.names(me):find("orders_audit", 1, true)) -- `flip` has switched the tool off
     root:result("tools/call", { name = "orders_flip", arguments = { name = "orders_audit" } })
     stream:wait "notifications/tools/list_changed"
     local count = 0

@@ -8,7 +8,7 @@ local gateway = require "spec.helpers.gateway"
 
 local SEED <const> = tonumber(os.getenv "PLAN_FUZZ_SEED") or os.time()
 local TOOLS <const> = tonumber(os.getenv "PLAN_FUZZ_TOOLS") or 24
-local CALLS <const> = 40 -- of each tool
+local CALLS <const> = 40 -- calls of each tool
 
 local NAMES <const> = { "a", "b", "c", "call_me", "é", "long_name_of_a_field", "x", "y" }
 local TEXTS <const> = { "", "a", "ab", "abc", "red", "green", "é", "éé", "x y", "a\\nb", "\\\"", "\\\\", "\\/", "\\u00e9", "0", "true", "😀" }

@@ -141,7 +141,8 @@ describe("a principal's rights", function()
     local function as(token)
       me.token = token
       local before = planned(g)
-      for _ = 1, 2 do me:result("tools/call", { name = "open" }) end -- the first may take the general path, which tells C the rights
+      -- the first call may take the general path, by which C learns the principal's scopes
+      for _ = 1, 2 do me:result("tools/call", { name = "open" }) end
       assert.is_true(planned(g) > before)
     end
     local function updated()

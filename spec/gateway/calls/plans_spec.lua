@@ -148,7 +148,8 @@ for _, row in ipairs { { "checked", '{"n":2}' }, { "checked", '{"n":3}' }, { "ch
   taken[#taken + 1] = row
 end
 
--- What takes none: why, then name, arguments, further members of _meta and of params.
+-- Calls that take no plan. Each row: the reason, the tool's name, its arguments, further members of _meta and of
+-- params.
 local left = {
   { "a wrong type", "add", '{"a":"1"}' }, { "null", "add", '{"a":null}' }, { "a missing argument", "add", '{"b":1}' }, { "no arguments", "add" },
   { "an unknown argument", "add", '{"a":1,"c":1}' }, { "an array in its place", "add", '{"a":[1]}' }, { "an object in its place", "add", '{"a":{}}' },

@@ -107,7 +107,8 @@ describe("/status", function()
     assert.is_true(status.gauges.lua_bytes > 100000)
     assert.is_true(status.gauges.connections >= 7)
     assert.equal(2, status.counters.sessions_opened)
-    assert.equal(8, status.counters.calls - empty.counters.calls) -- two initialize, three calls of each tool
+    -- two calls of initialize, and three of each of the two tools
+    assert.equal(8, status.counters.calls - empty.counters.calls)
     assert.is_true(status.counters.requests - empty.counters.requests >= 12)
 
     assert.equal(202, http:post({ jsonrpc = "2.0", id = 99, result = {} }).status)

@@ -73,7 +73,9 @@ describe("moonpool call --url", function()
       seen = request.headers
       reply:send(403, {}, "")
     end)
-    for count = 0, 9 do -- open beside 0, 1 and 2; a spec may itself have inherited some
+    -- The number of descriptors that are open beside 0, 1 and 2; the process of the spec may itself have inherited
+    -- some.
+    for count = 0, 9 do
       local descriptors = ""
       for fd = 3, 20 do descriptors = descriptors .. (fd < 3 + count and (" %d</dev/null"):format(fd) or (" %d<&-"):format(fd)) end
       seen = {}
@@ -227,7 +229,7 @@ describe("moonpool call --url https", function()
     has(err, "the server's certificate is not trusted: self-signed certificate", "hint: use --ca FILE to name certificates to trust")
     code, _, err = call({}, "--url", url:gsub("localhost", "127.0.0.1") .. "/mcp", "--ca", certificate, "count")
     assert.equal(1, code)
-    -- libcurl has its own words for a name and for an address between the two
+    -- libcurl calls an IP address a host name here
     has(err, "the server's certificate is not trusted: no alternative certificate subject name matches target ", "'127.0.0.1'")
     code, _, err = call({}, "--url", url .. "/mcp", "--ca", "/nowhere/at/all", "count")
     assert.equal(1, code)

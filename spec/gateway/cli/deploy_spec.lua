@@ -128,10 +128,11 @@ describe("examples/deploy", function()
     end
     assert.equal("state:/var/lib/moonpool", service.volumes[1])
     assert.same({ "/tmp", "/run/moonpool:uid=65532,gid=65532,mode=0700" }, service.tmpfs)
-    assert.equal("moonpool", service.image) -- of docker build --tag, and of docker run
+    assert.equal("moonpool", service.image) -- the name in the commands docker build --tag and docker run
     local config = yaml.load(read(folder .. "moonpool.yaml"))
     local function mib(text) return tonumber(text:match "^(%d+)[Mm]") end
-    local sum = config.workers * mib(config.limits.lua_memory) + mib(config.limits.bodies) + mib(config.limits.answers) + 64 -- store.bytes
+    -- 64 MiB is the default of store.bytes
+    local sum = config.workers * mib(config.limits.lua_memory) + mib(config.limits.bodies) + mib(config.limits.answers) + 64
     assert.is_true(sum < mib(service.mem_limit), sum .. " MiB")
     assert.same({ "/var/lib/moonpool" }, find(final, "VOLUME"))
     assert.equal("moonpool_keys", service.secrets[1].target)
@@ -158,7 +159,8 @@ describe("examples/deploy", function()
     local admin = "127.0.0.1:" .. g.admin_port
     local code, out = gateway.exec { "status", "--healthy", "--admin", admin } -- the health check of the container
     assert.same({ 0, "ok\n" }, { code, out })
-    code, out = gateway.exec({ "dashboard", "--admin", admin }, { env = { RUNTIME_DIRECTORY = dir .. "/run" } }) -- docker exec
+    -- runs as by docker exec
+    code, out = gateway.exec({ "dashboard", "--admin", admin }, { env = { RUNTIME_DIRECTORY = dir .. "/run" } })
     assert.equal(0, code)
     assert.matches("#code=", out)
   end)

@@ -65,7 +65,8 @@ describe("a repository for apt", function()
   it("is refused by apt where its list was changed, or the key is another", function()
     must(("cp -r %s/apt %s/kept"):format(scratch, scratch))
     must(("cd %s/apt/dists/stable/main && sed -i 's/^Version: /Version: 9/' binary-*/Packages && gzip -9nkf binary-*/Packages"):format(scratch))
-    local out, code = apt "update -o Dir::State::Lists=$PWD/none" -- nothing is known from before
+    -- in an empty folder, so that apt has no list from an earlier update
+    local out, code = apt "update -o Dir::State::Lists=$PWD/none"
     assert.not_equal(0, code, out)
     assert.truthy(out:find "Failed to fetch", out) -- the reason has other words in each apt
     must(("rm -r %s/apt && mv %s/kept %s/apt && cp %s/apt/moonpool.asc %s/first.asc"):format(scratch, scratch, scratch, scratch, scratch))

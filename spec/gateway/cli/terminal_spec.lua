@@ -3,7 +3,7 @@ local gateway = require "spec.helpers.gateway"
 
 local MARKS <const> = "\27]52;c;aGk=\7 \27[2J \u{9b}31m \u{202e}evil\u{200b} \r \8"
 
--- Of a script, in which MARKS stands for the text with the marks.
+-- The text of a script in which MARKS is replaced by these marks, as a string of Lua.
 local function marked(text) return (text:gsub("MARKS", function() return ("%q"):format(MARKS) end)) end
 
 local scripts = {

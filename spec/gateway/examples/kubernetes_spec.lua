@@ -140,7 +140,7 @@ describe("examples/kubernetes", function()
     end
     assert.equal("mcp", pod.load "service.yaml".spec.ports[1].targetPort)
     assert.equal("admin", pod.load "podmonitor.yaml".spec.podMetricsEndpoints[1].port)
-    -- The image has this user.
+    -- The Dockerfile sets the same user as the pod's description.
     local user = ("\nUSER %d:%d\n"):format(spec.securityContext.runAsUser, spec.securityContext.runAsGroup)
     assert.truthy(example.read "examples/deploy/Dockerfile":find(user, 1, true))
     assert.is_true(spec.securityContext.runAsNonRoot)
@@ -194,12 +194,12 @@ describe("the pod of examples/kubernetes", function()
     end
     for _, name in ipairs { "startupProbe", "readinessProbe", "livenessProbe" } do assert.equal(200, admin(made.container[name].httpGet.path), name) end
     assert.same({ 200, 403 }, { admin("/metrics", METRICS), admin "/metrics" })
-    local code, out = made:run { "moonpool", "status", "/gateway/config/moonpool.yaml" } -- kubectl exec
+    local code, out = made:run { "moonpool", "status", "/gateway/config/moonpool.yaml" } -- as by kubectl exec
     assert.equal(0, code)
     assert.matches("generation 1", out)
     assert.is_nil(out:find(OPERATE, 1, true))
     assert.equal(0, (made:run { "moonpool", "status", "--healthy", "/gateway/config/moonpool.yaml" }))
-    g:stop "sigint" -- does not linger
+    g:stop "sigint" -- SIGINT ends the gateway without the time of limits.linger
   end)
 
   it("runs the commands of the page by kubectl exec", function()
@@ -222,7 +222,7 @@ describe("the pod of examples/kubernetes", function()
     local made <close> = pod.new(contents)
     local g <close> = made:start()
     assert.equal("Hello, key:ann!", call(g, key, "hello").result.content[1].text)
-    -- changed, added and removed scripts
+    -- One script is changed and one is added; then one is removed.
     made:update("tools", function(files)
       files["hello.lua"] = files["hello.lua"]:gsub("Hello", "Good day")
       files["bye.lua"] = "--- Leave.\nreturn function() return 'bye' end\n"
@@ -231,21 +231,21 @@ describe("the pod of examples/kubernetes", function()
     assert.equal("Good day, key:ann!", call(g, key, "hello").result.content[1].text)
     made:update("tools", function(files) files["bye.lua"] = nil end)
     wait.for_fact("the script to go", 20, function() return call(g, key, "bye").error ~= nil end)
-    -- ten more, one after the other: each is read
+    -- Ten further updates, one after the other: the gateway serves the last one.
     for n = 1, 10 do
       made:update("tools", function(files) files["hello.lua"] = "--- Greet.\nreturn function() return 'version " .. n .. "' end\n" end)
     end
     wait.for_fact("the last of many", 20, function() return call(g, key, "hello").result.content[1].text == "version 10" end)
-    -- a mistake changes nothing
+    -- A script with an error in its syntax changes nothing.
     made:update("tools", function(files) files["hello.lua"] = "return function( return" end)
     g:wait_log("not reloaded")
     assert.equal("version 10", call(g, key, "hello").result.content[1].text)
     made:update("tools", function(files) files["hello.lua"] = "--- Greet.\nreturn function() return 'mended' end\n" end)
     wait.for_fact("the mended script", 20, function() return call(g, key, "hello").result.content[1].text == "mended" end)
-    -- the configuration
+    -- An update of the configuration.
     made:update("config", function(files) files["moonpool.yaml"] = files["moonpool.yaml"] .. "\nserver: {name: renamed}\n" end)
     wait.for_fact("the new configuration", 20, function() return g:log():find("server.name", 1, true) end)
-    -- a further client, and other tokens
+    -- An update of the secrets: a further client, and other tokens for operators.
     local others, bob = secrets()
     made:update("secrets", function(files)
       files.keys = files.keys .. others.keys:gsub("^ann", "bob")
@@ -258,7 +258,7 @@ describe("the pod of examples/kubernetes", function()
     end
     assert.same({ 401, 200 }, { status(("p"):rep(64)), status(OPERATE) })
     local _, before = g:log():gsub("reloaded ", "")
-    g:signal "sighup" -- kubectl exec … sh -c 'kill -HUP 1'
+    g:signal "sighup" -- as by kubectl exec … sh -c 'kill -HUP 1'
     wait.for_fact("the reload", 20, function() return select(2, g:log():gsub("reloaded ", "")) > before end)
     assert.same({ 200, 401 }, { status(("p"):rep(64)), status(OPERATE) })
     g:stop "sigint"
@@ -277,7 +277,9 @@ describe("the pod of examples/kubernetes", function()
     g:signal "sigterm"
     g:wait_log("draining", { signal = "15" })
     assert.equal(503, g:admin("/readyz").status)
-    local served = 0 -- on new connections, until balancers have noticed: within four of the five seconds
+    -- The number of calls on new connections: a balancer sends them until it notices that the pod is not ready, which
+    -- takes up to four of the five seconds of limits.linger.
+    local served = 0
     repeat
       local other <close> = g:client("2026-07-28", { token = key })
       assert.equal("Hello, key:ann!", other:result("tools/call", { name = "hello", arguments = {} }).content[1].text)

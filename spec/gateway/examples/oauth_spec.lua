@@ -14,7 +14,8 @@ describe("the example oauth", function()
   it("does what its README says", function()
     local dir, commands, ports = example.copy("oauth", files)
     assert.equal(3, #commands)
-    assert(uv.fs_symlink(node.folder .. "/node_modules", dir .. "/examples/oauth/node_modules"))      -- replaces `npm install`, which was done before
+    -- in place of `npm install`, which ./dev has run before
+    assert(uv.fs_symlink(node.folder .. "/node_modules", dir .. "/examples/oauth/node_modules"))
     for i, line in ipairs(commands) do commands[i] = line:gsub("^node ", node.path .. " ") end
     local provider <close> = example.run_beside(commands[1], dir)
     local served <close> = example.run_beside(commands[2], dir)

@@ -35,7 +35,7 @@ return tool {
 }]],
 }
 
--- The workers that logged this event, in order, once there are so many.
+-- The workers that logged this event, in the order of the lines, once there are `count` lines.
 local function workers(g, event, count)
   return wait.for_fact(("%d lines '%s' in the log"):format(count, event), 20, function()
     local list = {}
@@ -85,7 +85,8 @@ describe("a handler that asks twice", function()
       assert.equal(how[2] == "http", user:wait_fact("connected").session)
       local went = sent(user, { "tools/call", "answer", "answer" })
       assert.same({ result.worker }, workers(g, "run", 1))
-      assert(result.worker == went[1] or result.worker == went[2]) -- one of the answers reached the other worker
+      -- the two answers reached different workers, and one of them ran the handler
+      assert(result.worker == went[1] or result.worker == went[2])
       assert.same({ result.worker }, workers(g, "reserved", 1))
       assert.same({ result.worker }, workers(g, "paid", 1))
       assert.has_nothing_left(g)

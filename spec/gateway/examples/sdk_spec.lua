@@ -35,8 +35,8 @@ local function facts_of(script, kind, ...)
   local facts, by_name = {}, {}
   for line in out:gmatch "[^\n]+" do
     local fact = assert(cjson.decode(line), "no fact: " .. line)
-    -- of a progress notification that comes in one chunk with the answer, the SDK says that it has forgotten the token
-    -- already
+    -- If a progress notification comes in one chunk with the answer, the SDK reports an unknown token: it has forgotten
+    -- the token when it reads the notification.
     local late = fact.fact == "error" and fact.message:match "^Error: Received a progress notification for an unknown token: (.*)"
     if late then
       fact = cjson.decode(late).params

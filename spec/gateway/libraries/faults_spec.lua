@@ -4,7 +4,7 @@ local uv = require "luv"
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 
-local CALLERS <const> = 100 -- for each fault: more than a thousand in all
+local CALLERS <const> = 100 -- callers of each fault: more than a thousand calls in all
 
 local function tool(body) return "return tool { 'T.', function(args, call) " .. body .. " end }" end
 

@@ -258,7 +258,7 @@ describe("files and calls", function()
       assert.equal("cannot write data/a: too many bytes are being read and written at once (128 MiB)", run { n = 65537 }.why)
       assert.equal(0, g:status().gauges.fs_bytes)
     end)
-    -- what is read is known only then, and compared then
+    -- The number of bytes of a file is known only once it is read, and only then compared with the limit.
     with({ code = reading, allow = { read = { "data" } }, files = { ["data/a"] = ("x"):rep(200000) }, constants = { fs_held = 65536 } }, function(run, g)
       for _ = 1, 2 do assert.matches("too many bytes are being read and written at once", run({ path = "data/a" }).why, 1, true) end
       assert.equal(0, g:status().gauges.fs_bytes)

@@ -7,7 +7,7 @@ local gateway = require "spec.helpers.gateway"
 local WORD <const> = "hidden-" .. uv.hrtime()
 
 local scripts = {
-  -- the processes that show the word
+  -- This tool lists the processes whose environment contains WORD.
   ["tools/look.lua"] = ([[return tool { "Looks.", function()
     return try(exec { "sh", "-c", "grep -la '%s' /proc/[0-9]*/environ 2>/dev/null; true" }).stdout
   end }]]):format(WORD),

@@ -72,7 +72,8 @@ describe("a request whose call is cancelled", function()
         if i % 2 == 0 then stream:reset() else stream:close() end
       end
       wait.for_fact("the connections to be closed", 10, function() return server.left == 10 end)
-      g:wait_status(function(status) return status.gauges.http_requests == 0 end) -- a gauge changes after the connection is closed
+      -- the gauge changes only after the connection is closed
+      g:wait_status(function(status) return status.gauges.http_requests == 0 end)
       me:close()
       assert.has_nothing_left(g)
     end)

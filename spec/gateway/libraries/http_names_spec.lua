@@ -185,7 +185,7 @@ describe("a lookup that hangs", function()
     g:wait_status(function(status) return status.gauges.http_requests == 6 and status.gauges.lookups > 0 end)
     assert.equal(1, g:status().gauges.lookups)
     assert.equal(1, lookup_threads(g))
-    streams[1]:close() -- one that leaves does not end it for the others
+    streams[1]:close() -- the lookup goes on for the other five requests
     for i = 2, 6 do
       assert.matches("host not found", streams[i]:answer().result.structuredContent.why)
       streams[i]:close()

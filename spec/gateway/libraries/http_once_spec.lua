@@ -8,7 +8,8 @@ local talk = require "spec.helpers.talk"
 
 local TIMES = 50
 
--- For each method `args.n` times: a request that leaves its connection open, and one on that connection, which dies.
+-- Runs `args.n` times for each method: a request that leaves its connection open, then a request on that connection,
+-- which the server closes in the middle.
 local tool = [[return tool { "Dies.", timeout = 300, input = { url = t.string, key = t.string, n = t.integer, size = t.integer, methods = t.list(t.string) },
   function(args)
     local hows, list = { "whole", "head", "reset" }, {}
@@ -55,7 +56,7 @@ end
 
 local changing = { "post", "put", "patch", "delete" }
 
--- `most_answered`: how many requests may have been the first of their connections, which were answered.
+-- `most_answered`: how many of the requests may have an answer, since libcurl sent them on a new connection.
 local function assert_once(server, list, most_answered)
   local count, answered = runs(server), 0
   for _, got in ipairs(list) do

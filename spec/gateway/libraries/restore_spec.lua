@@ -34,7 +34,7 @@ local function fill(g, letter, count)
   g:wait_status(function(status) return status.gauges.store_unsaved == 0 end)
 end
 
--- Fills, and leaves entries in the -wal, which a checkpoint empties that comes just then.
+-- Fills the store until the -wal has entries: a checkpoint that runs just then empties it.
 local function fill_wal(g, letter)
   wait.for_fact("entries in the -wal", 20, function()
     fill(g, letter)
@@ -42,7 +42,7 @@ local function fill_wal(g, letter)
   end)
 end
 
--- The number of keys of each letter; an error if one has a value of another letter.
+-- How many keys of each letter the store has; an error if a key has a value of another letter.
 local function held(g)
   return run(g, [[
     local count = {}
@@ -64,7 +64,7 @@ local function ended(g, how)
   return g
 end
 
--- Starts the gateway again and stops it; returns what it holds, and its log.
+-- Starts the gateway again and stops it; returns the keys in its store by their letters, and its log.
 local function after(g)
   local again = start(g.dir)
   local keys = held(again)

@@ -6,7 +6,7 @@ local code = require "spec.helpers.code"
 
 local PREPARES_S <const> = 2 -- seconds of processor time, for the worst statement; 0.4 on an ordinary machine
 
--- Views and subqueries that refer to each other: each step doubles what is prepared.
+-- Views and subqueries that refer to each other: with each step, the work to prepare the statement doubles.
 local doubled = [[local s = "select a as x from t" for i = 1, 40 do s = "select x+x as x from (" .. s .. ")" end]]
 local chained = [[local list = { "x0 as (select a from t)" }
   for i = 1, 30 do list[#list + 1] = ("x%d as (select p.a from x%d p, x%d q)"):format(i, i - 1, i - 1) end
@@ -31,7 +31,8 @@ describe("preparing a statement of SQL", function()
     g:stop()
   end)
 
-  -- Runs `prepare`, which makes the text `s`, and prepares s in a database with a table t. Returns the error.
+  -- Runs the Lua code `text`, which makes the string `s`, and prepares `s` as a statement of a database with a table t.
+  -- Returns the error.
   local function prepare(text, setup)
     local before = g:cpu()
     local told = code.run(me, text .. ([[

@@ -40,7 +40,7 @@ local function held(me)
   return count
 end
 
--- In a process of its own.
+-- Counts the rows by the program sqlite3, not by the gateway.
 local function read_alone(g, name)
   local counts = "select substr(text, 1, 1) || count(*) from notes group by substr(text, 1, 1)"
   local _, out = gateway.run_program("/usr/bin/sqlite3", { g.dir .. "/data/" .. name, counts })

@@ -90,7 +90,8 @@ describe("SQL of scripts", function()
       return { first, second, found "moon" }]])
   end)
 
-  -- A script that may write the file can write any bytes into it: a schema that the gateway's SQL would never make.
+  -- A script that may write the file of a database can write any bytes into it, also a schema that the SQL of scripts
+  -- could not make.
   it("calls nothing that the schema of a file brings along", function()
     local path = g.dir .. "/data/crafted.db"
     for _, statement in ipairs {

@@ -19,7 +19,7 @@ local function start(more)
   return trusted.start { config = { store = store }, files = { ["data/.keep"] = "" } }
 end
 
--- `rest`: until when (by uv.hrtime) the gateway stays down.
+-- Stops the gateway and starts it again; `rest`: the time, by uv.hrtime, before which it is not started.
 local function again(g, rest)
   g:stop()
   wait.for_fact("the end of its rest", 5, function() return uv.hrtime() >= (rest or 0) end)
@@ -145,7 +145,8 @@ describe("store.file", function()
     local err = refused(g.dir)
     assert.truthy(err:find("file is not a database", 1, true), err)
     assert.truthy(err:find("hint: move the file", 1, true), err)
-    local _, _, refusal = uv.fs_open("/sys/store.db", "wx", 384) -- no file can be made there; in a container it may be mounted read-only
+    -- no file can be created in /sys; in a container /sys may be mounted read-only
+    local _, _, refusal = uv.fs_open("/sys/store.db", "wx", 384)
     local reasons = { EACCES = ": its folder has uid ", EPERM = ": its folder has uid ", EROFS = "a file system that can be written" }
     local whys = { ["nowhere/store.db"] = "create its folder first", data = "Is a directory", ["/sys/store.db"] = assert(reasons[refusal], refusal) }
     for name, why in pairs(whys) do
@@ -226,7 +227,7 @@ describe("a store.file that is removed while it is open", function()
     me = g:client "2026-07-28"
     assert.same({ "x", "2", "3000", "y" }, run(me, 'return { host.store.get "s:new", host.store.get "s:2", host.store.get "s:3000", host.store.get "kept:1" }'))
     assert.is_nil(run(me, 'return host.store.get "s:1"'))
-    -- also if no value changes any more
+    -- A removed file is written anew even if no value changes afterwards.
     assert(os.remove(g.dir .. "/data/store.db"))
     me:close()
     g = again(g)

@@ -113,7 +113,8 @@ describe("the store", function()
   end)
 
   it("has a cap of entries and bytes; entries that have expired are evicted first", function()
-    local g <close> = trusted.start { workers = 1, config = { store = { entries = 13, bytes = "1348B" } } } -- scripts have 10 and 1,024
+    -- of these, scripts may use 10 entries and 1,024 bytes
+    local g <close> = trusted.start { workers = 1, config = { store = { entries = 13, bytes = "1348B" } } }
     local me = g:client "2026-07-28"
     assert.same({ 10, "full" }, run(me, [[
       local n, done, why = 0

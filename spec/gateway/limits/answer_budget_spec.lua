@@ -146,12 +146,13 @@ describe("answers below 64 KiB that nobody reads", function()
     end
     g:wait_status(function(status)
       most = math.max(most, status.gauges.queue_bytes)
-      local refused = status.counters.refused -- some for limits.calls_in_flight, where the machine is slower than these requests come
+      -- some calls are refused for limits.calls_in_flight if the machine is slower than the requests arrive
+      local refused = status.counters.refused
       return status.counters.calls + refused.answers + refused.calls >= 40 * 95
     end, 30)
     assert.is_true(most > limit // 2, most)
     assert_bounded(most, limit)
-    local more = g:rss() - before -- with the requests, which limits.bodies counts
+    local more = g:rss() - before -- includes the memory of the requests, which limits.bodies counts
     if not beat.is_sanitized() then assert.is_true(more < limit + limit // 2 + 40 * 95 * 16384, ("%.0f MiB more"):format(more / MIB)) end
     for _, peer in ipairs(peers) do peer:close() end
     assert.has_nothing_left(g)

@@ -9,7 +9,7 @@ local departures = require "spec.helpers.departures"
 local RESETS <const> = os.getenv "ASAN_OPTIONS" and 4000 or 1200
 local AT_ONCE = 50
 local SPREAD = 0.003 -- seconds over which the resets of a batch are spread
-local PATIENCE = 120 -- seconds: fifty such calls at once, with some hundred MB that nobody reads, take long on a busy machine
+local PATIENCE = 120 -- seconds: on a busy machine, fifty calls at once with some hundred MB of unread answers take long
 
 local scripts = {
   ["tools/add.lua"] = [[
@@ -168,7 +168,7 @@ local phases = {
   end },
 }
 
--- Mostly phases that take little time.
+-- Mostly phases that cost little time: each of these is in the list five times, a costly one once.
 local mixed = {}
 for _, phase in ipairs(phases) do
   for _ = 1, phase.costly and 1 or 5 do

@@ -157,13 +157,14 @@ describe("limits.bodies", function()
     local g <close> = gateway.start { scripts = scripts, config = { limits = { bodies = "2MiB" } } }
     local limit, connections = 2 * MIB, {}
     for i = 1, 400 do
-      connections[i] = client.connect(g, { from = "127.0.0." .. 2 + i // 2 % 16 }) -- one alone leaves room to others
+      -- from 16 addresses: one address may use only a part of limits.bodies
+      connections[i] = client.connect(g, { from = "127.0.0." .. 2 + i // 2 % 16 })
       connections[i]:send_raw(("POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: %s"):format(("s"):rep(i % 2 == 0 and 20 or 6000)))
     end
     wait.for_fact("many to be refused", 10, function() return g:status().counters.refused.bodies >= 150 end)
     assert.is_true(gauge(g) <= limit + limit // 8, gauge(g))
     assert.is_true(gauge(g) >= limit, gauge(g))
-    -- what arrives at once, and is answered at once, is still served
+    -- A request whose body arrives at once and that is answered at once is still served.
     local echo <close> = g:client "2026-07-28"
     assert.equal("3", echo:result("tools/call", { name = "echo", arguments = { text = "abc" } }).content[1].text)
     for _, connection in ipairs(connections) do connection:close() end
@@ -234,7 +235,7 @@ describe("limits.bodies", function()
     assert.is_true(most >= MIB - MIB // 8 and most <= MIB + 65536, most)
     for _, connection in ipairs(connections) do connection:close() end
     g:wait_status(function(status) return status.gauges.body_bytes == 0 end)
-    -- an answer ends the count, on a connection that stays
+    -- Once a request is answered its bytes count no more, even though its connection stays open.
     local echo <close> = g:client "2026-07-28"
     assert.equal("3", echo:result("tools/call", { name = "nap", arguments = { text = "abc" } }).content[1].text)
     assert.equal(0, gauge(g))

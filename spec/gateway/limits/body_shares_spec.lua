@@ -93,7 +93,7 @@ local ways = {
   ["large requests that do not end, and then small ones"] = function(g) return append(flood_http1(g, 300, LARGE), flood_http1(g, 400, 10000)) end,
 }
 
--- Waits until the flood holds all that its address may, or nearly so.
+-- Waits until the address of the flood has used up its share of limits.bodies, or nearly all of it.
 local function wait_for_flood(g)
   g:wait_status(function(status) return status.gauges.requests_in_flight == 0 and status.gauges.body_bytes > LIMIT * 13 // 16 end)
 end

@@ -37,7 +37,8 @@ describe("each function of Lua's libraries", function()
   end)
 end)
 
--- Rows that nothing measures here: functions behind others, and what no caller chooses.
+-- Functions that this spec does not measure: those that only other measured functions call, and those whose arguments
+-- no caller chooses.
 local unmeasured = {
   ["math.max (Lua's)"] = "called with what the functions in their place have counted", ["string.format (Lua's)"] = "the same",
   ["setmetatable (Lua's)"] = "the same", ["lua-cjson encode"] = "the same", ["keys.generate"] = "the command line alone",
@@ -72,7 +73,8 @@ describe("an answer of an upstream with 15 MiB", function()
       for name, text in pairs(shapes) do
         u:when("tools/call echo", function(x) x:run(function() x:result('{"content":[],"structuredContent":{"a":' .. text .. "}}") end) end, 1)
         local ms, answer = beat.during(g, function() return c:call("tools/call", { name = "echo", arguments = { n = 1 } }) end)
-        assert.is_table(answer.result or answer.error, name) -- most are more than limits.call.output
+        -- most of these results are longer than limits.call.output, which is an error
+        assert.is_table(answer.result or answer.error, name)
         if os.getenv "BOUNDS" then print(("%-20s %6.1f of 50 ms"):format(name, ms)) end
         assert.is_true(ms <= 50 * beat.factor(), ("%s: a turn of %.1f ms"):format(name, ms))
       end
@@ -92,7 +94,8 @@ describe("the worst case of", function()
         assert.truthy(ms <= row.ms * beat.factor(), ("%s\n%s\na turn of %.1f ms, not %d"):format(worst[1], worst[2], ms, row.ms))
       end
     end
-    if not is_own then assert.has_nothing_left(g) end -- the upstream of the others keeps a stream
+    -- the other gateway has an upstream that keeps an event stream open
+    if not is_own then assert.has_nothing_left(g) end
   end
 
   for _, row in ipairs(bounds.rows) do

@@ -70,7 +70,8 @@ describe("busy connections of one address", function()
     assert.same({ 503, "1", "too many connections of this address: try again later\n" }, { response.status, response.headers["retry-after"], response.body })
     assert.equal(ONE, g:wait_log("refused", { cause = "connections" }).fields.address)
     assert.equal("pong", pong(me, OTHER))
-    g:wait_status(function(status) return status.gauges.connections == MOST - KEPT + 1 end) -- one asks for the status
+    -- the one more is the connection that asks for the status
+    g:wait_status(function(status) return status.gauges.connections == MOST - KEPT + 1 end)
     hold(me, OTHER, KEPT // 2)
     in_flight(g, MOST - KEPT // 2)
     assert.equal(503, hold(me, OTHER, 1)[1].connection:read_response().status)

@@ -39,7 +39,7 @@ local function start(options)
   }
 end
 
--- Sends the signal to one thread, by its name; glibc has no program for that.
+-- Sends the signal to the thread of this name by tgkill: no program does that.
 local function kill_thread(pid, name, signal)
   local function find()
     local tasks = uv.fs_scandir(("/proc/%d/task"):format(pid))
@@ -108,8 +108,9 @@ describe("a crash", function()
       assert.equal("tools/call", fields.method)
       assert.equal("crash", fields.name)
       assert.equal("scripts/tools/crash.lua:5", fields.at)
-      assert.equal(g:wait_log("crashes now").fields.call, fields.call) -- which is in the log before it
-      assert.is_nil(line.text:find("crash:" .. how, 1, true)) -- no argument
+      -- the log has the line "crashes now" of the same call before the crash
+      assert.equal(g:wait_log("crashes now").fields.call, fields.call)
+      assert.is_nil(line.text:find("crash:" .. how, 1, true)) -- the line shows no argument of the call
       local id = select(2, gateway.run_program("/usr/bin/readelf", { "-n", uv.fs_realpath(gateway.binary) })):match "Build ID: (%x+)"
       assert.equal(id, fields.build)
       assert.matches(how == "jump" and "^crashing%.so%+0x%x+$" or "%+0x%x+ ", fields.frames)
@@ -192,13 +193,13 @@ describe("a crash", function()
     local dir = gateway.prepare { scripts = scripts }
     assert(os.execute(("mkfifo '%s/log'"):format(dir)))
     local reader = assert(uv.fs_open(dir .. "/log", "r+", 0)) -- opens the FIFO, and never reads from it
-    local flood = "dd if=/dev/zero bs=65536 count=1 2>/dev/null" -- as much as a pipe holds
+    local flood = "dd if=/dev/zero bs=65536 count=1 2>/dev/null" -- as many bytes as a pipe holds
     local process = gateway.spawn("/bin/sh", {
       "-c", ('exec 2<>log; %s >&2; exec "%s" run moonpool.yaml'):format(flood, uv.fs_realpath(gateway.binary)),
     }, dir, { cwd = dir })
     local g = setmetatable({ dir = dir, pid = process.pid, process = process }, gateway.running)
     kill_thread(g.pid, "worker 2", SEGV)
-    local _, by = g:wait_exit(20) -- its handler gives up after 4 s
+    local _, by = g:wait_exit(20) -- the handler of the signal waits 4 s for the log's reader, then ends the process
     assert.equal(SEGV, by)
     uv.fs_close(reader)
   end)
@@ -212,7 +213,7 @@ describe("a crash", function()
 
     dir = gateway.prepare { scripts = scripts }
     code, out, err = gateway.exec({ "call", "crash", "how=null" }, { cwd = dir, env = preload })
-    assert.equal(1, code) -- the call runs in a process of its own
+    assert.equal(1, code) -- `moonpool call` runs the tool in a process of its own, so the command itself does not crash
     assert.equal("", out)
     assert.matches(' error crashed +signal=11 [^\n]* thread="worker 1" [^\n]* name=crash at=scripts/tools/crash.lua:5 [^\n]*\n', err)
   end)

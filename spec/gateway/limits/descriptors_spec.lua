@@ -61,14 +61,15 @@ describe("a gateway that may open 256 files, with limits.connections 10000,", fu
 
     wait.for_fact("a call, which may be refused while all others of this address are new", 20, function()
       local ok, result = pcall(me.result, me, "tools/call", { name = "keep" })
-      return ok and result.content[1].text == "true" -- the store, which has a file
+      return ok and result.content[1].text == "true" -- true: the call has stored a value in the store, which has a file
     end)
     g:wait_status(function(status) return status.gauges.store_unsaved == 0 and status.counters.store_failures == 0 end)
     assert(os.rename(g.dir .. "/audit.jsonl", g.dir .. "/audit.1"))
     assert(io.open(g.dir .. "/scripts/tools/more.lua", "w")):write 'return tool { "More.", function() return 1 end }':close()
-    g:signal "sighup" -- a reload, which opens the audit again
+    g:signal "sighup" -- SIGHUP reloads, and opens the file of the audit again
     wait.for_fact("the file of the audit", 20, function() return uv.fs_stat(g.dir .. "/audit.jsonl") end)
-    wait.for_fact("a line in it", 20, function() -- the file is there a moment before it is written to
+    -- the gateway creates the file a moment before it writes the first line
+    wait.for_fact("a line in it", 20, function()
       me:result("tools/call", { name = "keep" })
       return read(g.dir .. "/audit.jsonl"):find('"keep"', 1, true)
     end)
@@ -101,8 +102,9 @@ describe("a gateway that may open 256 files, with limits.connections 10000,", fu
   end)
 
   it("counts none of those that could not be connected, or whose call ended before", function()
-    local gone <const> = "127.0.0.1:1" -- nothing listens there
-    local server = uv.new_tcp() -- accepts nothing: a socket that comes after those in its queue is not connected
+    local gone <const> = "127.0.0.1:1" -- no program listens at this address
+    -- A listener that accepts no connection: once its queue is full, further sockets are never connected.
+    local server = uv.new_tcp()
     server:bind("127.0.0.1", 0)
     server:listen(1, function() end)
     local full <const> = "127.0.0.1:" .. server:getsockname().port

@@ -92,7 +92,8 @@ describe("a handler that wants all memory", function()
       if answer.error then
         assert.equal("the call took more memory than limits.call.memory", answer.error.message)
       else
-        assert.truthy(answer.result.isError) -- the call was refused one large text, and that error ended it
+        -- one allocation of the call was too large, and the error about that ended the call
+        assert.truthy(answer.result.isError)
       end
       g:wait_status(function(status) return status.gauges.lua_bytes < 12 * 1024 * 1024 end, 10)
     end)
@@ -108,7 +109,8 @@ describe("sixty-four handlers without an end", function()
     local before = g:status()
     local _, answered = answer_among_others(streams[1], other)
     for i = 2, 64 do assert.equal(-32603, streams[i]:answer(60).error.code) end
-    assert.truthy(answered > 64, answered) -- 64 times 60 ms: hundreds of turns of one time slice; a few if the calls ran one after another
+    -- 64 calls of 60 ms each make hundreds of turns if they take turns, and only a few if they run one after another
+    assert.truthy(answered > 64, answered)
     assert_short_turns(before, g:status())
     assert.equal(64, g:status().counters.tool_aborted.cpu)
     c:close()

@@ -61,7 +61,7 @@ local function until_refused(g, reason, most, ask)
   g:wait_status(function(status) return refused(status, reason) end)
 end
 
--- A way to fill the room of sessions, with those of a revision.
+-- Returns a function that fills the room of sessions, with sessions of this revision.
 local function sessions_of(revision)
   return function(g, name)
     local all = {}
@@ -73,7 +73,7 @@ local function sessions_of(revision)
   end
 end
 
--- { what is to be closed later } = fill(g, name)
+-- How each room is filled: f(g, name) fills it, and returns a list of what is to be closed at the end.
 local ways = {
   sessions = sessions_of "2025-11-25",
   listeners = function(g, name)
@@ -145,7 +145,7 @@ local function close_all(all)
   end
 end
 
--- The shortest of some tries, in milliseconds.
+-- The milliseconds of the quickest of TRIES requests for this path.
 local function quickest(g, path)
   local best = math.huge
   for _ = 1, TRIES do
@@ -168,7 +168,7 @@ local function operator_goes_on(g, what)
   assert.equal(0, code, out .. err)
 end
 
--- What a new client wants to do, which may be told to try again for a moment.
+-- Does what a new client wants to do, and repeats it while the gateway says to try again later.
 local function goes_on(what, act)
   local said
   local began = uv.hrtime()
@@ -220,7 +220,8 @@ describe("a room that one client fills", function()
     local u <close> = start_upstream()
     local g <close> = start(u)
     local all, last = {}, { "questions that wait for their client", "held streams", "sessions", "calls in flight", "connections" }
-    local is_last = { ["bytes of answers"] = true } -- which, as long as it is full, refuses those who would fill the others
+    -- rooms that are filled last: while one of them is full, a client that would fill another room is refused
+    local is_last = { ["bytes of answers"] = true }
     for _, what in ipairs(last) do is_last[what] = true end
     local function add(what) table.move(ways[what](g, (what:gsub(" ", "-"))), 1, 1000, #all + 1, all) end
     for what in pairs(ways) do

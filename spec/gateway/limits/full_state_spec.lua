@@ -10,7 +10,7 @@ local CALLS <const> = 16
 
 local scripts = {
   ["tools/echo.lua"] = 'return tool { "Echoes.", input = { text = t.string }, function(args) return args.text end }',
-  -- Holds some 6 MB until the store says so.
+  -- Holds about 6 MB until the store has a value for "go".
   ["tools/hold.lua"] = [[return tool { "Holds much.", function(_, call)
     local list = {}
     for i = 1, 60 do
@@ -21,7 +21,7 @@ local scripts = {
     while not store.get "go" do sleep(0.01) end
     return #list .. " texts"
   end }]],
-  -- As much, of small values, whose result is encoded in turns.
+  -- Holds about 6 MB, too, in small values; its result is encoded in several turns.
   ["tools/many.lua"] = [[return tool { "Makes many values.", function()
     local list = {}
     for i = 1, 50000 do list[i] = { id = i } end
@@ -55,7 +55,7 @@ local function ask(g, name)
   return connection
 end
 
--- The result of the call on `connection`, or nil if it was refused as it should be.
+-- The result of the call on `connection`; nil if it was refused with the error that a full Lua state gives.
 local function result_of(connection)
   local response = connection:read_response(60)
   local answer = response:json()
@@ -68,7 +68,7 @@ local function result_of(connection)
   assert.matches("^%d+$", response.headers["retry-after"])
 end
 
--- The calls on `connections` are answered; how many were refused.
+-- Asserts that each call on `connections` is answered; returns how many were refused.
 local function count_refused(connections)
   local refused = 0
   for _, connection in ipairs(connections) do

@@ -18,7 +18,7 @@ local scripts = {
       sum = sum + made[3]()
     end
     return tostring(sum)]],
-  -- Allocates as much, in many short stretches.
+  -- Allocates about 100 MB, too, in many short stretches.
   ["tools/doze.lua"] = tool [[
     local n = 0
     for _ = 1, 300 do
@@ -43,7 +43,7 @@ local scripts = {
     local kept = {}
     for i = 1, 20000 do kept[i] = { i } end
     return "done"]],
-  -- Leaves less behind, in less than a slice.
+  -- Leaves so little garbage that it ends within one time slice.
   ["tools/crumbs.lua"] = tool [[
     local kept = {}
     for i = 1, 5000 do kept[i] = { i } end
@@ -116,7 +116,7 @@ describe("garbage", function()
     local g <close> = started()
     local c <close> = g:client "2026-07-28"
     local most = 0
-    for _ = 1, 40 do -- about 100 MB
+    for _ = 1, 40 do -- 40 calls leave about 100 MB of garbage
       c:call("tools/call", { name = "litter" })
       most = math.max(most, lua_bytes(g))
     end
@@ -127,7 +127,7 @@ describe("garbage", function()
     local g <close> = started()
     local clients, streams, most = {}, {}, 0
     for i = 1, 8 do clients[i] = g:client "2026-07-28" end
-    for _ = 1, 60 do -- some 300 MB; eight calls at once hold 5 MB
+    for _ = 1, 60 do -- 480 calls leave about 300 MB of garbage; eight at once hold 5 MB
       for i, c in ipairs(clients) do streams[i] = c:open("tools/call", { name = "crumbs" }) end
       for _, stream in ipairs(streams) do
         assert.equal("done", text_of(stream))

@@ -8,7 +8,7 @@ local wire = require "spec.helpers.wire"
 
 local BODY <const> = 128 << 10 -- limits.body
 local COUNT <const> = 300      -- clients that hold a request
-local SMALL <const> = 3500     -- bytes of an id, and of a token: nearly what they may have
+local SMALL <const> = 3500     -- bytes of an id, and of a token: nearly the longest that are accepted
 
 -- What a held request takes beside what is counted: the id and the token with their copies in Lua and in the answer's
 -- tag, up to 4 KiB of params, the connection and the call.
@@ -33,8 +33,8 @@ local function uris(size, client)
   return list
 end
 
--- Of each method that holds its request: the revision of its client, and its largest params, of `size` bytes unless
--- something else limits them.
+-- For each method that holds its request: the revision of its client, and its largest params, with a text of `size`
+-- bytes unless another limit is lower.
 local NEW <const>, OLD <const> = "2026-07-28", "2025-11-25"
 local METHODS <const> = {
   ["tools/call"] = { NEW, function(size) return { name = "hold", arguments = { a = text(size) } } end },
@@ -118,7 +118,8 @@ describe("the largest request", function()
           return status.gauges.ops + status.gauges.listeners + status.gauges.subscriptions >= COUNT and status.counters.calls >= COUNT
         end, 60)
         local function what() return ("the memory to be what is counted: %d bytes more, of which %d"):format(g:rss() - rss, counted(g) - gauges) end
-        wait.for_fact(what, 10, function()       -- what decoding has used goes back to the system once the gateway is quiet
+        -- Memory that decoding has used is returned to the system once the gateway is quiet.
+        wait.for_fact(what, 10, function()
           return not is_measured or g:rss() - rss <= (counted(g) - gauges) * 1.1 + COUNT * EACH + SLACK
         end)
         for _, c in ipairs(clients) do c:close() end

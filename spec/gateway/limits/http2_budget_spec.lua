@@ -27,7 +27,7 @@ local function heads(count, flags, more)
   return table.concat(frames)
 end
 
--- `size` bytes of the body of each of the first `count` requests, in turns.
+-- The frames with `size` bytes of body for each of the first `count` requests, one frame of each request in turn.
 local function bodies(count, size)
   local frames, piece = {}, ("x"):rep(16384)
   for _ = 1, size // #piece do
@@ -43,8 +43,8 @@ local function has_pong(peer)
   return false
 end
 
--- Sends `bytes` and a PING on `count` new connections, waits until the gateway has answered that, and gives the
--- connections and how far memory went up.
+-- Sends `bytes` and a PING on `count` new connections, and waits for the answers to the PINGs. Returns the connections,
+-- and by how many bytes the gateway's memory grew.
 local function flood(g, count, bytes, settings)
   local before, most, peers = g:rss(), 0, {}
   for i = 1, count do
@@ -65,7 +65,8 @@ local function flood(g, count, bytes, settings)
   return peers, most
 end
 
--- 20 %, and what the connections take without any request.
+-- Fails if the gateway's memory grew by more than the limit and a fifth of it, the memory of connections without
+-- requests, and `more`.
 local function assert_bounded(most, count, more)
   if beat.is_sanitized() then return end
   local allowed = LIMIT + LIMIT // 5 + count * 8192 + (more or 0)
@@ -134,7 +135,7 @@ describe("limits.bodies over HTTP/2", function()
   it("holds for complete requests whose answers are not read", function()
     local g <close> = start {}
     local peers, most = flood(g, 100, heads(98, http2.END_STREAM, 90), { [http2.INITIAL_WINDOW_SIZE] = 0 })
-    assert_bounded(most, #peers, 8 * MIB) -- the coroutines of the auth script, too
+    assert_bounded(most, #peers, 8 * MIB) -- 8 MiB more, for the coroutines of the auth script
     wait.for_fact("requests within the limit", 10, function() return bytes_of(g) <= LIMIT + LIMIT // 4 end)
     for _, peer in ipairs(peers) do peer:close() end
     assert.has_nothing_left(g)

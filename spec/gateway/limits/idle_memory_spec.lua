@@ -19,7 +19,8 @@ local scripts = {
     return "done" end }]],
 }
 
--- { what, calls, name and arguments of the tool, bytes that may be left: a block of one answer is kept }
+-- Each row: a name, the number of calls, the name and the arguments of the tool, and the bytes that may be left where
+-- the allocator keeps a block of one answer.
 local CASES <const> = {
   { "arguments of 4 MB", 60, "take", { text = ("x"):rep(SIZE) } }, { "results of 4 MB", 20, "give", { n = SIZE }, SIZE + MIB },
   { "many small values", 10, "make", {} },
@@ -50,7 +51,7 @@ local function call(one)
   me:close()
 end
 
--- The turns for memory, and the ticks of processor time, of all of them.
+-- Sums over all gateways: the turns that returned memory, and the ticks of processor time.
 local function sums(all)
   local count, used = 0, 0
   for _, one in ipairs(all) do count, used = count + turns(one.g), used + ticks(one.g) end
@@ -70,13 +71,14 @@ describe("a worker that was called with much, and is quiet,", function()
     end
     wait.for_fact("the turns for memory to end", 20, function()
       local count = sums(all)
-      wait.quietly(2)       -- it looks twice, half a second apart, whether clients come or leave
+      wait.quietly(2)       -- the gateway checks twice, half a second apart, whether clients come or leave
       return sums(all) == count
     end)
     local count, used = sums(all)
     wait.quietly(3)
     local count_after, used_after = sums(all)
-    assert.is_true(used_after - used <= 10 * #all, "much processor time")     -- of 300 each
+    -- ticks, of the 300 that each gateway could have used
+    assert.is_true(used_after - used <= 10 * #all, "much processor time")
     assert.equal(count, count_after)
   end)
 end)
@@ -108,7 +110,8 @@ describe("what calls held at once", function()
   end)
 end)
 
--- While they wait, a quiet worker collects, and finds that they hold it all; what ends then is no growth.
+-- While 40 calls wait, the quiet worker collects garbage, and finds that the calls hold all of its memory. Garbage of
+-- calls that end afterwards does not count as growth.
 describe("a worker whose work held much while it was quiet", function()
   local COUNT <const> = 40
   local waits = [[return tool { "Waits for a word.", %s input = { text = t.string }, function(args)

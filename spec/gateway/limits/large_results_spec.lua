@@ -111,7 +111,7 @@ end
 describe("a result that ends an event stream", function()
   for _, revision in ipairs { "2025-06-18", "2025-11-25", "2026-07-28" } do
     it("reaches a client of " .. revision .. " also if it is larger than limits.stream_queue, when that reads it", function()
-      local g <close> = gateway.start { scripts = scripts, workers = 1 } -- stream_queue is 1 MiB
+      local g <close> = gateway.start { scripts = scripts, workers = 1 } -- limits.stream_queue is 1 MiB by default
       local me = g:client(revision)
       for _, mib in ipairs { 1, 6 } do
         local stream = me:open("tools/call", { name = "tells", arguments = { mib = mib }, _meta = { progressToken = "p" } })
@@ -155,7 +155,8 @@ end
 for workers = 1, 2 do
   describe("with " .. workers .. " workers, a result over HTTP+SSE", function()
     it("reaches its client also if it is larger than limits.stream_queue, and those that wait there are no more than that and one", function()
-      local g <close> = gateway.start { scripts = scripts, workers = workers } -- stream_queue is 1 MiB
+      -- limits.stream_queue is 1 MiB by default
+      local g <close> = gateway.start { scripts = scripts, workers = workers }
       local me = g:client "2024-11-05"
       for _, mib in ipairs { 1, 6, 6 } do
         local answer = me:call("tools/call", { name = "tells", arguments = { mib = mib }, _meta = { progressToken = "p" } }, 60)
@@ -177,7 +178,7 @@ end
 
 describe("the results of a batch on an event stream", function()
   it("reach their client also if each is larger than limits.stream_queue", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 1 } -- stream_queue is 1 MiB
+    local g <close> = gateway.start { scripts = scripts, workers = 1 } -- limits.stream_queue is 1 MiB by default
     local me = g:client "2025-03-26"
     local connection, calls, found = me.kept, {}, {}
     connection.events = {}
@@ -202,7 +203,8 @@ describe("a result of many values", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
     for name in pairs(makers) do
       local turns, took_longer
-      for _ = 1, TRIES do -- what makes a turn long every time is found; what does so now and then is the machine's other work
+      -- a fault of the gateway makes a turn long in each try; other work of the machine does so in some
+      for _ = 1, TRIES do
         local before = g:status().counters.turns
         local connection <close> = ask(g, name)
         local response = connection:read_response(60)
@@ -231,7 +233,8 @@ describe("a result of many values", function()
     local answer <const> = connection:read_response(60)
     assert.equal(2000, #assert(answer:json().result, answer.body).structuredContent)
     connection:close()
-    assert.is_true(echoes > 4, echoes .. " calls got through") -- one or two would, if it were encoded at once
+    -- only one or two calls would, if the result were encoded at once
+    assert.is_true(echoes > 4, echoes .. " calls got through")
     echo:close()
     assert.has_nothing_left(g)
   end)

@@ -160,7 +160,7 @@ describe("limits.connections", function()
       all[i] = client.connect(g)
       assert.equal(404, all[i]:request({ path = "/nowhere" }).status)
     end
-    assert.equal(2, g:status().gauges.connections - 1) -- without the connection that asks for the status
+    assert.equal(2, g:status().gauges.connections - 1) -- one less: the connection that asks for the status
     for _, connection in ipairs(all) do
       connection:close()
     end

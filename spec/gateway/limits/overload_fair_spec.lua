@@ -4,9 +4,11 @@
 local gateway = require "spec.helpers.gateway"
 local offering = require "spec.helpers.offering"
 
-local PARTS <const> = { 0.05, 0.1, 0.85, 1.5, 2.5 } -- of what is served: what each principal asks for
+-- what each principal asks for, as a part of all calls that are served
+local PARTS <const> = { 0.05, 0.1, 0.85, 1.5, 2.5 }
 local FAIR <const> = 0.1
-local SETTLED <const>, ENOUGH <const> = 100, 2000 -- calls that are served before any counts, and in all
+-- calls that are served before the measurement begins, and calls until its end
+local SETTLED <const>, ENOUGH <const> = 100, 2000
 
 describe("five principals that ask for five times what a worker can serve", function()
   it("get the same each, or what they ask for if that is less, within 10 %", function()
@@ -28,7 +30,7 @@ end }]],
     end
     local extra = 0
     local results = offering.run(callers, function(so_far, _, open)
-      if open == 0 then extra = extra + 10 end -- all were refused, and nothing is served any more
+      if open == 0 then extra = extra + 10 end -- all further calls were refused, and none is served any more
       return so_far.served + extra
     end, SETTLED, ENOUGH)
     local asks, sum = {}, 0

@@ -34,7 +34,7 @@ end
 
 local function burn() return message("tools/call", "burn") end
 
--- `from(i)`: the client's own address of connection i, if it is called.
+-- Opens `count` connections; `from(i)`, if given, is the client's own address of connection i.
 local function connect(g, count, from)
   local all = {}
   for i = 1, count do all[i] = g:connect(from and { from = from(i) }) end
@@ -186,7 +186,7 @@ describe("a worker that is overloaded", function()
     local late = g:connect():send(burn())
     g:signal "sigcont"
     assert.equal(200, late:read_response(30).status)
-    -- What the late one itself waited, on a busy machine, may be as long as overload.wait: then the worker is
+    -- On a busy machine the late request itself may have waited as long as overload.wait: then it makes the worker
     -- overloaded again.
     assert.is_true(g:status().gauges.workers_overloaded == 0 or recovered() > before, "the worker was overloaded all the time")
     late:close()
@@ -222,7 +222,8 @@ end }]],
     return gateway.start { workers = 1, scripts = all, config = { overload = { wait = patience } } }
   end
 
-  -- Each has an address of its own: until the auth script has said whose a request is, turns go by address.
+  -- Each principal has an address of its own: requests take turns by address until the auth script has named their
+  -- principal.
   it("begin in turns, whoever comes first", function()
     local g <close> = start_named "off"
     local names = { "ann", "ben", "eve", "joe" }
@@ -234,14 +235,15 @@ end }]],
       local n = tonumber(answer:json().result.content[1].text)
       if n <= 100 then early[name_of(i)] = (early[name_of(i)] or 0) + 1 end
     end
-    for _, name in ipairs(names) do -- 25 of each, but for what began before all requests were read
+    -- 25 calls of each principal, apart from calls that began before all requests were read
+    for _, name in ipairs(names) do
       assert.is_true((early[name] or 0) >= 10, name .. " has " .. tostring(early[name]) .. " of the first 100")
     end
     close(all)
     assert.has_nothing_left(g)
   end)
 
-  -- Most have a queue of their own within the address: queues go by a hash of the credential.
+  -- At one address, requests are queued by a hash of their credential, so most principals have a queue of their own.
   it("are authenticated in turns at one address, too, whatever one of them sends", function()
     local g <close> = gateway.start {
       workers = 1, config = { overload = { wait = "off" } },
@@ -272,7 +274,8 @@ return tool { "Says how many authentications had ended with that of the caller."
     assert.has_nothing_left(g)
   end)
 
-  -- Handlers that compute without an end count, each for itself: one may be preempted between reading and writing.
+  -- Each handler computes until it is ended, and counts for itself: two handlers with one counter could lose counts,
+  -- since one may be preempted between reading and writing it.
   it("get the same time for handlers that were preempted, however many each has", function()
     local g <close> = gateway.start {
       workers = 1, config = { limits = { call = { cpu = "10m", time = "10m" } } },

@@ -22,7 +22,7 @@ local function start(more)
   } }
 end
 
--- The worker that gets the call is stuck from now on.
+-- Blocks the worker that gets the call: it is stuck until release(g, stream). Returns the stream of the call.
 local function block(g, me)
   local stream = blocking.open(g, me)
   g:wait_status(function(now) return now.gauges.workers_stuck == 1 end)
@@ -35,7 +35,8 @@ local function release(g, stream)
   g:wait_status(function(now) return now.gauges.workers_stuck == 0 end)
 end
 
--- Clients of two workers that turn, and one of each worker, before any of them is stuck.
+-- Blocks one worker of three. Returns a client of each other worker, one of the stuck worker, a function that releases
+-- it, and the list of these three clients.
 local function two_that_turn(g)
   local three = table.pack(trusted.workers(g, 3))
   for _, one in ipairs(three) do trusted.run(one, [[
@@ -53,10 +54,11 @@ local function two_that_turn(g)
   end, three
 end
 
--- Lets the stuck worker go on: what waited for it is taken, the tool ping is off in every worker, and nothing is left.
+-- Lets the stuck worker go on, and asserts that it takes the messages that waited for it: the tool ping is off in every
+-- worker, and nothing is left.
 local function ends_without_ping(g, go_on, stuck, three)
   go_on()
-  stuck:close() -- its last request was given up
+  stuck:close() -- the client has given up its last request
   g:wait_status(function(now) return now.gauges.bus_bytes == 0 end)
   for _ = 1, 10 do
     local me <close> = g:client "2026-07-28"
@@ -66,7 +68,7 @@ local function ends_without_ping(g, go_on, stuck, three)
   assert.has_nothing_left(g)
 end
 
--- What `moonpool status` says of messages that were lost.
+-- Asserts that `moonpool status` says that messages were lost.
 local function says_lost(g)
   g:wait_status(function(status)
     for _, one in ipairs(status.conditions) do
@@ -110,7 +112,7 @@ describe("messages between workers, one of which is stuck,", function()
         if n % 100 == 0 then sleep(0) end
       end
       while host.bus.broadcast("n", "") do end]], 60)
-    local status = g:wait_status(function(now) return now.gauges.bus_bytes <= 73 * MIB end) -- of one worker alone
+    local status = g:wait_status(function(now) return now.gauges.bus_bytes <= 73 * MIB end) -- the share of one worker
     assert.is_true(status.gauges.bus_bytes > 71 * MIB, status.gauges.bus_bytes)
     local dropped = status.counters.dropped.bus
     trusted.run(one, 'disable("tool", "ping")')
@@ -123,7 +125,7 @@ describe("publications for calls of a stuck worker", function()
   it("wait up to 16 MiB, and the newer ones are dropped and counted", function()
     local g <close> = start { stream_queue = "64MiB" }
     local listening = g:client "2026-07-28"
-    for _ = 1, 32 do -- some of each worker
+    for _ = 1, 32 do -- so many that each worker has some of them
       listening:open("subscriptions/listen", { notifications = { resourceSubscriptions = { "note://one" } } }):wait "notifications/subscriptions/acknowledged"
     end
     local me = g:client "2026-07-28"
@@ -150,7 +152,8 @@ describe("answers for streams whose worker is stuck", function()
   it("wait up to limits.stream_queue each, and count in limits.answers; a stream for which there are more ends", function()
     local g <close> = start()
     local clients = {}
-    for i = 1, 16 do clients[i] = g:client "2024-11-05" end -- some of the worker that will be stuck
+    -- so many that the worker which will be stuck has some of them
+    for i = 1, 16 do clients[i] = g:client "2024-11-05" end
     local me = g:client "2026-07-28"
     local stream = block(g, me)
     local most = 0
@@ -183,7 +186,7 @@ describe("clients' answers to questions of a stuck worker's calls", function()
     } }
     local c = g:client("2025-11-25", { capabilities = { elicitation = { form = { [" "] = 1 } } } })
     local asked = {}
-    for i = 1, 64 do -- on both workers
+    for i = 1, 64 do -- so many that both workers have some of them
       local stream = c:open("tools/call", { name = "ask" })
       asked[i] = { stream = stream, id = stream:wait_event("elicitation/create").json.id }
     end
@@ -217,7 +220,8 @@ end)
 describe("messages to a program whose channel is a stuck worker's", function()
   local function echo(c) return c:open("tools/call", { name = "u_echo", arguments = { n = 1 } }) end
 
-  -- Blocks one worker after the other until it is the one that has the channel, or the other one.
+  -- Blocks a worker: the one that has the upstream's channel if `is_home`, else the other one. Blocks and releases
+  -- workers until it is the right one.
   local function block_one(g, is_home)
     for _ = 1, 40 do
       local me = g:client "2026-07-28"
@@ -266,7 +270,8 @@ describe("messages to a program whose channel is a stuck worker's", function()
     local u <close> = upstream.start { transport = "stdio", revision = "2025-11-25" }
     local g <close> = start_with(u)
     local c, calls = g:client "2026-07-28", {}
-    for i = 1, 16 do calls[i] = c:open("tools/call", { name = "u_hold", arguments = { key = tostring(i) } }) end -- on both workers
+    -- so many that both workers have some of them
+    for i = 1, 16 do calls[i] = c:open("tools/call", { name = "u_hold", arguments = { key = tostring(i) } }) end
     local held = u:wait_held(16)
     local me, stream, other = block_one(g, false)
     local dropped, text = g:status().counters.dropped.upstream_id, ("x"):rep(MIB)

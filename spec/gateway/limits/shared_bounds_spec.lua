@@ -1,5 +1,5 @@
--- Bounds of the whole process that many requests reach at once: what is added is compared with what there is in one
--- step, and before it is there.
+-- Bounds of the whole process that many requests reach at once: one step compares the sum with the limit and adds to
+-- it, before the memory or the place is used.
 local beat = require "spec.helpers.beat"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
@@ -57,7 +57,7 @@ describe("what reads and writes hold", function()
       clients[i]:close()
     end
     assert.is_true(read > 0 and refused > 0, ("%d read, %d refused"):format(read, refused))
-    -- the bytes of one read, and the texts that Lua has of those that went well, one after the other
+    -- The peak of the memory: the bytes of the reads in progress, and for each successful read a text in Lua.
     if not beat.is_sanitized() then
       local more = g:rss "VmHWM" - before
       assert.is_true(more < 60 * MIB + read * 41 * MIB, ("%d read, %.0f MiB more"):format(read, more / MIB))

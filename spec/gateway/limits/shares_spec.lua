@@ -1,6 +1,6 @@
--- Of what a gateway has a limited number of, clients may not take all, neither one nor several together: of what is held
--- for long each principal (or the address of clients without one) has as much as is free for the others; of what is held
--- for a moment the last part is for those that hold few.
+-- Clients cannot take all of what a gateway has a limited number of, neither one client nor several together. Places
+-- that are held for long: each principal (or the address of clients without one) may hold as many as are free for the
+-- others. Places that are held for a moment: the last part is for clients that hold few.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local task_client = require "spec.helpers.task_client"
@@ -14,7 +14,7 @@ local scripts = {
   ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(60) end }',
 }
 
--- What asks for one place.
+-- For each kind of place: a function by which a client asks for one.
 local ASKS <const> = {
   listeners = function(c) c:open("subscriptions/listen", { notifications = {} }) end,
   jobs = function(c) c:call("tools/call", { name = "slow", arguments = {} }) end,

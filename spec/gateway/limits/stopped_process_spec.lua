@@ -4,7 +4,7 @@ local gateway = require "spec.helpers.gateway"
 
 local STOPS, STOPPED_MS, CALLERS = 30, 150, 4
 
--- Turns the loop of the spec for `ms`: nothing tells how long a stopped process has been stopped.
+-- Runs the loop of the spec for `ms`: no event says how long a stopped process has been stopped.
 local function pass(ms)
   local timer, over = uv.new_timer(), false
   timer:start(ms, 0, function() over = true end)

@@ -32,7 +32,7 @@ local scripts = {
   ["policy/choice.lua"] = [[return quota { tools = { "ping" }, most = 5, per = "month", by = function(call) return call.args.what or call.address end }]],
 }
 
-local FLOOD <const> = 1100     -- more than the least entries of a room
+local FLOOD <const> = 1100     -- entries: more than the smallest room of the store holds
 
 local function config_of(more)
   local config = { listen = { address = "127.0.0.1:0", trusted_proxies = { "127.0.0.1" } }, store = { entries = 1000, bytes = "2MiB" } }
@@ -94,7 +94,7 @@ end
 
 local function runs_of_job(g) return select(2, g:log():gsub("job ran", "")) end
 
--- What must go on, whatever was filled.
+-- Asserts what must work for the principal `who` however full a room is.
 local function goes_on(g, who)
   local c <close> = caller(g, who)
   for _, tool in ipairs { "twice", "daily" } do

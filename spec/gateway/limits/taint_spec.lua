@@ -3,7 +3,7 @@
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 
--- Every value that could be shared, each changed wherever it is found.
+-- Values that scripts could share. The script changes each of them wherever it finds it.
 local taint = [[
 local function change()
   local tries = {

@@ -37,7 +37,8 @@ describe("the topics that clients subscribe to", function()
     assert.is_true(held > count * 2 * 1900 and held <= ROOM / 2, held)
     assert.equal(1, refused)
 
-    local again <close> = g:client("2025-11-25", { token = "ann-1" })       -- another session of the same principal
+    -- a second session of the same principal, which shares its limit
+    local again <close> = g:client("2025-11-25", { token = "ann-1" })
     assert.truthy(again:call("resources/subscribe", { uri = uri(1) }).error)
     local late <close> = g:client("2026-07-28", { token = "ann-1" })
     local answer = late:open("subscriptions/listen", { notifications = { resourceSubscriptions = { uri(1) } } }):answer()

@@ -31,7 +31,8 @@ end
 local function block(g)
   local me, before = g:client "2026-07-28", g:status().gauges.tasks
   local stream = blocking.open(g, me)
-  g:wait_status(function(now) return now.gauges.tasks > before end, 10) -- a connection that it accepts before that waits for it
+  -- the call has begun: a connection that the worker accepted before it gets no answer until the call ends
+  g:wait_status(function(now) return now.gauges.tasks > before end, 10)
   return me, stream
 end
 
@@ -44,7 +45,7 @@ describe("a worker whose loop does not turn", function()
   it("is logged, and takes no connection: the other workers serve them all, also those that waited for it", function()
     local g <close> = start { workers = 3 }
     local me, stream = block(g)
-    -- Some of these wait in the queue of the stuck worker's socket.
+    -- Some of these connections wait in the queue of the stuck worker's socket.
     local early = {}
     for i = 1, 30 do early[i] = g:connect() end
     local line = g:wait_log("thread stuck", nil, 10)
@@ -244,7 +245,7 @@ describe("the main thread", function()
     end
     g:signal "sighup"
     local line = g:wait_log("thread stuck", { thread = "main" }, 10)
-    if not os.getenv "TSAN_OPTIONS" then -- which delivers no signal to a loop of Lua that calls nothing
+    if not os.getenv "TSAN_OPTIONS" then -- ThreadSanitizer delivers no signal to a loop of Lua that calls nothing
       assert.truthy(line.fields.at:find "^scripts/tools/endless%d%.lua:2$", line.text)
     end
     g:signal "sigterm"

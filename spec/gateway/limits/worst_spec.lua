@@ -89,7 +89,7 @@ describe("scripts that do their worst on both workers at once", function()
     end
     g:wait_status(function(status) return status.gauges.requests_in_flight > 0 end)
     g:signal "sigterm"
-    g:wait_exit(15) -- half of limits.call.cpu: it takes limits.drain, the second after it, and what a busy machine adds
+    g:wait_exit(15) -- seconds, half of limits.call.cpu: limits.drain, a second after it, and time for a busy machine
     for _, c in ipairs(clients) do c:close() end
   end)
 end)

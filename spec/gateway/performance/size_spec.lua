@@ -6,7 +6,8 @@ local RELEASE <const> = "build/release/moonpool"
 local MOST_BYTES <const>, MOST_OURS <const> = 5000000, 2500000
 local LIBRARIES <const> = { "h2o", "lua", "sqlite" }
 
--- Tables to unwind the stack are of all alike, and what is not loaded or has only zeros takes no place in the file.
+-- True if a section counts as size. Tables for unwinding belong to all libraries alike, and sections that are not
+-- loaded or hold only zeros take no place in the file.
 local function counts(section)
   return not (section:find "^%.eh_frame" or section:find "^%.gcc_except" or section:find "^%.bss" or section:find "^%.tbss" or section:find "^%.debug"
     or section:find "^%.comment" or section:find "^%.note" or section == "COMMON" or section:find "^/" or section:find "^%.gnu")

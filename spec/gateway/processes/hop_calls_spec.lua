@@ -108,7 +108,7 @@ describe("over a hop", function()
       local asks = task_client.result(g, c, "tools/call", { name = "name" }).taskId
       return asks, task_client.result(g, c, "tools/call", { name = "slow" }).taskId
     end
-    local asks, slow = both(old) -- run in the new one, which is the newest
+    local asks, slow = both(old) -- both tasks run in the new process, which is the newest one
     assert.equal(2, new:status().gauges.jobs)
     for round, at in ipairs { old, new } do
       local other = at == old and new or old
@@ -128,8 +128,8 @@ describe("over a hop", function()
   end)
 
   it("answers of any size arrive whole", function()
-    -- a revision whose answers never become event streams, which have limits.stream_queue, because their call takes
-    -- long
+    -- In this revision an answer that takes long does not become an event stream, to which limits.stream_queue would
+    -- apply.
     local _ <close>, _, new, c = pair("2025-06-18", nil, { limits = { call = { output = "8MiB" } } })
     move(c, new)
     for _, size in ipairs { 1, 4000, 65000, 66000, 1 << 20, 6 << 20 } do
@@ -199,9 +199,10 @@ end)
 
 describe("a process that is killed", function()
   it("leaves an error with the id where nothing was sent yet, and a cut stream elsewhere; then its sessions are unknown", function()
-    local config = { limits = { request_time = "4s" } } -- connections between processes are kept for half of it
+    -- the processes keep connections between them for half of limits.request_time
+    local config = { limits = { request_time = "4s" } }
     local p <close>, old, new, c = two { scripts = scripts, workers = 1, config = config, before = opens(STATEFUL) }
-    new.baseline_fds = new.baseline_fds + 2 -- a pipe of libcurl, which the first hop of a worker makes
+    new.baseline_fds = new.baseline_fds + 2 -- two descriptors of a pipe that libcurl makes at the first hop of a worker
     move(c, new)
     local silent = c:open("tools/call", { name = "stay" })
     local spoken = stay(c)

@@ -59,7 +59,7 @@ for _, which in ipairs { "edge", "owner" } do
     end)
 
     it("lets a call end that ends in time", function()
-      local _ <close>, old, new, kept = pair "10s" -- longer than a busy machine stands still
+      local _ <close>, old, new, kept = pair "10s" -- limits.drain is longer than a busy machine stands still
       local c = move(kept[1], new)
       local call = c:open("tools/call", { name = "stay", arguments = { seconds = 0.3 }, _meta = { progressToken = "p" } })
       call:wait "notifications/progress"

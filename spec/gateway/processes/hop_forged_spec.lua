@@ -14,7 +14,8 @@ local STATEFUL <const> = "2025-11-25"
 
 local PING <const> = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
--- The headers of a POST to the socket between processes, by one that has the key. `more`: fields of the sealed header.
+-- The headers of a POST to the socket between processes, from a sender that knows the key. `more`: other fields of the
+-- sealed header.
 local function sealed(p, g, session, more)
   local fields = { to = g.number, method = "POST", session = session, body = #PING, address = "192.0.2.7", principal = "anonymous" }
   for name, value in pairs(more or {}) do fields[name] = value end
@@ -62,7 +63,8 @@ describe("the socket between processes", function()
     assert.equal(403, knock(p, old, {}, "/-/task-messages", order).status)
     assert.equal(403, knock(p, old, sealed(p, old, "", { body = #order }), "/-/task-messages", order).status)
     assert.equal(202, knock(p, old, sealed(p, old, "", { endpoint = 3, body = #order }), "/-/task-messages", order).status)
-    assert.equal(204, knock(p, old, {}, "/-/alive").status) -- tells nothing
+    -- /-/alive needs no seal, since its answer says nothing but that the process lives
+    assert.equal(204, knock(p, old, {}, "/-/alive").status)
     local connection <close> = client.connect(p:path(old))
     connection:send_raw(("POST /-/mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nmoonpool-hop: %s\r\nmoonpool-hop: %s\r\n\r\n"):format(good, good))
     assert.equal(403, connection:read_response().status)
@@ -134,11 +136,12 @@ describe("ids of clients", function()
 
   it("of processes that lead to each other end after two hops", function()
     local p <close>, old, new = two()
-    -- each takes the other for the newest one
+    -- Each of the two processes takes the other one for the newest.
     p:tell(old, new.number)
     p:tell(new, old.number)
     local answer = wire.post(old, wire.initialize_message(STATEFUL))
-    assert.equal(503, answer.status) -- 421 in between: no process takes the request
+    -- the second process answers 421 to the first, which then has no process for the request
+    assert.equal(503, answer.status)
     assert.equal(2, old:status().counters.hops_begun + new:status().counters.hops_begun)
     for _, g in ipairs { old, new } do g:wait_status(function(status) return status.gauges.hops == 0 end) end
   end)

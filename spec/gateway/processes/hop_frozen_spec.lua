@@ -6,7 +6,8 @@ local wait = require "spec.helpers.wait"
 
 local two, move, text = processes.two, processes.move, processes.text
 local STATEFUL <const> = "2025-11-25"
-local BOUND <const> = 40 * wait.slower -- seconds: it is asked after 10, and has 5 to answer
+-- seconds: after 10 s without an answer the process is asked whether it lives, and it has 5 s to answer
+local BOUND <const> = 40 * wait.slower
 
 local scripts = {
   ["tools/stay.lua"] = [[return tool { "Stays.", input = { seconds = t.number }, timeout = 60, function(args, call)
@@ -45,7 +46,7 @@ describe("a process that stands still", function()
     assert.equal("the process of this session does not answer any more; the call may have run", answer:json().error.message)
     stream.connection:wait_closed(BOUND)
     local took = wait.timed(function()
-      for _ = 1, 16 do -- connections to both workers, of which one has found out
+      for _ = 1, 16 do -- connections to both workers, of which so far only one knows that the process stands still
         local refused = move(c, new):post(c:message "ping")
         assert.equal(503, refused.status)
         assert.equal("1", refused.headers["retry-after"])
@@ -53,7 +54,7 @@ describe("a process that stands still", function()
       end
     end)
     assert.is_true(took < 8 * wait.slower, took)
-    assert.equal(200, new:client(STATEFUL):post(c:message "ping").status) -- the others are served
+    assert.equal(200, new:client(STATEFUL):post(c:message "ping").status) -- sessions of the other process are served
     getmetatable(stopped).__close()
     wait.for_fact("the process to be asked again", BOUND, function() return move(c, new):post(c:message "ping").status == 200 end)
     for _ = 1, 8 do

@@ -36,7 +36,8 @@ describe("the bytes that a hop holds", function()
     p:is_newest(new)
     processes.move(c, new)
     local streams, most, refused = {}, 0, nil
-    -- One more that reads nothing. The kernel may take a part of what waits, and the account be below its limit again.
+    -- Opens one more stream whose client reads nothing: the kernel may have taken a part of the bytes that wait, so
+    -- that the account is below its limit again.
     local function press()
       if #streams == 60 then return end
       local ok, stream = pcall(c.open, c, "tools/call", { name = "flood", _meta = { progressToken = #streams } }, { buffer = 4096 })
@@ -55,7 +56,7 @@ describe("the bytes that a hop holds", function()
     assert.equal("too many answers wait for clients to read them: try again later", refused:json().error.message)
     assert.is_true(new:status().counters.refused.answers > 0)
     wait.for_fact("a notification to pass", 30, function() return c:notify("notifications/cancelled", { requestId = 4711 }).status == 202 end)
-    new:wait_status(function(status) -- those that have read nothing for a second are ended
+    new:wait_status(function(status) -- readers that have read nothing for a second are disconnected
       press()
       most = math.max(most, status.gauges.queue_bytes)
       return status.counters.dropped.answers > 0

@@ -30,7 +30,8 @@ describe("an upstream with a token of each caller", function()
       end,
     }
     for i, sub in ipairs { "ann", "bob", "bob" } do
-      local c = i < 3 and move(kept[i], new) or kept[i] -- the last one has a connection to the old process, and its calls go to the new one
+      -- the third client stays connected to the old process, which sends its calls on to the new one
+      local c = i < 3 and move(kept[i], new) or kept[i]
       for _ = 1, 2 do assert.truthy(upstream.text(c:call("tools/call", { name = "crm_counter" }))) end
       assert.equal(sub, u:all({ kind = "request" })[#u:all { kind = "request" }].sub)
     end
@@ -63,7 +64,8 @@ describe("a question of an upstream in a stateless call", function()
     local third = p:start { config = { upstreams = upstream.entries { one = u } } }
     p:is_newest(third)
     local c = kept.c
-    for i, at in ipairs { third, old } do -- by way of the newest, and on a connection to the process itself
+    -- once through the newest process, and once on a connection to the process that has the exchange
+    for i, at in ipairs { third, old } do
       local answer = move(c, at):result("tools/call", kept[i])
       assert.equal("complete", answer.resultType)
       assert.truthy(answer.content[1].text:find("Ann", 1, true), answer.content[1].text)
@@ -71,7 +73,8 @@ describe("a question of an upstream in a stateless call", function()
     old:wait_status(function(status) return status.gauges.upstream_pending == 0 end)
     local params = ask(move(c, third))
     assert.equal(1, third:status().gauges.upstream_pending)
-    assert.equal("complete", move(c, new):result("tools/call", params).resultType) -- an older one, which did not ask
+    -- the retry goes to an older process, which has not sent the question
+    assert.equal("complete", move(c, new):result("tools/call", params).resultType)
     third:wait_status(function(status) return status.gauges.upstream_pending == 0 end)
     c:close()
   end)

@@ -6,7 +6,7 @@ local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local WITHIN = os.getenv "ASAN_OPTIONS" and 2000 or 300 -- ms from the save to the new answer
-local SAVES = 20 -- at most: the quickest counts, since the machine may hold up others
+local SAVES = 20 -- tries at most; the quickest one counts, since the machine may delay others
 
 local function write(path, text)
   local file <close> = assert(io.open(path, "wb"))

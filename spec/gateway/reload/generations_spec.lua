@@ -119,7 +119,7 @@ describe("a hundred sessions and idle streams", function()
     end
     assert.same({ 50, 50 }, { status.gauges.sessions.sse, status.gauges.sessions.http })
 
-    write(g, "tools/one.lua", tool "100") -- touched: no content has changed
+    write(g, "tools/one.lua", tool "100") -- writes the same content again
     assert.equal("nothing changed\n", reload(g))
     assert.equal(100, g:status().scripts.generation)
     for _, c in ipairs(all) do

@@ -62,7 +62,7 @@ describe("scripts that are saved in every way, fifty times,", function()
     end }
     local c <close> = plain:client "2026-07-28"
     local l <close> = linked:client "2026-07-28"
-    local known = { [plain] = 1, [linked] = 1 } -- the generation after the saves before
+    local known = { [plain] = 1, [linked] = 1 } -- for each gateway, its generation after the previous saves
 
     -- How often each file was reloaded, and how, in the generations after `known` up to `last`: { way1 = "~", way3 =
     -- "-+" }.
@@ -82,8 +82,8 @@ describe("scripts that are saved in every way, fifty times,", function()
       return found
     end
 
-    -- Each save is one reload of its file, and none is for nothing. On a disk with much to do the files of one round
-    -- come in several reloads, and what takes two steps may be seen between them.
+    -- Asserts that each save caused one reload of its file, and that there was no other reload. On a busy disk the
+    -- files of one round come in several reloads, and a save in two steps may be seen between its steps.
     local function assert_reloaded(g, client, n, allowed)
       local list
       wait.for_fact(function() return n .. " in " .. cjson.encode(list) end, 20, function()
@@ -95,7 +95,7 @@ describe("scripts that are saved in every way, fifty times,", function()
         end
         return true
       end)
-      assert.equal(200, g:admin("/reload", "POST").status) -- which waits for the reload before it, and changes nothing
+      assert.equal(200, g:admin("/reload", "POST").status) -- waits for the reload before it, and changes nothing itself
       local now = g:status().scripts
       assert.is_true(now.ok, now.errors)
       local found = reloads_of(g, now.generation)
@@ -113,7 +113,8 @@ describe("scripts that are saved in every way, fifty times,", function()
     for i, name in ipairs(names) do ways_allowed["way" .. i] = two_steps[name] or once end
     for n = 1, TIMES do
       for i, name in ipairs(names) do ways[name](("%s/scripts/tools/way%d.lua"):format(plain.dir, i), n) end
-      local set = n % 2 == 1 and "..two" or "..one" -- as Kubernetes config maps do
+      -- the folder to which the link points next, as Kubernetes updates config maps
+      local set = n % 2 == 1 and "..two" or "..one"
       write(("%s/%s/tools/one.lua"):format(linked.dir, set), tool(n))
       assert(lfs.link(set, linked.dir .. "/next", true))
       assert(os.rename(linked.dir .. "/next", linked.dir .. "/served"))

@@ -103,7 +103,8 @@ describe("a message between workers", function()
       hearing.on("wait", function() sleep(1) end)
       hearing.on("fail", function() error "broken" end)]]) end
     local stream = one:open("tools/call", code "kept.waits = true return kept.signal:wait(60)")
-    wait.for_fact("it to wait", 20, function() return run(one, "return kept.waits") or run(two, "return kept.waits") end) -- of the worker that the kernel chose
+    -- the call waits in one of the two workers, which the kernel chose
+    wait.for_fact("it to wait", 20, function() return run(one, "return kept.waits") or run(two, "return kept.waits") end)
     run(two, 'host.bus.broadcast("wait", "") host.bus.broadcast("fail", "") host.bus.broadcast("wake", "")')
     assert.is_true(read(stream:answer()))
     assert.truthy(g:wait_log("bus message failed", { method = "wait" }).fields.error:find "may not wait here")

@@ -4,10 +4,11 @@ local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
 local SANITIZED <const> = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS"
-local SLACK <const> = 10 -- seconds, for a machine that is busy with other things, or stands still
+local SLACK <const> = 10 -- seconds by which a busy machine may delay the end
 local TRIES <const> = 3
 
-if os.getenv "TSAN_OPTIONS" then return end -- it delivers no signal to a loop of Lua that calls nothing, so no limit ends one
+-- ThreadSanitizer delivers no signal to a loop of Lua that calls nothing, so limits.call.cpu cannot end it
+if os.getenv "TSAN_OPTIONS" then return end
 
 -- What a handler of a <close> variable does. None of them ends by itself.
 local closers = {
@@ -23,7 +24,7 @@ local closers = {
     coroutine.wrap(function() local c <close> = closing(function() while true do end end) sleep(60) end)()]],
 }
 
--- What a handler of a tool does that no cancelling stops for long.
+-- Bodies of handlers that go on for long after they are cancelled.
 local bodies = {
   loops = "while true do end",
   loops_caught = "while true do pcall(function() while true do end end) end",
@@ -97,8 +98,9 @@ local function seconds_to_exit(g, limit)
   return code
 end
 
--- Calls f(), which returns an exit code and the log, until the process ends by itself and has said `words`. A busy
--- machine may leave it, or the thread that writes its log, no time for that once or twice; and a sanitizer always.
+-- Calls f(), which returns an exit code and the log, until the process has ended by itself and its log contains
+-- `words`. On a busy machine the process, or the thread that writes its log, may have no time for that once or twice;
+-- with a sanitizer it never has.
 local function ends_by_itself(words, f)
   local code, log
   for _ = 1, TRIES do
@@ -188,7 +190,8 @@ describe("SIGTERM, within limits.drain and one second,", function()
       g:signal "sigterm"
       seconds_to_exit(g, 1.2)
       cleaned = select(2, g:log():gsub("info  cleaned", ""))
-      if cleaned == 3 and not g:log():find("over its limit", 1, true) then return end -- else the machine was busy for half a second
+      -- otherwise the machine was busy for half a second: try again
+      if cleaned == 3 and not g:log():find("over its limit", 1, true) then return end
     end
     error(cleaned .. " of 3 handlers have ended")
   end)

@@ -40,7 +40,7 @@ end
 
 local function release(g)
   unblock(g)
-  g:wait_log("thread recovered", {}, 20) -- until then a reload does not wait for the worker
+  g:wait_log("thread recovered", {}, 20) -- before this line is logged, a reload does not wait for the worker
 end
 
 local function ping(g)
@@ -72,14 +72,15 @@ describe("a reload while the event loop of one of three workers does not run", f
     g:signal "sighup"
     g:wait_log("reloaded", { generation = 3 }, 10)
     assert_all_answer(g, "third")
-    assert.equal(200, g:admin("/reload", "POST").status) -- no file has changed
+    assert.equal(200, g:admin("/reload", "POST").status) -- a reload by request, though no file has changed
     for i = 4, 6 do
       answer_with(g, "number " .. i)
       assert.equal(202, g:admin("/reload", "POST").status)
     end
     assert_all_answer(g, "number 6")
     assert.equal(1, g:status().scripts.behind[1].generation)
-    g:wait_status(function(now) return now.gauges.vms_draining <= 2 end) -- the generations of the other workers end
+    -- the earlier generations of the two other workers have ended
+    g:wait_status(function(now) return now.gauges.vms_draining <= 2 end)
 
     release(g)
     g:wait_log("worker reloaded", { worker = number, generation = 6 })

@@ -125,12 +125,12 @@ describe("record.file", function()
     local path = g.dir .. "/data/calls.jsonl"
     echo(g, "whole")
     wait_lines(path, 1)
-    limit(g, #read(path) + 100)                -- room for a part of a line
+    limit(g, #read(path) + 100)                -- bytes: only a part of the next line fits into the file
     for i = 1, 20 do echo(g, "lost " .. i) end
     g:wait_status(function(status) return status.counters.dropped.records == 20 end)
     assert.equal(1, count_log(g, "records not written"))
     assert.equal("File too large", g:wait_log("records not written").fields.why)
-    assert.equal(21, #recorded(g))             -- in memory they are whole
+    assert.equal(21, #recorded(g))             -- all calls are recorded whole in memory
     limit(g, "unlimited")
     echo(g, "after")
     wait.for_fact("the call after", 20, function() return read(path):find('"text":"after"', 1, true) end)

@@ -123,7 +123,8 @@ describe("a reload with scripts.reload_check", function()
     write(g, "tools/add.lua", (add:gsub("return args.a", "return 100 + args.a")))
     answer = reload(g)
     assert.equal(200, answer.status, answer.body)
-    assert.matches("replayed 3 calls, 3 differ", answer.body)     -- it changes results, but nothing fails
+    -- results differ, but no call fails, so the scripts are served
+    assert.matches("replayed 3 calls, 3 differ", answer.body)
     assert.equal("107", add_up(g, 3, 4).content[1].text)
     assert.equal(1, g:status().counters.gates.passed)
     assert.same({}, process.below(g.pid))
@@ -195,7 +196,8 @@ describe("a reload with scripts.reload_check", function()
     wait.for_fact("no process to be left", 20, function() return #process.below(g.pid) == 0 end)
   end)
 
-  -- What the gate says of a call that was recorded with the handler `before`, now that it is `after`.
+  -- The judgement of the reload check on a call that was recorded with the handler `before` and is replayed with
+  -- `after`.
   local function judged(before, after, limits)
     local tool = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) %s return args.a + args.b end }'
     local g <close> = start("refuse", { ["tools/add.lua"] = tool:format(before) }, { limits = limits })
@@ -260,12 +262,13 @@ describe("a reload with scripts.reload_check", function()
     local asking <close> = asking_reload(g)
     write(g, "tools/add.lua", add)
     local answer = asking:read_response(60)
-    assert.truthy(answer.status == 422 or answer.status == 200, answer.body) -- as the replay has read the files
+    -- depends on whether the replay has read the file before or after the change
+    assert.truthy(answer.status == 422 or answer.status == 200, answer.body)
     wait.for_fact("the files that serve", 20, function() return reload(g).status == 200 end)
     assert.equal("3", add_up(g, 1, 2).content[1].text)
     local turns = g:cpu()
     wait.for_fact("an answer", 20, function() return reload(g).status == 200 end)
-    assert.is_true(g:cpu() - turns < 2)                       -- nothing is tried again and again
+    assert.is_true(g:cpu() - turns < 2)                       -- the gateway does not repeat the replay by itself
     assert.same({}, process.below(g.pid))
   end)
 
@@ -283,7 +286,7 @@ describe("a reload with scripts.reload_check", function()
       end)
       if signal == "sigkill" then
         g:kill()
-        g.stopped = true -- and not checked
+        g.stopped = true -- its exit code is not checked
       else
         g:stop()
       end

@@ -56,7 +56,8 @@ describe("B-10 DELETE", function()
         early = g:rss()
       end
     end
-    assert.is_true(in_time > ROUNDS / 3 / 2, "most streams ended late") -- the machine may hold up some
+    -- a busy machine may delay the end of some streams
+    assert.is_true(in_time > ROUNDS / 3 / 2, "most streams ended late")
     local late = g:rss()
     assert.is_true(late <= early * 1.1, ("%d KB, then %d KB"):format(early // 1024, late // 1024))
     local status = g:status()

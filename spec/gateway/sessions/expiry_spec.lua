@@ -42,13 +42,13 @@ describe("after credentials have expired", function()
       assert.equal(200, own:head().status)
       all[i] = { ann = ann, own = own, slow = ann:open("tools/call", { name = "slow", _meta = { progressToken = 1 } }):wait "notifications/progress" }
     end
-    -- a call's stream that a GET has resumed
+    -- The stream of a call that the client has resumed by GET.
     local last = all[3]
     local at = last.slow.last.id
     last.slow:hang_up()
     local resumed = resume.after(last.ann, at)
     assert.equal(200, resumed:head().status)
-    -- the two other kinds of streams: they end with a result, and with their session
+    -- Two other kinds of streams: that of subscriptions/listen ends with a result, that of HTTP+SSE with its session.
     local modern, legacy = g:client("2026-07-28", { token = token }), g:client("2024-11-05", { token = token })
     local listen = modern:open("subscriptions/listen", { notifications = { toolsListChanged = true } })
     listen:wait_event "notifications/subscriptions/acknowledged"

@@ -76,7 +76,7 @@ describe("a session whose client has its answer", function()
     c:close()
     peer:close()
     g:wait_status(function(status) return status.gauges.connections == 1 end)
-    local late <close> = g:connect() -- one more that comes later, and is swept away before
+    local late <close> = g:connect() -- a further client, whose session is swept away because it is not initialized
     initialize(late, {})
     late:reset()
     g:wait_status(function(status) return status.counters.sessions_closed.uninitialized == 1 end)

@@ -29,7 +29,7 @@ local function start(options)
   return gateway.start(options)
 end
 
--- Some clients send a message, are waited for, and leave.
+-- A client for each message sends it and, once is_there says that the gateway has it, leaves in this way.
 local function come_and_leave(g, way, messages, is_there, token)
   local leave = {}
   for i, message in ipairs(messages) do leave[i] = way(g, message, token) end

@@ -74,8 +74,8 @@ local function memory_turns(g)
   return sum
 end
 
--- What the first clients take stays: pages of code, and what is kept for the next ones. So four have come and left
--- before.
+-- Four clients come and leave before the measurement: the first clients load pages of code, and leave memory that is
+-- kept for later clients.
 local function returns(kind, how, count)
   local g <close> = start(count)
   visit(g, kind, how, FIRST)

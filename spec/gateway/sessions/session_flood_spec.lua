@@ -66,7 +66,8 @@ describe("a flood of initialize (B-23)", function()
       took[round] = wait.timed(function() assert.equal("user:carl", (credentials.ask(old))) end)
       refused = refused + (statuses(flood:read(20))["429"] or 0)
     end
-    assert.equal(5000 - 28, refused) -- 80 in all: 50 of ann, one of carl, 28 of bob, and the last one for those that have fewer
+    -- Of the 80 places ann has 50, carl one, and bob 28; the last one is kept for principals with fewer sessions.
+    assert.equal(5000 - 28, refused)
     table.sort(took)
     assert.is_true(took[125] < 0.05, ("half of the calls took longer than %g s"):format(took[125]))
     local most = os.getenv "TSAN_OPTIONS" and math.huge or 8 << 20 -- ThreadSanitizer has memory of its own for all that was ever touched
@@ -83,7 +84,7 @@ end)
 
 describe("a session's id (B-25)", function()
   local EACH, POSITIONS = 2000, 36
-  local MOST = 56.5 -- chi-square with 15 degrees of freedom: 1 in a million
+  local MOST = 56.5 -- chi-square with 15 degrees of freedom: random ids exceed this value once in a million
 
   it("never repeats, also after restarts, and no character predicts another", function()
     local seen, count, counts, follows = {}, 0, {}, {}
@@ -103,7 +104,8 @@ describe("a session's id (B-25)", function()
             local c = tonumber(id:sub(i, i), 16)
             counts[i][c] = (counts[i][c] or 0) + 1
             if last then
-              local step = (c - tonumber(last:sub(i, i), 16)) % 16 -- bits that differ from one id to the next
+              -- the difference between this digit and that of the id before it, modulo 16
+              local step = (c - tonumber(last:sub(i, i), 16)) % 16
               follows[i][step] = (follows[i][step] or 0) + 1
             end
           end

@@ -213,8 +213,8 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
   describe("a " .. revision .. " reader that reads nothing", function()
     it("loses its stream when limits.stream_queue is full, and the queue is never longer", function()
       local g <close> = gateway.start { config = { limits = { stream_queue = "256KiB" } }, scripts = flood }
-      -- Calls of 2025-11-25 outlive their streams; that of 2024-11-05 may run on another worker than its stream, and
-      -- goes on until that worker has ended the stream.
+      -- Calls of 2025-11-25 outlive their streams. A call of 2024-11-05 may run on another worker than its stream; it
+      -- goes on until the stream's worker has ended the stream.
       local outlives, crosses = revision == "2025-11-25", revision == "2024-11-05"
       local me, carrier = start_flood(g, revision, outlives and 48 or 1024)
       local most = 0
@@ -222,7 +222,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
         most = math.max(most, status.gauges.queue_bytes)
         return status.counters.streams_ended.slow == 1
       end, 60)
-      -- As much again may be on its way to the other worker.
+      -- If the call crosses workers, as many bytes again may be on their way from one to the other.
       assert.is_true(most <= (crosses and 2 or 1) * 256 * 1024, "queue_bytes was " .. most)
       if outlives then
         g:wait_log("said all", nil, 60)

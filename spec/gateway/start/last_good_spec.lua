@@ -79,7 +79,7 @@ local function call(g, name, token)
   return result and result.content[1].text, result and result.isError, response.status
 end
 
--- Each tool answers as it did, and the guards hold.
+-- Asserts that each tool answers as the last good generation has it, and that policies and auth scripts still refuse.
 local function serves_all(g)
   assert.equal("one", (call(g, "one")))
   assert.equal("two", (call(g, "two")))
@@ -95,7 +95,7 @@ local function wait_metric(g, value)
   end)
 end
 
--- How a start tells that the files on the disk have errors, in `file`.
+-- Asserts that /status and the log name `file` as the one on the disk that has errors.
 local function tells(g, file, event)
   local status = g:status().scripts
   assert.is_false(status.ok)
@@ -493,7 +493,7 @@ describe("the last good generation", function()
     local long_ago = os.time() - 31 * 24 * 3600
     assert(uv.fs_utime(old, long_ago, long_ago))
     keep_another(says "two")
-    assert.truthy(lfs.attributes(old, "mode"))      -- its configuration exists
+    assert.truthy(lfs.attributes(old, "mode"))      -- the file stays: its configuration still exists
     assert(os.remove(dir .. "/moonpool.yaml"))
     keep_another(says "three")
     assert.is_nil(lfs.attributes(old, "mode"))

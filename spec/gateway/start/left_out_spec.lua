@@ -5,7 +5,7 @@ local credentials = require "spec.helpers.credentials"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
-local OTHER <const> = "counter"      -- a tool of the upstream beside its "echo"
+local OTHER <const> = "counter"      -- the second tool of the upstream, besides "echo"
 
 local function says(text) return ("return tool { 'Says it.', function() return '%s' end }"):format(text) end
 

@@ -19,7 +19,7 @@ end
 -- The status that a client gets at a port, or at the path of a Unix socket.
 local function status(where, options) return client.request(where, { path = "/nothing" }, options).status end
 
--- Starts it and returns what it says as it ends.
+-- Starts the gateway, which fails, and returns what it prints.
 local function fails(m)
   m:command "start"
   local code = m:wait "^ended (%-?%d+)$"
@@ -46,7 +46,7 @@ describe("a socket unit's sockets", function()
     assert.truthy(uv.fs_stat(path))
     m:command("signal", SIGTERM)
     assert.equal("0", m:wait "^ended (%-?%d+)$")
-    assert.truthy(uv.fs_stat(path)) -- its owner is the unit
+    assert.truthy(uv.fs_stat(path)) -- the socket file belongs to the socket unit, so the gateway does not remove it
     assert.is_nil(m:log():find("socket not used", 1, true))
   end)
 
@@ -89,7 +89,7 @@ describe("a socket unit's sockets", function()
       limits = { call = { time = "1h", cpu = "1h" } } }, { constants = { stuck_ms = 500 }, scripts = { ["tools/block.lua"] = blocking.tool } })
     local port = m:tcp "mcp"
     local g = m:start()
-    -- Both workers, so that none is left to accept: new connections wait, and are served afterwards.
+    -- Both workers are blocked, so that none accepts: new connections wait, and are served afterwards.
     local blocked = {}
     for i = 1, 2 do
       local me = g:client "2026-07-28"
@@ -114,7 +114,7 @@ describe("a socket unit's sockets", function()
 
   it("that other machines reach need authentication, and the admin listener credentials", function()
     local m <close> = open { listen = "127.0.0.1:0", admin = { listen = "systemd:admin" } }
-    m:tcp("admin", "any") -- on all addresses
+    m:tcp("admin", "any") -- the socket listens on all addresses
     assert.matches("admin.listen: other machines can reach '0.0.0.0:%d+', and there are no credentials for it", (fails(m)))
     local n <close> = open { listen = "systemd:mcp", admin = { listen = "127.0.0.1:0" } }
     n:tcp("mcp", "any")

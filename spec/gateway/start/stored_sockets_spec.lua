@@ -73,7 +73,7 @@ describe("the sockets of a gateway with a service manager", function()
     answers(port)
     assert.equal(200, g:admin("/healthz").status)
     assert.same({ [name_of(port)] = 3, [name_of(admin)] = 1 }, m:store())
-    assert.equal("READY=1 STATUS=serving [0]", m:notes()[4]) -- nothing is stored again
+    assert.equal("READY=1 STATUS=serving [0]", m:notes()[4]) -- after these notifications, no socket is stored again
     assert.equal(4, #m:notes())
   end)
 
@@ -92,7 +92,7 @@ describe("the sockets of a gateway with a service manager", function()
     k:wait(200)
     k:stop()
     assert.equal(0, k.refused)
-    assert.is_true(k.lost <= 4 * 16, k.lost) -- connections that the killed processes had accepted
+    assert.is_true(k.lost <= 4 * 16, k.lost) -- only connections that the killed processes had accepted are lost
   end)
 
   it("lose no connection at all at a restart", function()
@@ -139,7 +139,7 @@ describe("the sockets of a gateway with a service manager", function()
     save(m, config { address(kept) })
     m:signal(SIGHUP)
     m:wait_store(function(found) return found[name_of(gone)] == nil end)
-    answers(gone) -- the change needs a restart
+    answers(gone) -- the running process still serves the address: a change of `listen` needs a restart
     save(m, config { address(kept), address(gone) })
     m:signal(SIGHUP)
     m:wait_store(function(found) return found[name_of(gone)] == 2 end)
@@ -148,7 +148,7 @@ describe("the sockets of a gateway with a service manager", function()
     m:wait_store(function(found) return found[name_of(gone)] == nil end)
     m:signal(SIGKILL)
     m:wait "^ended %-9$"
-    assert.is_true(is_refused(gone)) -- even while no process runs
+    assert.is_true(is_refused(gone)) -- refused as soon as the process has ended: its socket is no longer stored
     m:start()
     answers(kept)
   end)
@@ -189,7 +189,7 @@ describe("a stored socket whose worker is stuck", function()
   it("is served by the other workers, and by its own when that goes on", function()
     local m <close>, g, me, stream = start()
     local k <close> = knocking.start(port, 16)
-    k:wait(200) -- half of them reach the socket of the stuck worker
+    k:wait(200) -- about half of the connections reach the socket of the stuck worker
     blocking.release(g)
     stream:answer(10)
     me:close()
@@ -197,7 +197,7 @@ describe("a stored socket whose worker is stuck", function()
     k:wait(50)
     k:stop()
     assert.same({ 0, 0 }, { k.refused, k.lost }, tostring(k.last))
-    -- It takes connections that others hand over again: each worker has one of two calls.
+    -- The worker takes connections again that other workers hand over: each of the two workers gets one of two calls.
     local first, second = g:client "2026-07-28", g:client "2026-07-28"
     blocking.open(g, first)
     g:wait_status(function(now) return now.gauges.workers_stuck == 1 end)
@@ -205,7 +205,7 @@ describe("a stored socket whose worker is stuck", function()
     g:wait_status(function(now) return now.gauges.workers_stuck == 2 end)
     m:command("restart", "on"):signal(SIGKILL)
     m:wait_ready()
-    answers(port) -- nothing has ended the listening of the sockets
+    answers(port) -- the sockets still listen
     first:close()
     second:close()
   end)
@@ -258,7 +258,7 @@ describe("a Unix socket that is stored", function()
       local before = #m:notes()
       m:signal(SIGKILL):wait "^ended %-9$"
       os.remove(path)
-      if replaces then -- by a socket that nobody listens on
+      if replaces then -- puts another socket, on which no program listens, at the path
         gateway.run_program("/usr/bin/perl", { "-e", 'use Socket; socket(S, PF_UNIX, SOCK_STREAM, 0); bind(S, sockaddr_un($ARGV[0])) or die', path })
       end
       local g = m:start()
@@ -298,7 +298,7 @@ describe("a gateway with few descriptors", function()
       local m <close> = open(config(listen, 3), { nofile = limit })
       m:command "start"
       m:wait "^started"
-      local line = m:wait "^%l+ .+" -- ready, ended, or a message
+      local line = m:wait "^%l+ .+" -- a line that begins with "ready", "ended" or the word of a message
       if line:find "^ended" then
         assert.equal("ended 1", line)
         assert.truthy(m:log():find("Too many open files\n  hint: raise the limit of open files (ulimit -n)", 1, true), m:log())
@@ -357,7 +357,7 @@ describe("a service manager that is not as it should be", function()
     k:wait(50)
     m:signal(SIGKILL)
     m:wait_ready()
-    local refused = k.refused -- in the middle of their handshake with a socket that was not stored
+    local refused = k.refused -- connections whose handshake was in progress at a socket that was not stored
     assert.is_true(refused <= 8, refused)
     k:wait(50)
     k:stop()

@@ -7,7 +7,7 @@ local wire = require "spec.helpers.wire"
 
 local REVISION <const> = "2025-11-25"
 
--- A session, whose process it keeps alive, without a connection: its id.
+-- Opens a session, which keeps its process alive, and closes its connection. Returns the session's id.
 local function open_session(g)
   local session = g:client(REVISION)
   session.kept:close()

@@ -55,7 +55,7 @@ local function connect(g)
   return held
 end
 
--- A client of HTTP/2 that keeps its connection, and makes another one where it is told to.
+-- A client of HTTP/2 that keeps its connection, and opens a new one when a GOAWAY tells it to.
 local function new_peer(g)
   local self = { told = 0 }
   -- The answer to a request. One that is beyond the last stream of a GOAWAY was not served, and is sent again.

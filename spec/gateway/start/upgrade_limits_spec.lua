@@ -9,7 +9,8 @@ local wait = require "spec.helpers.wait"
 
 local HOUR <const>, MINUTE <const>, TRIAL <const> = "SPEC_TIME_3600000", "SPEC_TIME_60000", "SPEC_TIME_2000"
 
--- Upgrades, which fails with exit code 1: what the command prints. Connections are refused at no time.
+-- Runs an upgrade that must fail with exit code 1, and returns what the command prints. No connection is refused
+-- meanwhile.
 local function must_fail(g)
   local pid, new = g.pid, knocking.start(g.port, 2)
   local code, _, err = g:upgrade()
@@ -83,7 +84,7 @@ describe("a new process", function()
   end)
 end)
 
--- A program that says hello by another format, as one of another release may.
+-- A program that introduces itself in another format, as a binary of another release may.
 local HELLO = [[
 use strict;
 open my $link, "+<&=", $ENV{MOONPOOL_HANDOVER} or die "no link: $!";

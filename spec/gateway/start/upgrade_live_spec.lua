@@ -1,5 +1,5 @@
--- What an operator sees over time is one over an upgrade: charts, live numbers, jobs; and a profile of a process that
--- it names.
+-- What an operator sees over time goes on over an upgrade: charts, live numbers and jobs. Also: a profile of a process
+-- that the operator names.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local upgrading = require "spec.helpers.upgrading"
@@ -42,7 +42,8 @@ describe("over two upgrades", function()
   it("the history has what was before, and goes on with the numbers of all", function()
     local g <close> = start()
     local c <close> = g:client "2025-06-18"
-    wait.for_fact("rows with calls", 60, function() -- a row that took longer than five seconds has fewer calls a second
+    -- on a busy machine a row covers more than five seconds, and then shows fewer calls a second
+    wait.for_fact("rows with calls", 60, function()
       add(c)
       return calls_of(g) > 15
     end)

@@ -39,12 +39,13 @@ describe("an older process", function()
 
   it("closes kept connections with an answer, and no idle one", function()
     local g <close> = upgrading.start {}
-    local session <close> = g:client "2025-06-18" -- keeps the older process
+    local session <close> = g:client "2025-06-18" -- a session, so that the older process lives on
     local idle <close> = g:connect()
     assert.equal(404, idle:request({ path = "/nothing" }).status)
     g:must_upgrade()
     assert.is_falsy(idle:is_closed_by_peer())
-    wait.for_fact("an answer that closes the connection", 20, function() -- each worker is told of the commit by a message
+    -- each worker closes connections only after a message has told it of the commit
+    wait.for_fact("an answer that closes the connection", 20, function()
       local answer = idle:request { path = "/nothing" }
       assert.equal(404, answer.status)
       return answer.headers.connection == "close"
@@ -106,7 +107,7 @@ describe("an older process", function()
       return took
     end
     local soonest, most = math.huge, drain + wait.slower
-    for _ = 1, 5 do -- what delays each of them is not the machine's other work
+    for _ = 1, 5 do -- the quickest of five tries counts: other work of the machine does not delay all of them
       soonest = math.min(soonest, end_four())
       if soonest <= most then break end
     end
@@ -119,7 +120,7 @@ describe("an older process", function()
     g:replace_by_script "(sleep 1; kill -9 $$) &"
     assert.equal(1, (g:upgrade()))
     local _, sockets = gateway.run_program("/bin/ls", { "-A", runtime .. "/hop" })
-    assert.equal(3, select(2, sockets:gsub("%.sock\n", "")), sockets) -- its own
+    assert.equal(3, select(2, sockets:gsub("%.sock\n", "")), sockets) -- the three sockets of the process itself
     g:stop()
     local _, left = gateway.run_program("/bin/ls", { "-A", runtime })
     assert.equal("", left)
@@ -139,7 +140,7 @@ describe("an older process", function()
       assert.equal(first, token())
       wait.for_fact("the older process to end", 20, function() return #g:older() == 0 end)
       assert.equal(first, token())
-      most = most or g:fds() -- as many has each process that an upgrade has begun
+      most = most or g:fds() -- descriptors of the first process that an upgrade has begun; later ones have as many
       wait.for_fact(function() return ("no more than %d descriptors; there are %d"):format(most, g:fds()) end, 20, function() return g:fds() <= most end)
     end
     g:stop()
@@ -171,7 +172,8 @@ describe("an older process", function()
   end)
 
   it("whose worker gets stuck after the upgrade, and which drains then, does not either", function()
-    local g <close> = start_sticking "20s" -- a process that is ended by force has another exit code
+    -- limits.drain is so long that the process ends by itself: a process that is ended by force has another exit code
+    local g <close> = start_sticking "20s"
     local session <close> = g:client "2025-06-18"
     local old = g.pid
     g:must_upgrade()
@@ -238,7 +240,7 @@ describe("an upgrade with another configuration", function()
     g:must_upgrade()
     new:stop()
     assert.equal(0, new.refused, tostring(new.last)) -- requests without TLS are lost
-    assert.truthy(older:result "tools/list") -- on the connection that it has
+    assert.truthy(older:result "tools/list") -- the client uses the connection that it already has
     older:close()
     g.tls = { name = "localhost", ca = g.dir .. "/cert.pem" }
     local newer <close> = g:client "2025-06-18"

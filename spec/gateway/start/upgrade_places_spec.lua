@@ -1,5 +1,5 @@
--- Where an upgrade is done and where not: by whom the process was started, and who would end or start what when it
--- ends.
+-- Where an upgrade is possible and where it is refused: this depends on the program that has started the process, and
+-- on what else ends or is started anew when the process ends.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"
@@ -43,7 +43,7 @@ local function assert_refused(g, why)
   assert.same({ 1, "" }, { code, out })
   assert.equal("moonpool: " .. why, err:match "^[^\n]+")
   assert.matches("^[^\n]+\n  hint: [^\n]+\n$", err)
-  g:signal "sigusr2" -- to the program that started it, which may end by it
+  g:signal "sigusr2" -- sends the signal to the program that started the gateway; the signal may end that program
   assert.is_nil(g:log():find("upgrade begins", 1, true))
   assert.equal(before, g:status().pid)
 end
@@ -114,7 +114,7 @@ describe("in a container an upgrade", function()
       return out:read "a":find("adopted", 1, true)
     end)
     local code, out, err = gateway.exec { "upgrade", "--admin", "127.0.0.1:" .. g.admin_port }
-    write(dir .. "/over", "") -- the end of process 1 is that of all
+    write(dir .. "/over", "") -- ends process 1 of the namespace, and with it all of its processes
     assert.equal(0, code, err)
     assert.matches("serves now", out, 1, true)
     wait.for_fact("the container to end", 20, function() return g.process.code end)

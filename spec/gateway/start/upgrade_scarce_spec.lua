@@ -40,7 +40,7 @@ describe("an upgrade without descriptors", function()
   it("shows the older process once it has some", function()
     local g <close> = upgrading.start {}
     local first = g.pid
-    local _ <close> = g:client "2025-06-18" -- keeps the first process
+    local _ <close> = g:client "2025-06-18" -- a session, so that the first process lives on
     for spare = 1, 40 do
       leave(first, spare)
       local code = g:upgrade()
@@ -54,7 +54,7 @@ describe("an upgrade without descriptors", function()
   it("for the links to older processes changes nothing", function()
     local g <close> = upgrading.start { env = { SPEC_TIME_2000 = "3000" } }
     local kept = {}
-    for i = 1, 3 do -- each keeps a process
+    for i = 1, 3 do -- three sessions, each of which keeps one process alive
       kept[i] = g:client "2025-06-18"
       kept[i].kept:close()
       kept[i].kept = nil
@@ -63,7 +63,7 @@ describe("an upgrade without descriptors", function()
     local _, trials = g:log():gsub("upgrade on trial", "")
     g:signal "sigusr2"
     wait.for_fact("the trial", 20, function() return select(2, g:log():gsub("upgrade on trial", "")) > trials end)
-    leave(g.pid, 2) -- six are needed
+    leave(g.pid, 2) -- two descriptors are left, and the upgrade needs six
     local why = g:wait_log("not upgraded").fields.why
     leave(g.pid, 200)
     assert.matches("cannot make links between the new process and the older ones: " .. MISSING, why, 1, true)
@@ -77,12 +77,12 @@ describe("an upgrade without descriptors", function()
   it("of an older process is the end of that one alone", function()
     local g <close> = upgrading.start { config = { limits = { drain = "1s" } } }
     local first = g.pid
-    local _ <close> = g:client "2025-06-18" -- keeps the first process
+    local _ <close> = g:client "2025-06-18" -- a session, so that the first process lives on
     g:must_upgrade()
     local kept <close> = g:client "2025-06-18"
     kept.kept:close()
     kept.kept = nil
-    leave(first, 0) -- it cannot take its link to the next process
+    leave(first, 0) -- without a descriptor, the first process cannot take its link to the next one
     g:must_upgrade()
     g:wait_log("older process ended", { pid = first })
     wait.for_fact("the end of the first process", 20, function() return not upgrading.lives(first) end)
@@ -110,7 +110,7 @@ describe("an upgrade whose folder was removed", function()
     it(what .. " says so, and changes nothing", function()
       local temporary = gateway.new_folder()
       local g <close> = upgrading.start { env = { TMPDIR = temporary } }
-      local _ <close> = g:client "2025-06-18" -- keeps the first process
+      local _ <close> = g:client "2025-06-18" -- a session, so that the first process lives on
       g:must_upgrade()
       local _, name = gateway.run_program("/bin/ls", { temporary })
       local folder = temporary .. "/" .. name:match "moonpool%-hop%-%w+"

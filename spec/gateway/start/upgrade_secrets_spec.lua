@@ -3,7 +3,7 @@
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"
 
-local LARGEST <const> = 1 << 30 -- bytes of a part of memory that is read; a sanitizer has parts of terabytes
+local LARGEST <const> = 1 << 30 -- bytes: longer mappings are not read, since a sanitizer maps terabytes
 
 -- How often the pattern is in memory that the process can write.
 local function count_in_memory(pid, pattern)
@@ -25,12 +25,13 @@ describe("after an upgrade", function()
   it("no message with keys is left in the memory of both processes", function()
     local runtime = gateway.new_folder()
     local g <close> = upgrading.start_quick { workers = 1, env = { RUNTIME_DIRECTORY = runtime } }
-    local session <close> = g:client "2025-11-25" -- keeps the older process
+    local session <close> = g:client "2025-11-25" -- a session, so that the older process lives on
     local older = g.pid
     local newest = g:must_upgrade()
     local folder = (runtime .. "/hop"):gsub("%p", "%%%0")
     for _, pid in ipairs { older, newest } do
-      assert.is_true(count_in_memory(pid, folder) > 0) -- the folder is known there, so that this spec sees it
+      -- proves that the search finds something: the name of the folder is in memory
+      assert.is_true(count_in_memory(pid, folder) > 0)
       assert.equal(0, count_in_memory(pid, folder .. "%z" .. ("%x"):rep(32)), pid == older and "the older one" or "the newest one")
     end
     session:delete()

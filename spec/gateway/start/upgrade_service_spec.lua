@@ -34,7 +34,7 @@ local function wait_gone(pids)
   end)
 end
 
--- The manager reads nothing any more, and messages about `count` reloads wait, if no two of them arrive at once.
+-- The manager stops reading, so that the messages about `count` reloads wait, if no two reloads come at once.
 local function deafen(m, g, count)
   m:deafen()
   for _ = 1, count do
@@ -44,14 +44,14 @@ local function deafen(m, g, count)
 end
 
 describe("a reload of a service", function()
-  -- One that has asked for it waits for a beginning after that, and then for the end.
+  -- A manager that has asked for a reload waits for the message about its beginning, then for that about its end.
   it("whose manager does not read its messages is told with its beginning and its end", function()
     local m <close>, g = start {}
     deafen(m, g, 100)
     local asked_us = uv.hrtime() // 1000
     deafen(m, g, 1)
     m:command "hear"
-    wait.quietly(1) -- what waited is sent every 50 ms
+    wait.quietly(1) -- seconds: the gateway sends one of the waiting messages every 50 ms
     local notes = {}
     for _, note in ipairs(m:notes()) do
       if note:find "^RE" then notes[#notes + 1] = note end
@@ -77,7 +77,8 @@ describe("an upgrade of a service", function()
 
   it("whose manager does not read its messages is done a little later, and the manager follows once it reads", function()
     local m <close>, g = start { env = { SPEC_TIME_10000 = "500" } }
-    local session <close> = g:client "2025-06-18" -- keeps the first process, whose end would be that of the service
+    -- a session, so that the first process lives on: its end would end the service
+    local session <close> = g:client "2025-06-18"
     m:deafen()
     g:must_upgrade()
     assert.equal(g.pid, g:status().pid)
@@ -93,7 +94,7 @@ describe("an upgrade of a service", function()
     deafen(m, g, 100)
     g:must_upgrade()
     assert.same({ g.pids[1] }, g:older())
-    wait.quietly(2) -- nothing but the message keeps it
+    wait.quietly(2) -- only the message that waits for the manager keeps the first process alive
     assert.same({ g.pids[1] }, g:older())
     m:command "hear"
     m:wait("^notify MAINPID=" .. g.pid .. " ")
@@ -150,7 +151,7 @@ describe("an upgrade of a service", function()
     m:deafen()
     g:signal "sigusr2"
     local new = tonumber(g:wait_log "upgrade on trial".fields.pid)
-    wait.quietly(1) -- the store goes over, and nothing says so before the commit
+    wait.quietly(1) -- the store goes over in this time; no line says so before the commit
     g:signal "sigterm"
     wait_gone { g.pid, new }
   end)
@@ -164,7 +165,7 @@ describe("an upgrade of a service", function()
     m:deafen()
     g:signal "sigusr2"
     g:wait_log "upgrade on trial"
-    wait.quietly(1) -- the store goes over, and nothing says so before the commit
+    wait.quietly(1) -- the store goes over in this time; no line says so before the commit
     local client <close> = g:client "2026-07-28"
     client:open("tools/call", { name = "stick", arguments = {} })
     g:wait_log "thread stuck"
@@ -178,7 +179,8 @@ describe("an upgrade of a service", function()
   end)
 
   it("that fails in its trial leaves the main process, its sockets, store, schedules and notifications", function()
-    -- the trial of the binary for specs takes 8 s here (other_times.c): on a busy machine 1.9 s are over after 2
+    -- The trial takes 8 s here: on a busy machine, the 1.9 s that the new process lives may end only after the usual 2
+    -- s.
     local m <close>, g = start { env = { SPEC_TIME_2000 = "8000" }, scripts = {
       ["tools/count.lua"] = 'return tool { "Counts.", function() return store.incr "counted" end }',
       ["jobs/tick.lua"] = 'return job { "Ticks.", every = 1, function() store.incr "ticks" log.info "tick" end }',
@@ -202,7 +204,8 @@ describe("an upgrade of a service", function()
   end)
 
   it("whose new process ends later leaves nothing of the earlier one, and the service starts again", function()
-    local m <close>, g = start { config = { listen = "127.0.0.1:" .. free_port() } } -- which the manager stores
+    -- the manager stores a socket of a fixed port
+    local m <close>, g = start { config = { listen = "127.0.0.1:" .. free_port() } }
     local before = g.pid
     m:command("restart", "on")
     local _ <close> = g:client "2025-06-18" -- a session, for which the earlier process lives on

@@ -49,8 +49,8 @@ describe("sessions and calls at an upgrade", function()
     wait.for_fact("the older processes to end", 30, function() return #g:older() == 0 end)
   end)
 
-  -- Its process has no connection to a store that each of the others between has had and handed over, and hears where
-  -- it is all the same.
+  -- The session's process has no connection to the processes that had the store in the meantime, and still learns which
+  -- process has it now.
   it("have the store, whose owners have changed and ended while they did not use it", function()
     local g <close> = upgrading.start_quick { scripts = scripts }
     local client <close> = g:client "2025-06-18"
@@ -64,7 +64,7 @@ describe("sessions and calls at an upgrade", function()
           return #older == 1 and older[1] == first
         end)
       end
-      -- in the second round it has a connection to the owner before the last two
+      -- In the second round the process is still connected to the one that owned the store two upgrades ago.
       assert.equal(tostring(round), text_of(client:result("tools/call", { name = "count", arguments = {} })))
     end
     client:delete()
@@ -82,7 +82,8 @@ describe("sessions and calls at an upgrade", function()
     let_connect_anew(client)
     assert.equal("one", text_of(client:result("tools/call", { name = "one", arguments = {} })))
     local stream = client:get_stream()
-    for _, which in ipairs { "off", "on", "off" } do -- and its clients are told, whichever process is first
+    -- clients of the older process are notified, whichever process makes the switch first
+    for _, which in ipairs { "off", "on", "off" } do
       local code, _, err = gateway.exec { "switch", "--admin", "127.0.0.1:" .. g.admin_port, which, "tool", "one" }
       assert.equal(0, code, err)
       stream:wait_event("notifications/tools/list_changed", 20)
@@ -94,7 +95,8 @@ describe("sessions and calls at an upgrade", function()
     local function runs() return select(2, g:log():gsub(" tick", "")) end
     local before = runs()
     local seconds = wait.timed(function() wait.for_fact("eight runs", 30, function() return runs() >= before + 8 end) end)
-    assert.is_true(seconds > 5.5, ("eight runs in %.1f s"):format(seconds)) -- 4 if both processes ran the job
+    -- if both processes ran the job, eight runs would take 4 s
+    assert.is_true(seconds > 5.5, ("eight runs in %.1f s"):format(seconds))
   end)
 
   it("have the places of a tool with `concurrency` together", function()

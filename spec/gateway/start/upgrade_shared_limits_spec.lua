@@ -26,7 +26,7 @@ local function opens(g)
   return false
 end
 
--- A place is free: `again` gets one, and the next one is refused.
+-- Asserts that exactly one place is free: `again` takes it, and one more request is refused.
 local function one_is_free(what, again)
   wait.for_fact(what, BOUND, again)
   assert.is_false(again())
@@ -54,7 +54,7 @@ describe("while a gateway is several processes", function()
       g:must_upgrade()
       assert.is_false(opens(g))
       assert.equal(2, #g:older())
-      uv.kill(first, "sigstop") -- what stands still has its sessions, and nobody waits for it
+      uv.kill(first, "sigstop") -- a process that stands still keeps its sessions, and no other process waits for it
       assert.is_false(opens(g))
       uv.kill(first, "sigcont")
       leave(a)
@@ -68,7 +68,8 @@ describe("while a gateway is several processes", function()
 
   it("limits.calls_in_flight counts their calls together", function()
     local g <close> = start { limits = { calls_in_flight = 2 } }
-    local function wait_calls(count) -- a client has its answer a moment before the place is free
+    -- waits, since a client gets its answer a moment before the place of its call is free
+    local function wait_calls(count)
       g:wait_status(function(status) return status.gauges.requests_in_flight == count end, BOUND)
     end
     local function hold(count)

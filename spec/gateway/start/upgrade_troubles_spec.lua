@@ -9,7 +9,8 @@ local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"
 
 local TRIAL <const> = "SPEC_TIME_2000"
-local LONG <const> = { [TRIAL] = "5000" } -- a spec has to do something in it, also on a busy machine
+-- a trial of 5 s, so that a spec has time to do something during it on a busy machine
+local LONG <const> = { [TRIAL] = "5000" }
 
 describe("a new process", function()
   it("that stands still in its trial and is killed at the hand-over leaves all with the old one", function()
@@ -20,7 +21,7 @@ describe("a new process", function()
     g:signal "sigusr2"
     local pid = tonumber(g:wait_log "upgrade on trial".fields.pid)
     uv.kill(pid, "sigstop")
-    wait.quietly(6) -- the store is to go over now, or soon
+    wait.quietly(6) -- seconds, after which the store begins to go over, or soon will
     uv.kill(pid, "sigkill")
     g:wait_log "not upgraded"
     assert.equal("2", count())
@@ -52,7 +53,7 @@ describe("a new process", function()
     g:signal "sigusr2"
     local pid = tonumber(g:wait_log "upgrade on trial".fields.pid)
     uv.kill(pid, "sigstop")
-    wait.quietly(3) -- the listeners are held soon, for as long as the store goes over
+    wait.quietly(3) -- seconds: soon no listener accepts, until the store has gone over
     uv.kill(pid, "sigkill")
     g:wait_log "not upgraded"
     for _, connection in ipairs(held) do connection:close() end
@@ -176,8 +177,8 @@ describe("upgrades that are asked for", function()
       gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--nofile=" .. limit .. ":1024" })
       local code = g:upgrade()
       failed = failed + code
-      -- Before answers are waited for: sockets of the first upgrade stay open for the next one, and may be the last
-      -- descriptors.
+      -- Raises the limit before any request waits for an answer: sockets of the first upgrade stay open for the next
+      -- one, and may have taken the last descriptors.
       gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--nofile=1024:1024" })
       new:wait(10)
     end

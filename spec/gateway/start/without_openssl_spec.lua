@@ -27,6 +27,6 @@ describe("a gateway without TLS", function()
       return client.request(g, { method = "DELETE", path = "/api/call/none", headers = { Authorization = "Bearer " .. token } }, { admin = true }).status
     end
     assert.equal(401, end_call "wrong")
-    assert.equal(400, end_call(TOKEN)) -- this is no call
+    assert.equal(400, end_call(TOKEN)) -- authenticated, but the body is not a call
   end)
 end)

@@ -60,7 +60,8 @@ describe("B-79 a question that no client can answer", function()
   end)
 
   it("ends when the stream of its call is lost, or its session ends", function()
-    local g <close> = started { limits = { call = { time = "60s" } }, sessions = { replay = "off" } } -- longer than the spec waits
+    -- a time limit of calls that is longer than the spec takes
+    local g <close> = started { limits = { call = { time = "60s" } }, sessions = { replay = "off" } }
     local me = g:client("2025-11-25", able)
     me:open("tools/call", { name = "late", _meta = { progressToken = 1 } }):wait("notifications/progress"):reset()
     g:wait_status(function(status) return status.gauges.tasks == 0 end)

@@ -90,7 +90,7 @@ describe("a tool, prompt or resource that is switched on or off", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4 }
     local me = session(g, "2025-11-25")
     local modern <close> = g:client "2026-07-28"
-    local function post(params)       -- on a connection of its own: any worker
+    local function post(params)       -- posts on a connection of its own, which any worker may get
       local message = modern:message("tools/call", params)
       return client.request(g, { method = "POST", path = "/mcp", headers = modern:headers(message), body = message }):json()
     end

@@ -116,7 +116,7 @@ describe("B-117 an argument in a URL", function()
       for _, path in ipairs { one, two, three } do
         assert.is_nil(path:find "[%c %z\128-\255\"<>\\^`{|}#]", path)
       end
-      if text ~= "." and text ~= ".." then -- these are not path segments: the next test has them
+      if text ~= "." and text ~= ".." then -- "." and ".." are not path segments: the next test has them
         assert.equal(text, decoded(one:match "^/items/([^/?]*)/end$" or one), one)
       end
       assert.equal(text, decoded(three:match "^/made%?q=([^&=]*)$" or three), three)

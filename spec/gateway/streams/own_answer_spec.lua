@@ -69,7 +69,7 @@ describe("200 clients of three eras whose every request has the id 1", function(
     for i = 1, CLIENTS do
       local me = g:client(revisions[i % 3 + 1])
       if not me.kept then
-        me:result "tools/list" -- the client connects
+        me:result "tools/list" -- makes the client connect
       end
       clients[i] = me
     end

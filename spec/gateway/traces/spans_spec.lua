@@ -69,7 +69,7 @@ describe("the span of a call", function()
         end
       end)
     end
-    for _, name in ipairs { "tools/call says", "prompts/get hello" } do -- one that C serves, and one that Lua does
+    for _, name in ipairs { "tools/call says", "prompts/get hello" } do -- C serves the call, and Lua the prompt
       local span = c:wait(name)
       local line = line_of("/audit.jsonl", function(one) return one.method == name:match "%S+" end)
       assert.equal(span.spanId, line.id)
@@ -171,7 +171,7 @@ describe("the trace context of a client", function()
     end
     assert.equal(#wrong, g:status().counters.trace_contexts.malformed)
     call(g, { traceparent = 7 })
-    c:wait("tools/call add", #wrong + 1) -- else the next one may be first
+    c:wait("tools/call add", #wrong + 1) -- waits for this span: otherwise that of the next call might arrive before it
     call(g, { traceparent = "01" .. REMOTE:sub(3) .. "-more" })
     assert.equal("b7ad6b7169203331", c:wait("tools/call add", #wrong + 2).parentSpanId)
   end)

@@ -52,7 +52,8 @@ describe("the head of an event stream", function()
       connection:send { method = "POST", path = "/mcp", headers = headers, body = call }
       assert_head(connection:read_head())
       connection:wait_end()
-      call = me:message("tools/call", { name = "steps", arguments = { wait = 0 } }) -- then the answer is JSON, with a length, and not compressed either
+      -- a call without a wait: its answer is JSON with a length, and not compressed either
+      call = me:message("tools/call", { name = "steps", arguments = { wait = 0 } })
       local response = connection:request { method = "POST", path = "/mcp", headers = headers, body = call }
       assert.equal("application/json", response.headers["content-type"])
       assert.equal(#response.body, tonumber(response.headers["content-length"]))

@@ -58,7 +58,7 @@ describe("a step of the wall clock", function()
     local now = os.time()
     local minute = now - now % 60
     local g <close>, set = start { scripts = { ["jobs/tick.lua"] = 'return job { "Ticks.", every = "* * * * *", function() log.info "ticks" end }' } }
-    set(minute - 2 * HOUR + 58 - now) -- two seconds before a minute, two hours ago
+    set(minute - 2 * HOUR + 58 - now) -- sets the wall clock two hours back, two seconds before a full minute
     g:wait_log("ticks", nil, 30)
   end)
 

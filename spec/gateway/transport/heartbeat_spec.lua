@@ -74,7 +74,7 @@ describe("an idle stream of each kind through a proxy that closes idle connectio
     wait.quietly(LONG, function()
       for kind, one in pairs(all) do
         if one.connection:is_closed_by_peer() then return kind .. " was cut" end
-        one.connection:messages() -- an event has the time at which it is parsed
+        one.connection:messages() -- parses what has arrived: an event gets the time at which it is parsed
       end
     end)
     for kind, one in pairs(all) do

@@ -216,7 +216,8 @@ describe("a request that HTTP/2 allows", function()
     assert.same({ 404, 403, 404, 403 },
       { status(false, "localhost"), status(false, "evil.example"), status("localhost", "evil.example"), status("evil.example", "localhost") })
     peer:send(request(peer.next_id, HEAD, { { ":method", "POST" }, { ":scheme", "http" }, { ":path", "/nowhere" } })
-      .. f(0, 0, peer.next_id, "{}") .. request(peer.next_id, LAST, { { "host", "localhost" } })) -- in trailers it names nothing
+      -- a `host` in the trailers is no name of the host
+      .. f(0, 0, peer.next_id, "{}") .. request(peer.next_id, LAST, { { "host", "localhost" } }))
     assert.equal(403, peer:answer(peer.next_id).status)
   end)
 end)

@@ -204,7 +204,7 @@ describe("the limits of a request over HTTP/2", function()
     end
     assert.equal(413, peer:answer(peer:ask { body = ("x"):rep(65537) }).status)
     assert.not_equal(413, peer:answer(peer:ask { body = ("x"):rep(65536) }).status)
-    -- The windows are given back: more than the first 16 MiB of the connection can be sent.
+    -- The gateway gives back the windows: more than the first 16 MiB of the connection can be sent.
     assert.matches("waited", peer:answer(other).data)
     assert.is_true(peer:is_alive())
   end)
@@ -242,7 +242,8 @@ describe("the limits of a request over HTTP/2", function()
     local id = peer:ask { body = false }
     wait.for_fact("408", 20, function()
       if not (peer.streams[id] and peer.streams[id].status) then
-        peer:send(http2.frame(http2.DATA, 0, id, ("x"):rep(64))) -- what arrives slowly is late as well
+        -- a body that arrives byte by byte exceeds limits.request_time, too
+        peer:send(http2.frame(http2.DATA, 0, id, ("x"):rep(64)))
         wait.quietly(0.02)
       end
       peer:is_closed()
@@ -335,7 +336,7 @@ describe("draining with HTTP/2", function()
     g:signal "sigterm"
     assert.equal(http2.NO_ERROR, idle:refused().code)
     busy:wait("the last GOAWAY", function() return busy.goaway and busy.goaway.last == id end)
-    busy:ask { body = "{}" } -- ignored, with its body
+    busy:ask { body = "{}" } -- a request after the last GOAWAY is ignored, and so is its body
     assert.matches("waited", busy:answer(id).data)
     busy:refused()
     assert.equal(0, (g:wait_exit(10)))

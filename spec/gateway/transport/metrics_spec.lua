@@ -300,7 +300,7 @@ describe("what /metrics says of upstreams", function()
       local before = entries("/proc/" .. pid .. "/fd")
       local said = parse(scrape(g).body).process_open_fds
       local left = entries("/proc/" .. pid .. "/fd")
-      -- the connection of the scrape itself, and the folder that is read, may be open on either side
+      -- Either count may include the connection of the scrape, or the descriptor of the folder that is read.
       return math.abs(said - before) <= 1 or math.abs(said - left) <= 1
     end)
     local keepers, threads = 0, assert(uv.fs_scandir("/proc/" .. pid .. "/task"))

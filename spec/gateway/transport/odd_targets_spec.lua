@@ -53,7 +53,8 @@ describe("a request for an odd target", function()
           local answer = connection.responses[1]
           if answer then
             local kind = answer.headers["content-type"] or ""
-            local is_dashboard = admin and answer.status == 200 and kind:find "^text/html" ~= nil -- for what means /
+            -- a target that means "/" gets the dashboard
+            local is_dashboard = admin and answer.status == 200 and kind:find "^text/html" ~= nil
             assert.is_true(is_dashboard or is_one_of(REFUSED, answer.status), ("%s is %d"):format(name_of(target), answer.status))
           end
         end

@@ -53,7 +53,8 @@ end
 
 describe("proxy_protocol", function()
   it("is what `moonpool call` hints at where it is no proxy", function()
-    for _, proxy in ipairs { "127.0.0.1", "192.0.2.1" } do -- without a header, and from elsewhere
+    -- first the client is a trusted proxy that sends no header, then it is no trusted proxy
+    for _, proxy in ipairs { "127.0.0.1", "192.0.2.1" } do
       local g <close> = start { proxy }
       local code, out, err = gateway.exec { "call", "where", "--url", g.url }
       assert.same({ 1, "" }, { code, out })
@@ -103,7 +104,7 @@ describe("proxy_protocol", function()
     g:wait_log("refused", { cause = "proxy", why = "the PROXY header is too large" })
     g:wait_log("refused", { cause = "proxy", why = "the connection ended before its PROXY header did" })
     assert.equal(#wrong + 3, refused(g))
-    client.connect(g):fin():wait_closed(10):close() -- a probe, which sends nothing
+    client.connect(g):fin():wait_closed(10):close() -- a connection that sends nothing, as a probe does, is not refused
     assert.equal(#wrong + 3, refused(g))
     assert.has_nothing_left(g)
   end)
@@ -146,7 +147,8 @@ describe("proxy_protocol", function()
     g:signal "sigstop"
     for _ = 1, 3 do client.connect(g):reset() end
     g:signal "sigcont"
-    assert.equal("203.0.113.7", ask(g, v1 "203.0.113.7")) -- after them in the queue
+    -- this connection waits in the queue behind those that were reset
+    assert.equal("203.0.113.7", ask(g, v1 "203.0.113.7"))
     assert.equal(0, refused(g))
     assert.has_nothing_left(g)
   end)
@@ -171,16 +173,17 @@ describe("proxy_protocol", function()
     local body = whereabouts.body()
     local p <close> = http2.connect(g, { before = four "203.0.113.7" })
     assert.truthy(p:call(body, wire.mirrored(body)).data:find('"203.0.113.7"', 1, true))
-    assert.equal("203.0.113.8", ask(g, v1 "203.0.113.8")) -- HTTP/1.1 at the same address
+    assert.equal("203.0.113.8", ask(g, v1 "203.0.113.8")) -- the same address also serves HTTP/1.1
   end)
 
   it("may be followed by headers of trusted proxies, not by those of clients", function()
     local g <close> = start { "127.0.0.1", "10.0.0.0/8" }
     local given = { ["X-Forwarded-For"] = "198.51.100.1" }
     assert.equal("203.0.113.7", ask(g, v1 "203.0.113.7", given))
-    assert.equal("198.51.100.1", ask(g, v1 "10.1.2.3", given)) -- that of the proxy before this one
+    -- the PROXY header names a trusted proxy, so the address is the one in X-Forwarded-For
+    assert.equal("198.51.100.1", ask(g, v1 "10.1.2.3", given))
     for _, header in ipairs { "PROXY UNKNOWN\r\n", v2(0x20, 0, ""), v2(0x21, 0x31, ("/run/a"):rep(36)) } do
-      assert.equal("127.0.0.1", ask(g, header, given)) -- nothing says who the client is
+      assert.equal("127.0.0.1", ask(g, header, given)) -- neither header says who the client is
     end
   end)
 

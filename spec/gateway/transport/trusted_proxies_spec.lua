@@ -138,11 +138,13 @@ describe("trusted_proxies", function()
         assert.equal(i < 3, ask(g, { { FOR, address .. ":" .. i } }, nil, "twice") == "ran", address .. i)
       end
     end
-    for i = 1, 3 do -- whoever has one address of a network of 64 bits has all of them
+    -- a client with one IPv6 address has its whole network of 64 bits: these addresses count as one client
+    for i = 1, 3 do
       assert.equal(i < 3, ask(g, { { FOR, "2001:db8:0:7::" .. i } }, nil, "twice") == "ran", i)
     end
     assert.equal("ran", ask(g, { { FOR, "2001:db8:0:8::1" } }, nil, "twice"))
-    for i = 1, 5 do -- a client that lies is the client that it is
+    -- an address that the client itself has added changes nothing: all these requests count for 203.0.113.7
+    for i = 1, 5 do
       assert.not_equal("ran", ask(g, { { FOR, "198.51.100." .. i }, { FOR, "203.0.113.7" } }, nil, "twice"))
     end
   end)
@@ -208,7 +210,8 @@ describe("trusted_proxies", function()
     save { "127.0.0.1:1", { address = "127.0.0.1:0", trusted_proxies = { "10.0.0.1", "127.0.0.0/8" } } }
     g:wait_log("reloaded", { changes = "~ moonpool.yaml (listen.trusted_proxies)  needs a restart: listen" })
     assert.equal("203.0.113.7", ask(g, { { FOR, "203.0.113.7" } }, { from = "127.0.0.9" }))
-    save { { address = "127.0.0.1:0", http2 = "on" } } -- an address of which something waits for a restart stays as it is
+    -- a listening address with a change that needs a restart keeps its trusted_proxies until then
+    save { { address = "127.0.0.1:0", http2 = "on" } }
     assert.same({ 200, "nothing changed  needs a restart: listen\n" }, { g:admin("/reload", "POST").status, g:admin("/reload", "POST").body })
     assert.equal("203.0.113.7", ask(g, { { FOR, "203.0.113.7" } }, { from = "127.0.0.9" }))
     save { "127.0.0.1:0" }
@@ -239,7 +242,7 @@ describe("a Unix socket", function()
       assert.equal("203.0.113.7", ask(g, { { FOR, "1.2.3.4, 203.0.113.7, 10.1.2.3" } }, there))
       assert.equal("unix", ask(g, {}, there))
       assert.equal("unix", ask(g, { { FOR, "unknown" } }, there))
-      assert.equal("127.0.0.1", ask(g, { { FOR, "203.0.113.7" } })) -- the other address trusts none
+      assert.equal("127.0.0.1", ask(g, { { FOR, "203.0.113.7" } })) -- the second address trusts no proxy
     end)
   end)
 

@@ -5,7 +5,8 @@ local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
 local AUTH <const> = { ["auth/main.lua"] = credentials.script }
-local ASKABLE <const> = { elicitation = {} } -- its sessions have programs of their own
+-- capabilities of clients that can be asked: each of their sessions has a program of its own
+local ASKABLE <const> = { elicitation = {} }
 
 local function gateway(stubs, processes, options)
   options = options or {}
@@ -79,7 +80,8 @@ describe("limits.upstreams.processes", function()
     local cid <close> = session(g, "ann-1")
     wait.for_fact("both lists", 20, function() return #a:alive() == 1 and #b:alive() == 1 end)
     assert.equal("1", upstream.text(begin(ann):answer()))
-    assert.equal("1", upstream.text(begin(bob, "b_counter"):answer())) -- ends a program that read lists
+    -- starts a program, for which one that read lists is ended
+    assert.equal("1", upstream.text(begin(bob, "b_counter"):answer()))
     assert.equal(1, g:status().counters.upstream_evicted)
     assert.equal("1", upstream.text(begin(cid):answer()))
     assert.equal(2, g:status().counters.upstream_evicted)
@@ -110,7 +112,8 @@ describe("limits.upstreams.processes", function()
     assert.equal(0, (g:status().counters.refused or {}).upstream_busy or 0)
     one:release()
     held:answer()
-    assert.equal("2", upstream.text(begin(busy):answer()))      -- its program has stayed
+    -- the second call reaches the same program, which was not ended
+    assert.equal("2", upstream.text(begin(busy):answer()))
   end)
 
   it("holds for many sessions before several upstreams, and serves all of them", function()

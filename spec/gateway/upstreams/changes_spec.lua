@@ -48,7 +48,8 @@ local function wait_way(u)
   end)
 end
 
--- Returns once the first lists were read and told, so that sessions which begin later hear of changes alone.
+-- Returns once the first lists were read and their clients notified, so that later sessions are notified of changes
+-- alone.
 local function tell_first(g)
   local first <close> = g:client "2025-11-25"
   wait.for_fact("the first list", 20, function() return #names_of(first) > 0 end)
@@ -59,7 +60,8 @@ end
 local function listeners(g)
   local old, new = g:client "2025-11-25", g:client "2026-07-28"
   for _, c in ipairs { old, new } do assert.is_true(#names_of(c) > 0) end
-  g:wait_status(function(status) return status.gauges.tasks == 0 end) -- the first reading is over, and was told
+  -- the task that read the first lists has notified the clients, and has ended
+  g:wait_status(function(status) return status.gauges.tasks == 0 end)
   local streams = { old:get_stream(), new:open("subscriptions/listen", { notifications = { toolsListChanged = true } }) }
   streams[2]:wait "notifications/subscriptions/acknowledged"
   return streams, { old, new }
@@ -85,7 +87,8 @@ for _, row in ipairs(upstream.kinds()) do
       assert.same({ "first", "second" }, names_of(clients[1]))
       assert.same({ "first", "second" }, names_of(clients[2]))
       assert.equal(before + 1, #u:all { method = "tools/list" })
-      -- nothing has changed: the list is read, and nobody is told; then something has
+      -- The first announcement finds the lists unchanged: they are read, and no client is notified. The second one
+      -- finds a change.
       u:announce "notifications/tools/list_changed"
       wait.for_fact("the second reading", 20, function() return #u:all { method = "tools/list" } == before + 2 end)
       u:offer("tools", { "third" })
@@ -145,7 +148,7 @@ for _, row in ipairs(upstream.kinds()) do
         wait.for_fact("the unsubscription", 20, function() return u:all({ method = "resources/unsubscribe" })[1] end)
         assert.equal("stub://text", u:all({ method = "resources/unsubscribe" })[1].json.params.uri)
       end
-      listening:hang_up() -- its end is found out at the next look
+      listening:hang_up() -- the gateway finds out that the stream has ended when it next looks at its subscribers
       if u.kind == "sse" then
         wait.for_fact("the other unsubscription", 40, function() return #u:all { method = "resources/unsubscribe" } == 2 end)
       end
@@ -266,7 +269,7 @@ describe("a list that only clients of a class see", function()
   end)
 end)
 
--- Texts of as many resources, and their URIs.
+-- The definitions of `many` resources as texts, and their URIs.
 local function many_resources(many)
   local uris, texts = {}, {}
   for i = 1, many do
@@ -458,7 +461,8 @@ describe("an upstream that is gone", function()
     wait_way(u)
     g:wait_status(function(status) return status.gauges.tasks == 0 end)
     u:announce "notifications/tools/list_changed"
-    g:wait_status(function(status) return status.gauges.jobs == 1 end) -- it waits for further notifications
+    -- the task that read the lists waits for further notifications
+    g:wait_status(function(status) return status.gauges.jobs == 1 end)
     reload(g, function(text)
       local config = cjson.decode(text)
       config.upstreams = nil
@@ -478,9 +482,11 @@ describe("an upstream that is gone", function()
     u:when("*", upstream.faults.status(503))
     u:offer("tools", { "second" })
     u:listening()[1]:drop()
-    u:wait({ method = "tools/list" }, 4, 40) -- the first reading, one that fails after two attempts, and another one
+    -- requests for lists: one of the first reading, two of a reading that fails, and one of the next
+    u:wait({ method = "tools/list" }, 4, 40)
     u:behave()
-    wait.for_fact("the new list", 60, function() return names_of(c)[1] == "second" end) -- long before the next `refresh`
+    -- the time limit is shorter than the time until the next `refresh`
+    wait.for_fact("the new list", 60, function() return names_of(c)[1] == "second" end)
     wait_way(u)
   end)
 end)
@@ -493,7 +499,8 @@ describe("a program whose resources are followed", function()
     assert.is_true(#names_of(c) > 0)
     local stream = c:get_stream()
     c:result("resources/subscribe", { uri = "stub://text" })
-    local other <close> = g:client("2025-11-25", { capabilities = { roots = {} } }) -- can be asked: has a process of its own, which becomes idle
+    -- a client that can be asked: it has a program of its own, which becomes idle
+    local other <close> = g:client("2025-11-25", { capabilities = { roots = {} } })
     other:result("tools/call", { name = "look", arguments = {} })
     g:wait_status(function(status) return status.gauges.upstream_channels == 2 end)
     g:wait_status(function(status) return status.gauges.upstream_channels == 1 end, 40)

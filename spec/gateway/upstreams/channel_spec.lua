@@ -195,7 +195,8 @@ describe("the upstreams of a configuration", function()
     assert.equal(200, g:admin("/reload", "POST").status)
     wait.for_fact("both DELETEs", 20, function() return deleted(up) == 1 and deleted(more) == 1 end)
     me = low.workers(g, 1)
-    assert.matches("%-$", (trusted.run(me, code))) -- its second value would be where to look from
+    -- the code returns "-" at the end: there is no second value, the revision from which to look
+    assert.matches("%-$", (trusted.run(me, code)))
     assert.equal(3, opened(up))
     me:close()
     quiet(g)

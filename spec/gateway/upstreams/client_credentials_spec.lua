@@ -144,7 +144,7 @@ describe("an upstream with client_credentials", function()
     start({}, function(it)
       listed(it)
       local function gets() return it.u:all { kind = "http", method = "GET" } end
-      local function streams() -- with a token that is good now
+      local function streams() -- The number of GET streams that were opened with a token that is valid now.
         local n = 0
         for _, entry in ipairs(gets()) do n = n + (it.u.guard(entry.headers) and 1 or 0) end
         return n

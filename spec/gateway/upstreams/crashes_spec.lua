@@ -27,7 +27,7 @@ describe("a program that crashes at once, again and again", function()
       data, message = answer.error.data, answer.error.message
       return (g:status().counters.refused.upstream_processes or 0) > 0
     end)
-    assert.equal(5, #u.children)                              -- the one that served, and four that crashed at once
+    assert.equal(5, #u.children)                              -- one program that served, and four that crashed at once
     for _ = 1, 5 do
       wait.for_fact("a refusal", 20, function()
         local answer = call()
@@ -99,7 +99,7 @@ describe("a program that runs on and answers nothing any more", function()
     assert.equal("1", upstream.text(c:call("tools/call", { name = "counter" })))
     local first = u:alive()[1]
     u:when("*", faults.hangs())
-    u.at_start = function() u:behave() end -- another program is well
+    u.at_start = function() u:behave() end -- the next program answers as it should
     for _ = 1, 2 do upstream.failure(c:call("tools/call", { name = "counter" }), "unknown", "timeout") end
     wait.for_fact("an answer", 60, function() return c:call("tools/call", { name = "counter" }, 20).result end)
     assert.is_true(#u.children > 1)

@@ -10,7 +10,8 @@ local MOST <const> = 20
 -- A stub whose tool `nag` asks again after each answer.
 local function nagging(revision, transport, method, params)
   local u = upstream.start { revision = revision, transport = transport }
-  u:offer("tools", { '{"name":"nag","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}', "echo" })     -- may be repeated
+  -- the tool only reads, so its calls may be repeated
+  u:offer("tools", { '{"name":"nag","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}', "echo" })
   u.handlers.nag = function(x)
     local function ask() x:ask(method or "roots/list", params or "{}", ask) end
     ask()

@@ -158,7 +158,7 @@ return tool { "Uses it.", function()
 end }]],
     } })
     local c <close> = g:client "2026-07-28"
-    names_of(c) -- the upstream has listed what it has
+    names_of(c) -- waits until the lists of the upstream were read
     local got = c:call("tools/call", { name = "use", arguments = {} }).result.structuredContent
     assert.same({ echoed = '{"a":1}', complained = true, failed = true, unknown = true, text = "stub://text", prompt = 1, tools = true, up = true }, got)
   end)

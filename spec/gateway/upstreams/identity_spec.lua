@@ -18,7 +18,7 @@ local function sessions(u)
 end
 
 for _, row in ipairs(upstream.kinds()) do
-  if row[1] == "2026-07-28" then goto continue end -- keeps nothing for a client
+  if row[1] == "2026-07-28" then goto continue end -- a stateless upstream keeps nothing for a client
   describe(("principals before an upstream of %s over %s"):format(row[1], row[2]), function()
     for _, asks in ipairs { "2026-07-28", "2025-06-18" } do
       it("count for themselves, with clients of " .. asks, function()

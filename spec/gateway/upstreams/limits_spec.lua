@@ -66,7 +66,8 @@ describe("limits over upstreams", function()
         assert.truthy(err.message:find("your share: unsubscribe", 1, true), err.message)
       end
       assert.equal(2, refused(g, "upstream_subscriptions"))
-      assert.is_table(other:result("resources/subscribe", { uri = "file:///a" }))       -- takes no share: it is asked for already
+      -- uses no place of the limit: the gateway has subscribed to this URI already
+      assert.is_table(other:result("resources/subscribe", { uri = "file:///a" }))
       assert.is_table(other:result("resources/subscribe", { uri = "file:///c" }))
       greedy:result("resources/unsubscribe", { uri = "file:///b" })
       assert.is_table(greedy:result("resources/subscribe", { uri = "file:///d" }))
@@ -79,7 +80,7 @@ describe("limits over upstreams", function()
     local g <close> = start(u, { subscribed_per_principal = 2 })
     local c <close> = g:client "2026-07-28"
     assert.equal(4, #c:result("resources/list").resources)
-    local kept = {}                -- open until the end, so that what they follow is followed
+    local kept = {}                -- keeps these streams open until the end, so that their subscriptions stay
     for _, asked in ipairs { { "file:///a", "file:///b", "file:///c", "file:///d" }, { "file:///c", "file:///a", "file:///d", "file:///b" } } do
       local listening = c:open("subscriptions/listen", { notifications = { resourceSubscriptions = asked } })
       kept[#kept + 1] = listening

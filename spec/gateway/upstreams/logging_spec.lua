@@ -46,7 +46,8 @@ for _, row in ipairs { { "2025-11-25", "http" }, { "2026-07-28", "http" }, { "20
       local old <close> = g:client "2025-11-25"
       local new <close> = g:client "2026-07-28"
 
-      local stream, x = call(u, old, "a") -- no level was set: no messages, and nothing is told
+      -- no level was set: the client gets no messages, and the upstream is told no level
+      local stream, x = call(u, old, "a")
       say(x, "error", "unwanted")
       assert.same({}, finish(u, stream, "a"))
       assert.same({}, told(u))

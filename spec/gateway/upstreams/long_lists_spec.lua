@@ -176,7 +176,8 @@ describe("a list that takes more memory than a call may take", function()
     it("is read and served up to list_bytes, which cuts it with a warning (" .. revision .. ")", function()
       local u <close> = upstream.start { revision = revision, page = 100 }
       local tools = {}
-      for i = 1, 1500 do tools[i] = definition(("tool%04d"):format(i), ("word " .. i .. " "):rep(400)) end -- some 4 KB each
+      -- definitions of about 4 KB each
+      for i = 1, 1500 do tools[i] = definition(("tool%04d"):format(i), ("word " .. i .. " "):rep(400)) end
       u:offer("tools", tools)
       local function served(constants)
         local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = { one = { prefix = "", list_wait = "60s" } }, constants = constants,

@@ -49,7 +49,8 @@ describe("a merged list", function()
     local all = names(c, 4)
     for i, name in ipairs(list) do assert.equal("many_" .. name, all[i + 2]) end
     local cursor = c:result("tools/list", {}).nextCursor
-    for _, gone in ipairs { { [98] = true }, { [3] = true, [4] = true, [97] = true } } do -- the last entry of the first page; some before it
+    -- first the last entry of the first page is removed, then some entries before it
+    for _, gone in ipairs { { [98] = true }, { [3] = true, [4] = true, [97] = true } } do
       local kept = {}
       for i, name in ipairs(list) do
         if not gone[i] then kept[#kept + 1] = name end

@@ -50,7 +50,7 @@ local causes = {
   end, ends = true },
   { "the gateway is killed", function(g)
     g:kill()
-    g.stopped = true -- and not checked
+    g.stopped = true -- its exit code is not checked
   end, ends = true },
 }
 
@@ -130,7 +130,7 @@ describe("everything that the program of an upstream has started ends", function
       c:delete()
       c:close()
       wait_gone(pids)
-      if round == 1 then -- what the process opens once is open now
+      if round == 1 then -- descriptors that the gateway opens only once are open after the first round
         g:wait_status(function(status) return status.gauges.upstream_processes == 1 end)
         wait.for_fact("no zombie", PATIENCE, function()
           processes, descriptors = #process.below(g.pid), g:fds()

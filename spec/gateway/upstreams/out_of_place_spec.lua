@@ -103,7 +103,7 @@ describe("a session id that comes later", function()
       u.more_headers = {}
       u:when("initialize", function(x)
         x:serve()
-        u.more_headers = { ["Mcp-Session-Id"] = STRAY }          -- of all that follow
+        u.more_headers = { ["Mcp-Session-Id"] = STRAY }          -- all later answers have this header
       end, 1)
       local g <close> = start(u)
       local c <close> = g:client "2025-11-25"
@@ -157,7 +157,8 @@ describe("the session id of initialize", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
     u:answer_all(function(request, reply)
       local message = request.method == "POST" and cjson.decode(request.body) or {}
-      if message.method == "notifications/initialized" and not good then good = "Bearer token-2" end   -- the first token ends here
+      -- from here on only the second token is good
+      if message.method == "notifications/initialized" and not good then good = "Bearer token-2" end
       if not good or request.headers.authorization == good then return false end
       reply:send(401, {}, "")
       return true

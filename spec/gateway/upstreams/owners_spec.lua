@@ -61,7 +61,7 @@ describe("a URI that a later upstream serves", function()
     assert.equal("b", read "file:///x")
     change(a, "resources", { resource "file:///y", resource "file:///x" })
     wait_withheld(g, "a", "file:///x: upstream 'b' has this name")
-    for _ = 1, 4 do                            -- on each worker
+    for _ = 1, 4 do                            -- four clients, so that each worker is asked
       local other <close> = g:client "2026-07-28"
       assert.equal("b", other:result("resources/read", { uri = "file:///x" }).contents[1].text)
     end
@@ -162,7 +162,8 @@ describe("two upstreams that list the same again and again", function()
     end)
     assert.is_true(refused(g) >= 20 and refused(g) < 60, refused(g) .. " decisions")      -- of 60
     for group, pair in pairs(pairs_of) do
-      local owner = count(pair[1]) == 0 and pair[1] or pair[2]           -- the first one in the file
+      -- the upstream of which nothing is withheld: the first one in the file
+      local owner = count(pair[1]) == 0 and pair[1] or pair[2]
       for i = 1, 20 do
         local uri = ("file:///%s/%d"):format(group, i)
         assert.equal(owner, c:result("resources/read", { uri = uri }).contents[1].text)

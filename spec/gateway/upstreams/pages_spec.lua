@@ -111,7 +111,8 @@ describe("the extension for pages", function()
     local one <close> = g:client("2025-11-25", { capabilities = SHOWS })
     local two <close> = g:client("2025-11-25", { capabilities = SHOWS })
     for _, c in ipairs { one, two, one } do assert.equal("chart", upstream.text(c:call("tools/call", { name = "chart", arguments = {} }))) end
-    assert.equal(2, #u:alive())                -- one that reads lists for all, one for clients that show pages
+    -- one program for lists that all clients share, and one for lists of clients that show pages
+    assert.equal(2, #u:alive())
   end)
 
   it("lets such a client's calls take the quick way where the upstream has sessions", function()
@@ -131,7 +132,7 @@ describe("the page that a tool names and no list has", function()
       local g <close> = upstream.gateway({ one = one, two = two }, { workers = 1, entries = { one = { prefix = "", uris = form }, two = { uris = form } } })
       local c <close> = g:client("2025-11-25", { capabilities = SHOWS })
       local tools = c:result("tools/list", {}).tools
-      local owners, texts = {}, {}                    -- in the order of the file
+      local owners, texts = {}, {} -- both in the order in which the configuration names the upstreams
       for i, it in ipairs(tools) do
         owners[i] = it.name == "chart" and "page of one" or "page of two"
         texts[i] = c:result("resources/read", { uri = it._meta.ui.resourceUri }).contents[1].text

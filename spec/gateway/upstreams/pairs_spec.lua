@@ -116,7 +116,8 @@ describe("a client before an upstream", function()
             for n, entry in ipairs(wanted.lists[list]) do
               local got = found.lists[list][n]
               entry.execution = nil -- no tool is run as a task
-              if got and asks == "2025-03-26" and serves > asks and got.annotations and not entry.annotations then -- a title that this revision lacks
+              -- the client's revision has no title in annotations
+              if got and asks == "2025-03-26" and serves > asks and got.annotations and not entry.annotations then
                 got.annotations.title = nil
                 if not next(got.annotations) then got.annotations = nil end
               end

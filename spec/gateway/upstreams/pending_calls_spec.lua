@@ -55,7 +55,7 @@ for _, kind in ipairs(LEGACY) do
     it("is answered by the repeated call, and the upstream saw one call", function()
       local u <close> = stub { revision = kind[1], transport = kind[2] }
       local g <close> = gate(u)
-      for n = 1, 4 do -- connections of the kernel's choice: both workers
+      for n = 1, 4 do -- the kernel chooses the worker of each connection, so that both workers get some
         local c <close> = client(g)
         local d <close> = client(g)
         local params = asking { { "elicitation/create", FORM }, { "roots/list", "{}" }, { "sampling/createMessage", SAMPLE } }
@@ -261,7 +261,8 @@ describe("a handler that calls upstreams", function()
       assert.equal(2, u:ran "counter")
       assert.equal(2, u:ran "echo")
       gauge(g, 0)
-      -- what it has kept is gone: it fails instead of calling a second time, unless it only reads
+      -- The call is repeated once more, when the gateway no longer keeps the results of its calls: it fails instead of
+      -- calling the upstream's tools a second time, unless these only read.
       local c <close> = client(g)
       local again = c:call("tools/call", repeated(params, state, { sure = { action = "accept", content = { sure = true } } }))
       assert.equal(-32602, again.error.code)
@@ -355,7 +356,8 @@ describe("questions while several stateless calls share a program", function()
     third:ask("elicitation/create", FORM, function(json) finish(third, json.result.content.name) end)
     result = one:answer(20).result
     asked(result)
-    local fourth = u:wait_held(1, "d")[1] -- a call whose client is asked has no turn
+    -- the fourth call runs: a call whose client is being asked has given up its turn
+    local fourth = u:wait_held(1, "d")[1]
     one = c:open("tools/call", repeated(hold "c", result, { ["elicitation-1"] = ANN }))
     assert.equal("Ann", upstream.text(one:answer(20)))
     finish(fourth, "d")

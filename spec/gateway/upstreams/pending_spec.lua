@@ -181,7 +181,7 @@ for _, transport in ipairs { "http", "sse", "stdio" } do
       assert.same({ "done" }, trusted.read(running:answer()))
       trusted.read(parked:answer())
       gauge(g, 1)
-      u.calls[2]:drop() -- it ends while it is parked, without a slot
+      u.calls[2]:drop() -- the upstream ends the exchange while it is pending, when it has no slot
       g:wait_status(function(status) return status.gauges.upstream_exchanges == 0 end)
       local status = g:status().upstreams.one
       assert.equal(0, status.waiting)
@@ -264,7 +264,7 @@ describe("a parked exchange", function()
     local clients, first = { one, two }, handle
     for i = 1, 40 do
       ask(x, "n" .. i)
-      -- parks with an event unread, or with one on its way, or after it was read
+      -- Makes the exchange pending again: with an event unread, with one on its way, or after the event was read.
       local read = i % 3 == 0
       handle = trusted.run(clients[i % 2 + 1], ([[
         local x = assert(host.upstream.take_up("%s", "me"))
@@ -348,7 +348,7 @@ describe("a parked exchange", function()
     gauge(g, 3)
     u.calls[1]:drop()
     gauge(g, 2)
-    assert.equal(32, #try "me") -- one whose exchange has failed counts no more
+    assert.equal(32, #try "me") -- 32 places are free: a pending exchange that has failed takes none
     assert.same({ "unknown closed" }, trusted.run(two, ([[return kept.drain(assert(host.upstream.take_up("%s", "me")))]]):format(first)))
     one:close()
     two:close()

@@ -148,7 +148,8 @@ describe("a definition that is not the approved one", function()
           tool("b", "B.") })
       wait.for_fact("the new tool is withheld", 20, function() return (status(g).withheld or {})[1] end)
       assert.equal("one_a", names(me))
-      local seen = cjson.encode(me:result("tools/list", {}).tools)       -- what is not in the hash, no client gets
+      -- members that are not part of the hash are not passed on to clients
+      local seen = cjson.encode(me:result("tools/list", {}).tools)
       for _, hop in ipairs { "modelcontextprotocol", "progressToken" } do assert.is_nil(seen:find(hop, 1, true), seen) end
       assert.truthy(seen:find('"y":', 1, true), seen)
       assert.equal("b", status(g).withheld[1].name)
@@ -175,7 +176,9 @@ describe("a definition that is not the approved one", function()
       wait.for_fact("the list", 20, function() return names(me) == "one_a one_b" end)
       assert.equal(0, (run "--yes"))
       local path = g.dir .. "/moonpool.lock"
-      -- the SHA-256 of {"_meta":{"ui":{"resourceUri":"ui://p"}},"inputSchema":{"type":"object"},"name":"a"}, and of the other one
+      -- Rewrites an approval as an older version wrote it: with the SHA-256 of
+      -- {"_meta":{"ui":{"resourceUri":"ui://p"}},"inputSchema":{"type":"object"},"name":"a"}, or of the definition of
+      -- "b".
       local function older(text, name, hash, json)
         local changed, n = text:gsub("(tool  " .. name .. "  )%S+(  %S+  )%b{}", function(a, b) return a .. hash .. b .. json end)
         assert.equal(1, n)

@@ -16,7 +16,7 @@ local function use(g, u)
   assert.equal(1, u:ran())
 end
 
--- As use(); and that an older one does not know the newest revision was no failure.
+-- Like use(); and asserts that no failure was counted for an older upstream that does not know the newest revision.
 local function use_well(g, u)
   use(g, u)
   local one = g:status().upstreams.one
@@ -82,7 +82,7 @@ describe("an upstream is found to be", function()
     -- other workers and Lua states do not wait for it again
     for _ = 1, 2 do
       assert.equal(200, g:admin("/reload", "POST").status)
-      for _ = 1, 3 do -- each has a program of its own
+      for _ = 1, 3 do -- three clients, each of which has a program of its own
         local one <close> = g:client("2025-11-25", { capabilities = { roots = { [" "] = 1 } } })
         assert.equal('{"n":1}', upstream.text(one:call("tools/call", { name = "one_echo", arguments = { n = 1 } })))
       end

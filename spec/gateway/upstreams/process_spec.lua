@@ -138,7 +138,7 @@ describe("a process", function()
     local queued, written = offsets()
     assert.equal(11 + (1 << 20) + 1, queued)
     assert.is_true(written < queued)
-    d:send(1, "later") -- begins at `queued`, which was not reached
+    d:send(1, "later") -- this line begins at the offset `queued`, and was never written
     assert.is_true(select(2, offsets()) <= queued)
     d:command("kill", 1):wait_none()
   end)
@@ -164,7 +164,7 @@ describe("the bounds of a process", function()
     d:send(1, "x"):wait "^refused 1$"
     d:command("leave", 1)
     d:sh(2, "exec sleep 706", { stall = 50, queued = 4 << 20 }):wait "^started 2$"
-    d:command("bulk", 2, 900000) -- below the limit of what may wait
+    d:command("bulk", 2, 900000) -- fewer bytes than may wait for this process
     d:sh(3, "sleep 0.3; echo later"):wait "^line 3 later$"
     d:command("offsets", 2):wait "^offsets 2 900001 "
     d:command("kill", 2):wait_none()
@@ -241,7 +241,7 @@ describe("the memory of a process", function()
   end)
 
   it("is that of a keeper, for the keeper, at most 1.5 MB", function()
-    if os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS" then return end -- which have memory of their own
+    if os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS" then return end -- sanitizers have memory of their own
     local d <close> = process.driver()
     d:sh(1, "echo $$; read x")
     local keeper = process.status(d:wait "^line 1 (%d+)$", "PPid")
@@ -288,7 +288,7 @@ describe("the end of a process", function()
     d:wait "^ended 3 closed "
     wait_gone(pids)
     pids = start_family(d, 4)
-    uv.kill(tonumber(pids[4]), "sigkill") -- the program itself
+    uv.kill(tonumber(pids[4]), "sigkill") -- kills the program itself, not one of its descendants
     d:wait "^ended 4 exited signal 9 "
     wait_gone(pids)
     pids = start_family(d, 5, "read x; exit 0")
@@ -311,7 +311,7 @@ describe("the end of a process", function()
     for _, how in ipairs { "stop", "kill" } do
       local d <close> = process.driver()
       local pids = start_family(d, 1)
-      d:sh(2, "exec sleep 713") -- may be starting
+      d:sh(2, "exec sleep 713") -- this program may still be starting when the driver ends
       d[how](d)
       wait_gone(pids)
     end

@@ -57,7 +57,8 @@ for _, row in ipairs(upstream.kinds()) do
       u:release()
       if u.kind ~= "http" then x:send(('{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":9}}'):format(x.token)) end
       stream:answer()
-      assert.equal('{"n":1}', upstream.text(c:call("tools/call", { name = "look", arguments = { n = 1 } }))) -- what came after the answer has passed
+      -- once this call is answered, the progress that was sent after the answer has arrived, too
+      assert.equal('{"n":1}', upstream.text(c:call("tools/call", { name = "look", arguments = { n = 1 } })))
       local seen = {}
       for i, params in ipairs(of(stream)) do seen[i] = params.progress end
       assert.same({ 1, 3, 4 }, seen)

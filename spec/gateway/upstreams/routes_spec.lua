@@ -275,7 +275,7 @@ describe("a tool that its upstream can run as an MCP task", function()
       for _, name in ipairs { "one_sum", "one_echo", "one_task_echo" } do
         for _ = 1, 2 do call(plain, name, { a = 1, b = 2 }) end
       end
-      local quick = revision == "2025-11-25" and 2 or 0          -- of the tool that cannot be a task
+      local quick = revision == "2025-11-25" and 2 or 0          -- calls of the tool that cannot run as a task
       assert.same({ quick, 0 }, { took(g, function()
         for _ = 1, 3 do call(c, "one_sum", { a = 1, b = 2 }) end
         for _ = 1, 3 do

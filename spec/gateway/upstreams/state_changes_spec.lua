@@ -16,7 +16,7 @@ local CASES <const> = {
   { "answers 401", faults.status(401), "barred", "upstream refuses the credential" },
 }
 
--- Opens a channel and sends one message; the seconds after which a refused request may come again.
+-- Opens a channel and sends one message; if the channel is refused, returns the seconds after which to try again.
 local CHANNEL <const> = [[
 local channel, state = host.upstream.channel("one", "key", {})
 if not channel then return tostring(state.retry_after) end

@@ -68,7 +68,7 @@ local function answer_of(one)
   return one.answer
 end
 
--- Gives f any call, or with `tool` the oldest of this tool, which is none of those that run any more.
+-- Removes a call from the open ones and calls f(call): any call or, if `tool` is given, the oldest call of that tool.
 function storm:take(f, tool)
   local at = self.streams[1] and self.roll(#self.streams)
   for i = tool and #self.streams or 0, 1, -1 do
@@ -95,13 +95,15 @@ local function question_of(one)
   end
 end
 
--- Waits for an answer or a question of the call for a moment: it may wait behind others that are held.
+-- Waits up to 0.25 s for an answer to the call, or for its question: the call may be queued behind others that are
+-- held.
 local function hear(one)
   pcall(wait.for_fact, "news", 0.25, function() return answer_of(one) or question_of(one) end)
   return answer_of(one), question_of(one)
 end
 
--- Repeats a call that was asked, or answers the question on the stream of a session.
+-- Continues a call whose tool has asked a question: a stateless client repeats the call with the answers, a client with
+-- a session answers on its stream.
 function storm:answer()
   self:take(function(one)
     local answer, question = hear(one)
@@ -111,7 +113,8 @@ function storm:answer()
       local is_asked_again = self.roll(3) == 1
       for key in pairs(result.inputRequests) do params.inputResponses[key] = not is_asked_again and ANN or nil end
       self:open(one.client, params)
-      if self.roll(4) == 1 then self:open(one.client, params) end -- a second time, which the gateway refuses
+      -- repeats the call a second time, which the gateway refuses
+      if self.roll(4) == 1 then self:open(one.client, params) end
     elseif not answer then
       if question then
         one.answered = true
@@ -258,10 +261,10 @@ local function run(seed)
     rest(g, names)
     local config = config_of(g)
     for _, name in ipairs(names) do config.upstreams[name].timeout, config.upstreams[name].timeout_total = "2m", "5m" end
-    load_config(g, config) -- no limit of time ends a held call; the counts are the same
+    load_config(g, config) -- time limits so long that none ends a held call; the limits of numbers are unchanged
     for _, name in ipairs(names) do check_limit(g, stubs[name], name) end
     rest(g, names)
-    -- without upstreams nothing is left
+    -- Without upstreams, no process and no connection is left.
     config.upstreams = nil
     load_config(g, config)
     local last

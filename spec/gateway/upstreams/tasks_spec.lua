@@ -114,7 +114,7 @@ for _, kind in ipairs(KINDS) do
         c:notify("notifications/cancelled", { requestId = stream.id })
         wait_cancelled(u, 1)
       else
-        u:release() -- not one that must be a task
+        u:release() -- the call does not have to run as a task, so the upstream answers it
         stream:answer(20)
         assert.equal(0, #u.tasks)
       end

@@ -156,7 +156,8 @@ describe("an upstream with a token of each caller", function()
       assert.equal("ann bob ann", table.concat(seen, " "))
       local early, id = begin("cy", 9, { exp = os.time() + 8 })
       early:close()
-      local later <close> = it.client("cy", nil, nil, can)            -- another token of the same caller, which only looks
+      -- a client with another token of the same person, which only asks for the task
+      local later <close> = it.client("cy", nil, nil, can)
       local text = ended(later, id).result.content[1].text
       assert.truthy(text:find("the one with which this call began is not valid any more", 1, true), text)
       assert.equal(0, asked(it.state, "cy"))
