@@ -135,6 +135,9 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
 #define MAX_KEYS 64   /* keys of all open objects together */
 #define MAX_LEVELS 16 /* levels of arrays and objects inside each other */
 
+/* Bits of the members of content blocks. */
+enum { BLOCK_TEXT = 1, BLOCK_DATA = 2, BLOCK_MIME = 4 };
+
 /* Reads a result once: no object in it may repeat a key, as Lua would refuse such a result. */
 typedef struct {
     mp_str keys[MAX_KEYS];
@@ -144,7 +147,8 @@ typedef struct {
     size_t depth;
     size_t top; /* index of the latest key of the first level */
     bool has_content, has_meta, has_structured, has_type, has_text, is_failed;
-    bool block_has_type, block_is_plain; /* facts about the current element of `content` */
+    unsigned block_texts; /* members of the current element of `content` that are texts, as bits */
+    unsigned block_needs; /* bits of those that its type requires; 0: it has no type yet */
     bool has_blocks;
     const mp_forward_step *step;
     edits edits;
@@ -218,17 +222,39 @@ static bool see_meta(reader *r, mp_str key)
     return true;
 }
 
-/* A member of an element of `content`. The library in Lua changes the URIs of resources and of links to them, and
- * remembers links. */
+/* The bit of a member of a content block that has to be a text; 0 for another member. */
+static unsigned text_bit(mp_str key)
+{
+    if (mp_str_is(key, "text"))
+        return BLOCK_TEXT;
+    return mp_str_is(key, "data") ? BLOCK_DATA : mp_str_is(key, "mimeType") ? BLOCK_MIME : 0;
+}
+
+/* The bits that a type of content block requires; 0 for a type that the library in Lua reads: it changes the URIs of
+ * resources and of links to them, remembers links, and replaces blocks of no known type. */
+static unsigned needs_of(mp_str type)
+{
+    if (mp_str_is(type, "text"))
+        return BLOCK_TEXT;
+    return mp_str_is(type, "image") || mp_str_is(type, "audio") ? BLOCK_DATA | BLOCK_MIME : 0;
+}
+
+/* A member of an element of `content`. The library in Lua reads a block with members of other types than its own has,
+ * and one with annotations or `_meta`, whose members it checks (lua/moonpool/upstream/shape.lua). */
 static bool see_block(reader *r, mp_str key, mp_json_token value)
 {
     if (mp_str_is(key, "type")) {
-        r->block_has_type = true;
-        if (r->step->is_text_alone && !mp_str_is(value.span, "text"))
+        if (value.type != MP_JSON_T_STRING || value.escaped ||
+            (r->step->is_text_alone && !mp_str_is(value.span, "text")))
             return false;
-        return value.type == MP_JSON_T_STRING && !value.escaped && !mp_str_starts(value.span, MP_STR("resource"));
+        r->block_needs = needs_of(value.span);
+        return r->block_needs != 0;
     }
-    return !(r->step->is_text_alone && mp_str_is(key, "annotations"));
+    unsigned bit = text_bit(key);
+    r->block_texts |= bit;
+    if (bit != 0)
+        return value.type == MP_JSON_T_STRING;
+    return !mp_str_is(key, "annotations") && !mp_str_is(key, "_meta");
 }
 
 static bool is_in(const reader *r, const char *name)
@@ -252,8 +278,8 @@ static bool see_key(reader *r, mp_json_token key, mp_json_token value)
 static bool close_level(reader *r)
 {
     r->count = r->first[--r->depth];
-    if (r->depth == 2 && is_in(r, "content") && !r->block_has_type)
-        return false;
+    if (r->depth == 2 && is_in(r, "content"))
+        return r->block_needs != 0 && (r->block_texts & r->block_needs) == r->block_needs;
     return true;
 }
 
@@ -267,7 +293,8 @@ static bool see_token(reader *r, mp_json_token_type type)
         return close_level(r);
     case MP_JSON_T_OPEN_OBJECT:
         r->has_blocks = r->has_blocks || is_block;
-        r->block_has_type = r->block_has_type && !is_block;
+        if (is_block)
+            r->block_texts = r->block_needs = 0;
         return open_level(r, true);
     case MP_JSON_T_OPEN_ARRAY:
         return !is_block && open_level(r, false);

@@ -9,6 +9,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local lists = require "moonpool.upstream.lists"
+local pins = require "moonpool.upstream.pins"
 local open = require "moonpool.upstream.open"
 local server = require "moonpool.upstream.auth.server"
 local upstream_report = require "moonpool.federation.upstream_report"
@@ -62,9 +63,15 @@ local function listed(record, way)
   local text, failure = lists.read(record, way)
   if not text then return nil, failure end
   local facts, entries = catalogue.decode(text)
-  local counts = {}
-  for _, entry in ipairs(entries) do counts[entry.kind] = (counts[entry.kind] or 0) + 1 end
-  return { counts = json.object(counts), left_out = facts.left_out, why = facts.left_out_why, is_cut = facts.is_cut }
+  local counts, withheld, doubts = {}, {}, {}
+  for _, entry in ipairs(entries) do
+    local function add(list, why) list[#list + 1] = ("%s '%s': %s"):format(pins.kinds[entry.kind], entry.key, why) end
+    local why = pins.why(record.name, entry)
+    if why then add(withheld, why) else counts[entry.kind] = (counts[entry.kind] or 0) + 1 end
+    for _, doubt in ipairs(entry.facts.doubts or {}) do add(doubts, doubt) end
+  end
+  return { counts = json.object(counts), withheld = #withheld, withheld_why = withheld[1], doubts = #doubts, doubts_why = doubts[1], left_out = facts.left_out,
+    why = facts.left_out_why, is_cut = facts.is_cut }
 end
 
 -- Describes for a person how tokens are requested: the name of the method, the reason that there is no token, and

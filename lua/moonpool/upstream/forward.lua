@@ -12,12 +12,14 @@ local content = require "moonpool.things.tool_result"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.upstream.errors"
 local failure = require "moonpool.runtime.outcome"
+local host = require "moonpool.host"
 local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 local open = require "moonpool.upstream.open"
 local repeated_requests = require "moonpool.upstream.repeated_requests"
 local request = require "moonpool.upstream.request"
+local shape = require "moonpool.upstream.shape"
 local tasks = require "moonpool.upstream.tasks"
 local wrapping = require "moonpool.upstream.wrapping"
 
@@ -167,12 +169,25 @@ local function lift(record, answer)
   return result
 end
 
--- Checks that a list has objects only, each with the member `type` if `is_typed`; else raises the error for an answer
--- that cannot be read.
-local function check_list(record, list, is_typed)
-  local fits = type(list) == "table" and not (is_object(list) and next(list) ~= nil)
-  for _, item in ipairs(fits and list or {}) do fits = fits and is_object(item) and (not is_typed or type(item.type) == "string") end
-  if not fits then failure.refuse(errors.of(record, { outcome = "unknown", reason = "unreadable" })) end
+-- Raises the error for an answer that cannot be read; `what` names the part of it that is wrong.
+local function refuse_unreadable(record, what)
+  failure.refuse(errors.of(record, { outcome = "unknown", reason = "unreadable", what = what }))
+end
+
+-- Checks that the member `name` of a result is a list. An empty object stands for an empty list.
+local function check_list(record, result, name)
+  local list = result[name]
+  if type(list) ~= "table" or is_object(list) and next(list) ~= nil then refuse_unreadable(record, ("its %s is not a list"):format(name)) end
+  if is_object(list) then result[name] = json.array {} end
+end
+
+local LOGGED_S <const>, MOST_LOGGED <const> = 60, 5     -- an upstream may answer each call like that: a line in LOGGED_S seconds, MOST_LOGGED at once
+
+-- Logs that blocks of a result were replaced, as only the model reads the text in their place.
+local function log_blocks(record, count, method)
+  if count == 0 or not host.store.take("upstream:content", LOGGED_S, MOST_LOGGED) then return end
+  host.log.write("warn", "upstream content replaced", { upstream = record.name, method = method, count = count,
+    hint = "tell the people who run this server: a content block lacks what its type requires" })
 end
 
 -- -- the methods -----------------------------------------------------------------------------------------------------
@@ -222,7 +237,11 @@ function forward.try_tool(record, name, facts, args, call, options)
   if not answer then return nil, failed, err end
   local result = answer.result
   if result.content == nil or result.content == json.null then result.content = json.array {} end
-  check_list(record, result.content, true)
+  check_list(record, result, "content")
+  log_blocks(record, shape.mend_blocks(result.content, record.name), "tools/call")
+  -- a failure that is marked in the wrong type stays one
+  if result.isError == "true" or result.isError == 1 then result.isError = true end
+  shape.mend(result, "result")
   return lift(record, answer)
 end
 
@@ -246,13 +265,15 @@ function forward.try_prompt(record, name, args, call)
     make = function() return { name = name, arguments = next(args) ~= nil and args or nil } end,
   })
   if not answer then return nil, failed, err end
-  local messages = answer.result.messages
-  check_list(record, messages, false)
-  for _, one in ipairs(messages) do
-    if type(one.role) ~= "string" or not is_object(one.content) or type(one.content.type) ~= "string" then
-      failure.refuse(errors.of(record, { outcome = "unknown", reason = "unreadable" }))
-    end
+  check_list(record, answer.result, "messages")
+  shape.mend(answer.result, "prompt_result")
+  local replaced = 0
+  for i, one in ipairs(answer.result.messages) do
+    if not is_object(one) or not shape.is_role(one.role) then refuse_unreadable(record, ("its message %d has no role"):format(i)) end
+    local wrong = shape.mend_block(one.content)
+    if wrong then one.content, replaced = shape.instead(record.name, wrong), replaced + 1 end
   end
+  log_blocks(record, replaced, "prompts/get")
   return lift(record, answer)
 end
 
@@ -272,7 +293,12 @@ function forward.try_resource(record, uri, call)
     make = function() return { uri = uri } end,
   })
   if not answer then return nil, failed, err end
-  check_list(record, answer.result.contents, false)
+  check_list(record, answer.result, "contents")
+  for i, one in ipairs(answer.result.contents) do
+    if is_object(one) and type(one.uri) ~= "string" then one.uri = uri end
+    local wrong = shape.mend(one, "contents")
+    if wrong then refuse_unreadable(record, ("its part %d is %s"):format(i, wrong)) end
+  end
   local result = lift(record, answer)
   if math.type(result.ttlMs) ~= "integer" or result.ttlMs < 0 then result.ttlMs = 0 end
   if result.cacheScope ~= "public" then result.cacheScope = "private" end
@@ -299,9 +325,10 @@ function forward.complete(record, ref, argument, context, call)
   })
   if not answer then refuse(record, call, failed, err) end
   local completion = answer.result.completion
-  if not is_object(completion) or type(completion.values) ~= "table" then
-    failure.refuse(errors.of(record, { outcome = "unknown", reason = "unreadable" }))
-  end
+  if not is_object(completion) then refuse_unreadable(record, "it has no completion") end
+  check_list(record, completion, "values")
+  local wrong = shape.mend(completion, "completion")
+  if wrong then refuse_unreadable(record, "its completion is " .. wrong) end
   local result = lift(record, answer)
   return { completion = completion, resultType = "complete", _meta = result._meta }
 end

@@ -8,12 +8,16 @@ local errors = require "moonpool.runtime.rpc_error"
 local hops = require "moonpool.upstream.hops"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local characters = require "moonpool.runtime.characters"
 local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 local open = require "moonpool.upstream.open"
 local param_headers = require "moonpool.protocol.param_headers"
+local pins = require "moonpool.upstream.pins"
 local request = require "moonpool.upstream.request"
+local json_schema = require "moonpool.schema"
 local scan = require "moonpool.upstream.scan"
+local shape = require "moonpool.upstream.shape"
 local tasks = require "moonpool.upstream.tasks"
 
 local lists = {}
@@ -22,6 +26,7 @@ local MAX_PAGES = host.limits.upstreams.list_pages
 local MAX_NAME_BYTES = 512
 local MAX_PAGE_BYTES = 1024              -- bytes of the URI of a tool's page
 local FACTS_BYTES = 1024                 -- beside the facts that are known before the lists are read
+local MAX_DROPPED <const> = 8            -- texts about one definition: they are stored with it
 local MAX_DEFINITION_BYTES = host.limits.upstreams.definition
 
 local MAX_ITEMS, MAX_BYTES = host.limits.upstreams.list_items, host.limits.upstreams.list_bytes
@@ -75,14 +80,11 @@ local function page_of(meta)
   return type(uri) == "string" and apps.is_page(uri) and #uri <= MAX_PAGE_BYTES and uri or nil
 end
 
--- The facts about a tool; nil and why it cannot be served. Changes its definition to the base revision.
+-- The facts about a tool; nil and what is wrong with it. Changes its definition to the base revision.
 -- `may_have_headers`: false if no argument has a header.
 local function lift_tool(tool, server_info, may_have_headers)
-  if tool.inputSchema == nil or tool.inputSchema == json.null then tool.inputSchema = { type = "object" } end
-  if not is_object(tool.inputSchema) then return nil, "its inputSchema is not an object" end
   if tool.inputSchema.type == nil then tool.inputSchema.type = "object" end               -- without a type it means an object (X-46)
-  if tool.inputSchema.type ~= "object" then return nil, "its input is not an object" end
-  if tool.outputSchema ~= nil and not is_object(tool.outputSchema) then tool.outputSchema = nil end
+  if tool.inputSchema.type ~= "object" then return nil, "wrong: its input is not an object" end
   if not server_info.is_modern then
     lift_schema(tool.inputSchema)
     if tool.outputSchema then lift_schema(tool.outputSchema) end
@@ -90,13 +92,38 @@ local function lift_tool(tool, server_info, may_have_headers)
   local wrong
   local rows = may_have_headers and param_headers.rows(tool.inputSchema, function(what) wrong = wrong or what end)
   -- a tool whose header parameters are wrong is not served (H-9)
-  if wrong and server_info.is_modern and server_info.transport == "http" then return nil, wrong end
+  if wrong and server_info.is_modern and server_info.transport == "http" then return nil, "wrong: " .. wrong end
   local hints, execution = is_object(tool.annotations) and tool.annotations or {}, tool.execution
   tool.execution = nil
   return {
     mirror = not wrong and rows and plain_rows(rows) or nil, reads = hints.readOnlyHint == true or nil, repeats = hints.idempotentHint == true or nil,
     task = task_support(execution, server_info), page = page_of(tool._meta),
   }
+end
+
+-- Takes what is wrong and not required out of an item of a list. Returns the facts about it, a text for each thing that
+-- was taken out, and what is wrong with what is required, or nil.
+local function shaped(kind, item, server_info, may_have_headers)
+  local dropped, facts = {}, nil
+  if kind == "tools" and (item.inputSchema == nil or item.inputSchema == json.null) then item.inputSchema = { type = "object" } end
+  local wrong = shape.mend(item, kind, function(what)
+    if #dropped < MAX_DROPPED then dropped[#dropped + 1] = what .. ", and is left out" end
+  end)
+  if not wrong and kind == "tools" then facts, wrong = lift_tool(item, server_info, may_have_headers) end
+  return facts or {}, dropped, wrong
+end
+
+-- The doubts about the schemas of a tool and about its name.
+local function doubts_of_tool(tool, doubts)
+  for _, member in ipairs { "inputSchema", "outputSchema" } do
+    local check, why = json_schema.compile(tool[member] or true)
+    if not check then doubts[#doubts + 1] = ("its %s is not a valid JSON Schema: %s"):format(member, why) end
+  end
+end
+
+-- What stands for a definition that lacks what is required, so that people see its name.
+local function stand_in(list, key)
+  return { [list.key] = key, name = key, inputSchema = list.kind == "tools" and { type = "object" } or nil }
 end
 
 local function is_name(value) return type(value) == "string" and value ~= "" and #value <= MAX_NAME_BYTES end
@@ -125,32 +152,33 @@ local function entry_of(list, item, server_info, state, may_have_headers)
   message.strip_definition(item)
   if is_circle then return nil, CIRCLE end
   if seen[key] then return nil, "its " .. list.key .. " appears twice" end
-  if item.description ~= nil and type(item.description) ~= "string" then item.description = nil end
-  if item.title ~= nil and type(item.title) ~= "string" then item.title = nil end
-  local facts = {}
-  if list.kind == "tools" then
-    local lifted, why = lift_tool(item, server_info, may_have_headers)
-    if not lifted then return nil, why end
-    facts = lifted
-  elseif list.kind == "prompts" and item.arguments ~= nil and (type(item.arguments) ~= "table" or is_object(item.arguments)) then
-    item.arguments = nil
-  end
+  local facts, dropped, wrong = shaped(list.kind, item, server_info, may_have_headers)
   facts.hops = through
   seen[key] = true
-  local ok, definition = pcall(json.encode, item)
+  local ok, definition = pcall(json.encode, wrong and stand_in(list, key) or item)
   if not ok then return nil, "it cannot be encoded" end
   if #definition > MAX_DEFINITION_BYTES then
     host.upstream.count_refused "lists"
     return nil, ("its definition has more than %d bytes"):format(MAX_DEFINITION_BYTES)
   end
   local before = state.known[list.kind .. " " .. key]
-  if before and before.definition == definition then
+  if wrong then
+    facts.bad, facts.hash = "it is " .. wrong, canonical_definition.hash(definition)
+  elseif before and before.definition == definition and not (before.facts.is_mended or before.facts.bad or dropped[1]) then
     facts.bad, facts.doubts, facts.hash = before.facts.bad, before.facts.doubts, before.facts.hash
   else
     local plain = json.decode(definition)
     if type(plain) ~= "table" then return nil, "it cannot be decoded" end
     local traits = host.upstream.traits(definition)
     facts.bad, facts.doubts = scan.definition(plain, definition, state.words, traits)
+    facts.is_mended = dropped[1] and true or nil
+    if dropped[1] and not (before and before.definition == definition) then
+      state.repaired = state.repaired + 1
+      state.repaired_why = state.repaired_why or ("%s '%s': %s"):format(pins.kinds[list.kind], key, dropped[1])
+    end
+    local doubts = table.move(facts.doubts or {}, 1, #(facts.doubts or {}), #dropped + 1, dropped)
+    if list.kind == "tools" and not facts.bad then doubts_of_tool(plain, doubts) end
+    facts.doubts = doubts[1] and doubts or nil
     facts.hash = canonical_definition.hash(canonical_definition.text(plain, not traits.has_odd_numbers))
   end
   return { kind = list.kind, key = key, facts = facts, definition = definition }
@@ -239,7 +267,7 @@ function lists.read(record, way)
   way = way or shared
   local channel, server_info = open.channel(record, way.key, way.options)
   if not channel then return nil, server_info end
-  local state = { known = known_entries(record, way.class or catalogue.class), entries = {}, bytes = 0, left_out = 0, in_circle = 0 }
+  local state = { known = known_entries(record, way.class or catalogue.class), entries = {}, bytes = 0, left_out = 0, in_circle = 0, repaired = 0 }
   local can = server_info.capabilities or {}
   state.bytes = #json.encode(facts_of(server_info, state)) + FACTS_BYTES
   local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
@@ -253,6 +281,10 @@ function lists.read(record, way)
   if state.left_out > 0 or state.is_cut then
     host.log.write("warn", "upstream list incomplete", { upstream = record.name, left_out = state.left_out, why = state.why,
       hint = state.is_cut and "a list has at most 10,000 entries, 32 MiB and 100 pages" or nil })
+  end
+  if state.repaired > 0 then
+    host.log.write("warn", "upstream definitions repaired", { upstream = record.name, count = state.repaired, why = characters.shown(state.repaired_why),
+      hint = "tell the people who run this server: `moonpool check --connect` names all of them" })
   end
   if state.in_circle > 0 then
     host.log.write("warn", "upstream leads back here", { upstream = record.name, left_out = state.in_circle, why = "loop",

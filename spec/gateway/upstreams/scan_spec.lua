@@ -77,7 +77,7 @@ local function ordinary()
       local name = ("%s_%s_of_%c"):format(verb, ({ "issues", "files", "rows", "größen", "документов" })[(i + k) % 5 + 1], 96 + i)
       list[#list + 1] = definition(name, sentence, {
         path = { type = "string", description = "Path, as in /srv/data. " .. sentence }, limit = { type = "integer", minimum = 1, default = 10 },
-        ["größe"] = { type = "number" }, filter = { ["$ref"] = "#/$defs/filter" }, example = { type = "object",
+        ["größe"] = { type = "number" }, filter = { ["$ref"] = "#" }, example = { type = "object",
   default = { ["$ref"] = "https://example.com" } },
       }, { title = sentence:sub(1, 1):find "%a" and "A title" or sentence })
     end

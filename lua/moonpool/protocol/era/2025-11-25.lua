@@ -16,6 +16,26 @@ local function without_server(meta)
   return next(meta) ~= nil and meta or nil
 end
 
+-- Changes properties that are booleans, which this revision lacks, to schemas that mean the same. A schema of a script is
+-- shared by all clients: so what changes is copied.
+local function without_booleans(schema)
+  local made
+  for name, one in pairs(schema.properties or {}) do
+    if type(one) == "boolean" then
+      if not made then
+        made = setmetatable({}, debug.getmetatable(schema.properties))
+        for key, value in pairs(schema.properties) do made[key] = value end
+      end
+      made[name] = one and json.object {} or { ["not"] = json.object {} }
+    end
+  end
+  if not made then return schema end
+  local copy = setmetatable({}, debug.getmetatable(schema))
+  for name, value in pairs(schema) do copy[name] = value end
+  copy.properties = made
+  return copy
+end
+
 -- True if a structured result is an object. A script's is JSON text, which the first text block repeats; that of an
 -- upstream is a table.
 local function is_structured_object(result)
@@ -53,6 +73,8 @@ return {
     ["tools/list"] = function(result, tools)
       for _, tool in ipairs(result.tools) do
         if tool.outputSchema and tool.outputSchema.type ~= "object" then tool.outputSchema = nil end
+        tool.inputSchema = without_booleans(tool.inputSchema)
+        if tool.outputSchema then tool.outputSchema = without_booleans(tool.outputSchema) end
         local task = tools[tool.name].task
         if task then tool.execution = { taskSupport = task } end                       -- whether the tool may or must run as a task (T-13)
       end

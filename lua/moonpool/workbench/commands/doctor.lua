@@ -125,6 +125,16 @@ local function failed_at(found)
   return step, failure.what, failure.reason == "address" and failure.hint or hints[step]
 end
 
+-- Adds what the lists of an upstream have and clients do not get, and what is doubtful in them.
+local function add_doubts(step, listed)
+  local function add(form, count, why)
+    step.state, step.text = "doubt", step.text .. "; " .. form:format(count, plain(why))
+  end
+  if listed.left_out then add("%d left out, the first because %s", listed.left_out, listed.why or "it is not valid") end
+  if listed.withheld > 0 then add("%d withheld, the first because %s", listed.withheld, listed.withheld_why) end
+  if listed.doubts > 0 then add(listed.doubts == 1 and "%d doubt: %s" or "%d doubts, the first: %s", listed.doubts, listed.doubts_why) end
+end
+
 local function steps_of(found)
   local place = found.kind == "url" and place_of(found.url) or nil
   local at, text, hint = failed_at(found)
@@ -141,10 +151,7 @@ local function steps_of(found)
         step.text = plain(step.text)
       else
         step.state, step.text = "ok", passed[name](found, place)
-        if name == "list" and found.listed.left_out then
-          step.state = "doubt"
-          step.text = ("%s; %d left out, the first because %s"):format(step.text, found.listed.left_out, plain(found.listed.why or "it is not valid"))
-        end
+        if name == "list" then add_doubts(step, found.listed) end
       end
       steps[#steps + 1] = step
     end
