@@ -172,27 +172,9 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
 
 /* -- keys ---------------------------------------------------------------------------------------------------------- */
 
-static const char *const removed[][2] = {
-#define REMOVED(path, instead) {path, instead},
-#include "removed.def"
-#undef REMOVED
-};
-
-/* The hint of removed.def for the key `name` of `section`, which an earlier version had; NULL: no version had it. */
-static const char *MP_NULLABLE hint_of_removed(const mp_config_key *MP_NULLABLE section, mp_str name)
-{
-    const char *before = section == NULL ? "" : section->path;
-    size_t len = strlen(before), dot = section != NULL;
-    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++)
-        if (strncmp(removed[i][0], before, len) == 0 && (!dot || removed[i][0][len] == '.') &&
-            mp_str_is(name, removed[i][0] + len + dot))
-            return removed[i][1];
-    return NULL;
-}
-
 static void report_unknown(reader *r, const mp_config_key *MP_NULLABLE section, const mp_yaml_node *node)
 {
-    const char *instead = hint_of_removed(section, node->key);
+    const char *instead = mp_config_hint_of_removed(section, node->key);
     if (instead != NULL) {
         mp_buf *warnings = &r->config->warnings;
         mp_put_visible(warnings, mp_str_of(r->yaml.name));
@@ -201,32 +183,10 @@ static void report_unknown(reader *r, const mp_config_key *MP_NULLABLE section, 
                       MP_STR_ARG(node->key), instead);
         return;
     }
-    const char *names[MP_CONFIG_KEYS_CAP];
-    size_t count = 0;
-    mp_scoped_buf all = {0};
     mp_err err;
-    for (size_t i = 0; i < mp_config_key_count; i++)
-        if (mp_config_key_is_in(&mp_config_keys[i], section)) {
-            names[count] = mp_config_key_name(&mp_config_keys[i]);
-            mp_buf_printf(&all, "%s%s", count == 0 ? "" : ", ", names[count]);
-            count++;
-        }
-    const char *near = mp_suggest(node->key, names, count);
     mp_err_set(&err, "unknown key '%.*s'%s%s%s", shown_len(node->key), node->key.ptr, section == NULL ? "" : " in '",
                section == NULL ? "" : section->path, section == NULL ? "" : "'");
-    mp_err_hint(&err, "the keys %s are: %.*s", section == NULL ? "at the top level" : "here",
-                MP_STR_ARG(mp_buf_str(&all)));
-    /* if several keys match, the first in the table is reported last */
-    for (size_t i = mp_config_key_count; i-- > 0;) {
-        const char *dot = strrchr(mp_config_keys[i].path, '.');
-        if (dot != NULL && mp_str_is(node->key, dot + 1))
-            mp_err_hint(&err, "'%s' belongs in '%.*s'", dot + 1, (int)(dot - mp_config_keys[i].path),
-                        mp_config_keys[i].path);
-        else if (dot == NULL && mp_str_is(node->key, mp_config_keys[i].path))
-            mp_err_hint(&err, "'%s' belongs at the top level", mp_config_keys[i].path);
-    }
-    if (near != NULL)
-        mp_err_hint(&err, "did you mean '%s'?", near);
+    mp_config_hint_of_unknown(section, node->key, &err);
     report_error(r, node->key_at, &err);
 }
 
@@ -276,10 +236,7 @@ void mp_config_read_section(reader *r, const mp_config_key *section, const mp_ya
         take_scalar(r, key, node);
     } else {
         mp_err_set(&err, "'%s' must be %s, not %s", section->path, kinds[MP_YAML_MAP], kinds[node->kind]);
-        for (size_t i = mp_config_key_count; i-- > 0;)
-            if (mp_config_key_is_in(&mp_config_keys[i], section) && mp_config_keys[i].preset != NULL)
-                mp_err_hint(&err, "as in '%s: {%s: \"%s\"}'", mp_config_key_name(section),
-                            mp_config_key_name(&mp_config_keys[i]), mp_config_keys[i].preset);
+        mp_config_hint_of_section(section, node->text, &err);
         report_error(r, node->at, &err);
     }
 }

@@ -36,6 +36,12 @@ void mp_config_read_section(mp_config_reader *r, const mp_config_key *section, c
 bool mp_config_read_value(mp_config_reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value);
 /* Keeps the keys that the file sets, for mp_config_put_shown. */
 void mp_config_keep_shown(mp_config_reader *r);
+/* What holds now, by removed.def, if an earlier version had the key `name` in `section`; else NULL. */
+const char *MP_NULLABLE mp_config_hint_of_removed(const mp_config_key *MP_NULLABLE section, mp_str name);
+/* Gives `err` the hint about a key that `section`, or the top level (NULL), does not have. */
+void mp_config_hint_of_unknown(const mp_config_key *MP_NULLABLE section, mp_str name, mp_err *err);
+/* Gives `err` the hint about a section whose value is `text`, or a list (MP_STR_NONE). */
+void mp_config_hint_of_section(const mp_config_key *section, mp_str text, mp_err *err);
 /* Reads the map of scripts.grants into the config. */
 void mp_config_read_grants(mp_config_reader *r, const mp_yaml_node *map);
 

@@ -12,12 +12,17 @@ local auth = require "moonpool.access.auth"
 local audit = require "moonpool.methods.audit"
 local reload_diff = require "moonpool.registry.reload_diff"
 local dispatch = require "moonpool.methods.dispatch"
+local exact = require "moonpool.runtime.exact"
 local federated = lazy "moonpool.federation.federated"
 local bus = require "moonpool.runtime.bus"
 local job = require "moonpool.things.job"
 local loader = require "moonpool.registry.loader"
 local roots = lazy "moonpool.upstream.roots"
 local subscriptions = require "moonpool.registry.subscriptions"
+
+for name, method in pairs(host.call.methods) do
+  host.call.methods[name] = exact.of("call:" .. name, method, name == "progress" and 3 or nil, 1)
+end
 
 local moonpool
 moonpool = {

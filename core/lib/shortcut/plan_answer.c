@@ -148,11 +148,20 @@ static bool fits_object(lua_State *L, const mp_plan *plan, int at, const mp_plan
     return true;
 }
 
+/* True if the member `content` is a table, as in results of SDKs, of which lua/moonpool warns.  [-0, +0] */
+static bool has_content(lua_State *L, int index)
+{
+    lua_pushliteral(L, "content");
+    bool is_table = lua_rawget(L, index) == LUA_TTABLE;
+    lua_pop(L, 1);
+    return is_table;
+}
+
 bool mp_plan_is_structured(lua_State *L, const mp_plan *plan, int at, int index)
 {
     if (plan->knows_output)
         return fits_object(L, plan, at, &plan->output, index);
-    return is_plain(L, index) && (plan->has_output || has_plain_items(L, index));
+    return is_plain(L, index) && (plan->has_output || (has_plain_items(L, index) && !has_content(L, index)));
 }
 
 void mp_plan_put_structured(mp_str text, const mp_plan_frame *frame, mp_buf *out)

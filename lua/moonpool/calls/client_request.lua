@@ -9,6 +9,7 @@
 --   asker      a function that sends the questions of a call which has no stream of its own: that of an MCP task
 
 local host = require "moonpool.host"
+local arguments = require "moonpool.things.arguments"
 local call_library = require "moonpool.protocol.call"
 local content = require "moonpool.things.tool_result"
 local copied = require "moonpool.runtime.copied"
@@ -181,16 +182,22 @@ end
 
 local function refusal(answer) return answer.action == "decline" and "declined" or "cancelled" end
 
+local function want(value, kind, what, hint)
+  if type(value) ~= kind then problem.raise(3, what .. " must be a " .. kind .. ", got a " .. type(value), hint) end
+end
+
 --- A question that shows a form to the user.
 function make.elicit(message, fields)
+  want(message, "string", "a question's message", "as in call:elicit(\"sure\", \"Really?\", { confirm = t.boolean })")
+  want(fields or {}, "table", "the fields of a form", "as in { confirm = t.boolean }")
   local requested, check = form(fields or {})
+  local defaults = arguments.defaults(requested) or {}
   return new {
     needs = { "elicitation.form" }, method = "elicitation/create",
     params = { message = message, requestedSchema = requested, mode = "form" },
     read = function(answer)
       if answer.action ~= "accept" then return nil, refusal(answer) end
-      local filled_in = answer.content or {}
-      if type(filled_in) ~= "table" then return nil, "invalid" end
+      local filled_in = type(answer.content or {}) == "table" and arguments.filled(defaults, answer.content or {})
       local fits, wrong = check(filled_in)
       if not fits then return nil, "invalid", ((wrong.path or "") == "" and "" or wrong.path .. " ") .. wrong.message end
       return filled_in
@@ -208,6 +215,7 @@ end
 --- A question that asks the user to open a page. The answer "accept" means that the user opened it, not that anything
 --- was done there (EL-4).
 function make.elicit_url(message, url)
+  want(message, "string", "a question's message", "as in call:elicit_url(\"sign-in\", \"Please sign in\", \"https://example.com/sign-in\")")
   check_url(url)
   return new {
     needs = { "elicitation.url" }, method = "elicitation/create", params = { mode = "url", message = message, url = url },
@@ -220,6 +228,7 @@ end
 
 --- A question to the client's model. `request` is a text, or the parameters of sampling/createMessage.
 function make.sample(request)
+  if type(request) ~= "table" then want(request, "string", "the model's text", "as in call:sample(\"title\", \"A title for it\")") end
   if type(request) == "string" then
     request = { messages = json.array { { role = "user", content = { type = "text", text = request } } } }
   end
@@ -245,21 +254,16 @@ function make.roots()
   }
 end
 
--- A copy of a question's content without one of its params.
-local function without(asked, name)
-  local made = copied(asked)
-  made.params = copied(asked.params)
-  made.params[name] = nil
+-- A copy of a question's content, with another value of a param; nil for none.
+local function with(asked, name, value)
+  local made, params = copied(asked), copied(asked.params)
+  made.params, params[name] = params, value
   return made
 end
 
--- A copy of a question's content whose message says why the last answer does not fit.
+-- The question once more; its message says why the last answer does not fit.
 local function with_reason(asked, why)
-  if not why then return asked end
-  local made = copied(asked)
-  made.params = copied(asked.params)
-  made.params.message = ("%s (the last answer does not fit: %s)"):format(asked.params.message, why)
-  return made
+  return why and with(asked, "message", ("%s (the last answer does not fit: %s)"):format(asked.params.message, why)) or asked
 end
 
 -- -- asking the client -------------------------------------------------------------------------------------------------------
@@ -282,7 +286,7 @@ function client_request.is_apart(call) return askers[call] ~= nil end
 local function fitting(call, asked)
   local facts = asked.params.includeContext and era.facts(call.revision)
   if not facts or not facts.has_sampling_context or call_library.able(call, { "sampling.context" }) then return asked end
-  return without(asked, "includeContext")
+  return with(asked, "includeContext", nil)
 end
 
 -- In a revision with sessions: sends one question on the call's stream and waits for the answer.
@@ -328,7 +332,7 @@ local function ask(call, wanted)
 end
 
 local function ask_one(call, key, asked)
-  if type(key) ~= "string" then error("a question needs a key: a name that stays the same from run to run", 3) end
+  if type(key) ~= "string" then problem.raise(2, "a question needs a key: a name that stays the same from run to run") end
   local found, whys = ask(call, { [key] = asked })
   if found[key] == nil then return nil, whys[key] end
   return found[key]

@@ -20,8 +20,9 @@ local function place_of(tool, word)
   return host.script.root .. "/" .. tool.path .. (line and ":" .. line or "")
 end
 
+-- A handler that ends with a tail call, as in return time.parse(text), leaves no trace: then its file is the place.
 local function fault(tool, value, place)
-  return content.failed(failure.report(value, "tool failed", tool.name, place))
+  return content.failed(failure.report(value, "tool failed", tool.name, place or tool.path and host.script.root .. "/" .. tool.path))
 end
 
 --- The result or error for a handler that needs capabilities which the client lacks.
@@ -59,6 +60,10 @@ function tool_answer.answer(tool, era, call, params, ok, ...)
   end
   local result, wrong = to_result(value, output)
   if not result then return fault(tool, wrong) end
+  if not output and content.is_like_sdk(value) then
+    silent.warn(tool, "tool returned a result of an SDK's form", { name = tool.name },
+      "it is sent as data: return the text itself, or a list of text(…), image(…) and link(…); fail \"…\" is an error")
+  end
   return result
 end
 

@@ -22,6 +22,7 @@ local raise = "error \"…\" raises a bug, fail \"…\" an error that the model 
 -- Rules for the line of the error, without strings and comments: { pattern, hint, the tokens that the parser stopped at
 -- (nil: any) }.
 local rules = {
+  { "%f[%w_]if%s*%b()%s*{", blocks }, { "%f[%w_]while%s*%b()%s*{", blocks },
   { "^%s*for%s*%(", loop }, { "^%s*for%s.-%sof%s", loop }, { "^%s*for%s.-%sin%s.-:%s*$", loop },
   { "!=", "Lua writes ~=", "!" }, { "!", "Lua writes not x", "!" },
   { "||", "Lua writes or", "|" }, { "&&", "Lua writes and", "&" },

@@ -31,6 +31,12 @@ local loader = {}
 
 local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs", "upstreams" }
 
+-- What other projects call these folders.
+local other_words = {
+  libs = "lib", utils = "lib", util = "lib", helpers = "lib", shared = "lib", common = "lib", modules = "lib", functions = "tools", commands = "tools",
+  handlers = "tools", policies = "policy", middleware = "policy", guards = "policy", cron = "jobs", schedules = "jobs", tasks = "jobs", servers = "upstreams",
+}
+
 local problems, texts, broken      -- `broken`: the paths of the scripts that have the errors
 
 local function shown(path) return host.script.root .. "/" .. path end
@@ -261,6 +267,12 @@ local function dispensable()
   return paths
 end
 
+-- True for x.spec.lua, x.test.lua, and for x_test.lua and test_x.lua that describe something.
+local function is_misnamed_spec(path, text)
+  if path:find "%.spec%.lua$" or path:find "%.test%.lua$" then return true end
+  return (path:find "_test%.lua$" or path:find "%f[^/%z]test_[^/]*$") and text:find "%f[%w_]describe%s*[%(\"']"
+end
+
 --- Loads host.script.list into the registry, then calls `load_upstreams` if there are upstreams. Returns true; or the
 --- list of errors as texts and, if only scripts have errors without which the others may serve, the list of their
 --- paths.
@@ -273,15 +285,20 @@ function loader.load(load_upstreams)
     local folder = path:match "^([^/]+)/"
     if path:find "_spec%.lua$" then
       goto continue
+    elseif is_misnamed_spec(path, text) then
+      refuse(path, nil, "the name of a spec ends with _spec.lua", "rename it, as in " .. shown("tools/greet_spec.lua"))
     elseif folder == "lib" then
       library.add(path, text, function(env) return compile(path, text, env) end, located)
     elseif kinds[folder] then
       waiting[#waiting + 1] = script
     elseif folder then
       refuse(path, nil, "folder '" .. folder .. "' is not a kind of script",
-        suggest.hint(folder, folders) or "folders are " .. table.concat(folders, ", "))
+        suggest.hint(other_words[folder] or folder, folders) or "folders are " .. table.concat(folders, ", "))
     else
-      refuse(path, nil, "the file is in no folder", "a tool goes into " .. shown("tools/" .. path))
+      local stem = path:match "^(.-)%.lua$" or path
+      local meant = suggest.nearest(other_words[stem] or stem, folders)
+      refuse(path, nil, "the file is in no folder", meant and kinds[meant]
+        and "the files of this kind go into " .. shown(meant) .. "/, as in " .. shown(meant) .. "/main.lua" or "a tool goes into " .. shown("tools/" .. path))
     end
     ::continue::
   end

@@ -11,6 +11,7 @@ local content = require "moonpool.things.tool_result"
 local copied = require "moonpool.runtime.copied"
 local digest = require "moonpool.lib.digest"
 local environment = require "moonpool.lib.env"
+local exact = require "moonpool.runtime.exact"
 local failure = require "moonpool.runtime.outcome"
 local hint_names = lazy "moonpool.runtime.hint_names"
 local grants = require "moonpool.runtime.grants"
@@ -188,7 +189,7 @@ local function logger(level)
     if host.log.wants(level) then host.log.write(level, show(event), log_fields(fields)) end
   end
 end
-local log = { debug = logger "debug", info = logger "info", warn = logger "warn", error = logger "error" }
+local log = exact.all("log.", { debug = logger "debug", info = logger "info", warn = logger "warn", error = logger "error" })
 
 local function print_to_log(...)
   if not host.log.wants "info" then return end
@@ -208,7 +209,7 @@ end
 -- A handler that asks its client unwinds with an error value. pcall and xpcall of scripts pass this value on.
 local safe_pcall, safe_xpcall = host.script.protections(failure.input)
 
-local names = {
+local names = exact.all("", {
   tool = tool.new, job = job.new, policy = policy.new, limit = limit.rate, quota = limit.quota,
   resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.time.sleep,
@@ -216,7 +217,7 @@ local names = {
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
   parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable,
-}
+}, { sleep = 1 })
 
 local function copy(from, wanted)
   if not wanted then return copied(from) end
@@ -227,6 +228,11 @@ end
 
 -- The libraries of which each script gets a copy.
 local data = { digest = digest, base64 = base64, time = time, uri = uri, regex = regex, trace = trace }
+for name, library in pairs(data) do data[name] = exact.all(name .. ".", library) end
+local makers = exact.all("ask.", client_request.makers)
+local encoding = exact.all("json.", {
+  encode = json.encode, decode = function(value, options) return null.decode(value, options) end, array = json.array, object = json.object,
+}, { encode = 1, array = 1, object = 1 })
 
 -- Libraries that most scripts do not use: their modules are loaded for the first script that does.
 local large = {
@@ -237,6 +243,13 @@ for _, name in ipairs(host.script.libraries) do -- MP_SCRIPT_LIBRARY of core/lib
   large[name] = function(...) return require("moonpool.lib." .. name).library(...) end
 end
 
+-- What the large library `name` is for the script at `path`, whose functions refuse further arguments.
+local function load_large(name, granted, path)
+  local library = large[name](granted, path)
+  if type(library) == "table" and not getmetatable(library) then return exact.all(name .. ".", library) end
+  return exact.of(name, library)
+end
+
 --- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of
 --- the line that uses the name, if known.
 function sandbox.hint(name, among, library, line)
@@ -244,7 +257,8 @@ function sandbox.hint(name, among, library, line)
   if known and known.instead then
     return ("scripts have '%s' instead; 'trust: full' in the config opens the whole standard library"):format(known.instead)
   end
-  local foreign = not library and hint_names.hint(name, line)
+  local foreign
+  if library then foreign = hint_names.member(library, name) else foreign = hint_names.hint(name, line) end
   if foreign then return foreign end
   return #name > 1 and suggest.hint(name, among) or library and library .. " has no such name" or "a script's own names begin with 'local'"
 end
@@ -306,17 +320,18 @@ function sandbox.new(find, path, text)
   for name, library in pairs(data) do base[name] = copy(library) end
   base.uuid = uuid.library()
   base.t = types.new()
-  base.ask = copy(client_request.makers)
+  base.ask = copy(makers)
   base.json = {
-    encode = json.encode, decode = function(value, options) return null.decode(value, options) end, array = json.array, object = json.object, null = json.null,
+    encode = encoding.encode, decode = encoding.decode, array = encoding.array, object = encoding.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
   }
   local granted = grants.of(path)
-  for name, make in pairs(large) do
-    if not text or text:find(name, 1, true) then base[name] = make(granted, path) end
+  for name in pairs(large) do
+    if not text or text:find(name, 1, true) then base[name] = load_large(name, granted, path) end
   end
   base.auth = auth.library { granted = granted, path = path }
-  base.env, base.secret = environment.library(granted, path)
+  local read_variable, read_secret = environment.library(granted, path)
+  base.env, base.secret = exact.of("env", read_variable), exact.of("secret", read_secret)
   local loaded = {}
   base.require = function(name)
     if loaded[name] == nil then loaded[name] = find(name) end
@@ -328,7 +343,7 @@ function sandbox.new(find, path, text)
   base.load = loading(env)
   setmetatable(base, { __index = function(self, name)
     if not large[name] then return unknown(base, self, name) end
-    base[name] = large[name](granted, path)
+    base[name] = load_large(name, granted, path)
     return base[name]
   end, __metatable = false })
   return env, base

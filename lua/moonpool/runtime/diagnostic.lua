@@ -62,7 +62,6 @@ end
 function problem.hint(message)
   local method = message:match "attempt to call a nil value %(method '([%w_]+)'%)"
   if method then return foreign_names.method(method) end
-  if message:find "attempt to perform arithmetic on a string value" then return "texts are joined by .., as in a .. b; tonumber(text) makes a number" end
   if message:find "attempt to %l+ a userdata value" then return "json.null, JSON's null, is a value and true: compare with json.null" end
   local missing = message:match "attempt to index a nil value %(%l+ '(%l+)'%)" or message:match "attempt to call a nil value %(global '(%l+)'%)"
   local of_lua = missing and problem.closed[missing]
@@ -73,7 +72,10 @@ function problem.hint(message)
   if missing == "module" or missing == "setfenv" or missing == "getfenv" then return missing .. " is of Lua 5.1: look for a version for Lua 5.4" end
   local name = message:match "attempt to call a nil value %(field '(%l+)'%)"
   local known = name and problem.closed["os." .. name]
-  return known and known.says and "scripts have no os." .. name .. ": " .. known.says
+  if known and known.says then return "scripts have no os." .. name .. ": " .. known.says end
+  local path, line, what = problem.split(message)
+  local text = path and problem.script_text(path:sub(#host.script.root + 2))
+  return require "moonpool.runtime.hint_errors"(what, text and line and problem.line(text, line))
 end
 
 --- Line number `wanted` of `text`, without its line end; nil if the text has fewer lines.

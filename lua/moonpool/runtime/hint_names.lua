@@ -79,4 +79,31 @@ local methods = {
 --- The hint for the unknown method `name`, or nil: how Lua writes it.
 function foreign_names.method(name) return methods[name] end
 
+local encode, decode = "json.encode(value)", "json.decode(text)"
+local wait, seconds = "sleep(seconds)", "time.now() gives seconds since 1970, time.monotonic() measures"
+local read, write = "fs.read(path)", "fs.write(path, text)"
+
+-- Members of libraries that other languages have.
+local members = {
+  json = { stringify = encode, dumps = encode, dump = encode, serialize = encode, parse = decode, loads = decode, load = decode, deserialize = decode },
+  http = { fetch = "http.get(url)", del = "http.delete(url)", open = "http.stream(url)" },
+  math = { round = "math.floor(x + 0.5)", trunc = "x // 1 rounds down; math.tointeger(x) makes an integer", pow = "x ^ y", sum = "a loop adds the items" },
+  time = { sleep = wait, wait = wait, time = seconds, clock = seconds, date = "time.format(seconds)", strftime = "os.date(format, seconds)" },
+  os = { sleep = wait, environ = "env \"NAME\" reads a variable that is granted", system = "exec { \"git\", \"log\" } runs a program that is granted" },
+  fs = {
+    readFile = read, readFileSync = read, open = read, load = read, writeFile = write, writeFileSync = write, save = write, delete = "fs.remove(path)",
+    unlink = "fs.remove(path)", readdir = "fs.list(path)", ls = "fs.list(path)", append = "fs.write(path, text, { append = true })",
+  },
+  string = { join = joined, size = "#text", length = "#text", concat = "a .. b", contains = has, capitalize = "text:sub(1, 1):upper() .. text:sub(2)" },
+  table = {
+    push = added, append = added, add = added, length = "#list", getn = "#list", size = "#list", join = joined, contains = "a loop compares each item",
+    keys = methods.keys, copy = "table.move(list, 1, #list, 1, {})", merge = "a loop over pairs(t) copies the fields",
+  },
+  log = { warning = "log.warn(\"…\")", log = "log.info(\"…\")", err = "log.error(\"…\")", critical = "log.error(\"…\")", trace = "log.debug(\"…\")" },
+  store = { put = "store.set(key, value)", save = "store.set(key, value)", load = "store.get(key)", remove = "store.delete(key)", keys = "store.list(prefix)" },
+}
+
+--- The hint for the name `name`, which the library `library` of scripts does not have: how Lua writes it; or nil.
+function foreign_names.member(library, name) return members[library] and members[library][name] or library == "string" and methods[name] or nil end
+
 return foreign_names

@@ -125,14 +125,14 @@ function failure.reason(value)
   return words(value, "nil")
 end
 
---- Logs a fault and returns the text that the client gets. `place` is "path:line" for a fault without a trace, or nil.
+--- Logs a fault and returns the text that the client gets. `place` is "path:line" or a path for a fault without a trace, or nil.
 function failure.report(value, what, name, place)
   local id = ("%02x%02x"):format(host.random.bytes(2):byte(1, 2))
   local fields = { id = id, name = name, at = place }
   if is_fault(value) then
     local logged = frozen.content(value)
     fields.why, fields.hint = logged.why, logged.hint
-    if logged.trace ~= "" then fields.trace = logged.trace end
+    if logged.trace ~= "" then fields.trace, fields.at = logged.trace, nil end
   else
     fields.why = words(value, "nil")        -- out of memory and errors of the handler itself come without a trace
   end

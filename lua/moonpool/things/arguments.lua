@@ -176,4 +176,11 @@ function arguments.fill(rows, args)
   end
 end
 
+--- A copy of `args` that has the default of each argument that is missing.
+function arguments.filled(rows, args)
+  local made = copy(args)
+  arguments.fill(rows, made)
+  return made
+end
+
 return arguments

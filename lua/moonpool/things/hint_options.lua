@@ -41,4 +41,20 @@ function hint_options.of_type(name, has)
   return own and has(own) and "it is '" .. own .. "' here" or of_types_otherwise[name]
 end
 
+local list, one, map, object = "t.list(t.string)", "t.one_of { \"a\", \"b\" }", "t.map(t.string)", "t.object { name = t.string }"
+
+-- Names of types in other languages and libraries.
+local other_types = {
+  str = "t.string", text = "t.string", int = "t.integer", long = "t.integer", float = "t.number", double = "t.number", decimal = "t.number", num = "t.number",
+  bool = "t.boolean", array = list, arr = list, List = list, enum = one, literal = "t.const \"a\"", union = "t.any_of { t.string, t.integer }",
+  Optional = "t.optional(t.string)", maybe = "t.optional(t.string)", Literal = one, Union = "t.any_of { t.string, t.integer }", dict = map, record = map,
+  Dict = map, struct = object, model = object, obj = object, none = "t.null", unknown = "t.any", date = "t.string { format = \"date\" }",
+  datetime = "t.string { format = \"date-time\" }", url = "t.string { format = \"uri\" }", uri = "t.string { format = \"uri\" }",
+  email = "t.string { format = \"email\" }", uuid = "t.string { format = \"uuid\" }", bytes = "t.string { encoding = \"base64\" }",
+  json = "t.any; t.schema { … } takes JSON Schema", set = "t.list(t.string, { unique = true })",
+}
+
+--- A hint about the type t.`name`, which does not exist, or nil.
+function hint_options.type(name) return other_types[name] and "it is " .. other_types[name] .. " here" end
+
 return hint_options

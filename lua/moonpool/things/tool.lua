@@ -42,6 +42,10 @@ local definition_order = { __order = { "name", "title", "description", "inputSch
 local function schema_of(value, option, spec, complain)
   if types.is_type(value) then return typed.schema(value) end
   local fine = true
+  if type(value.type) == "string" or type(value.properties) == "table" and not types.is_type(value.properties) then
+    complain(option, "'" .. option .. "' is JSON Schema", "t.schema { … } takes it as it is: " .. option .. " = t.schema { type = \"object\", … }")
+    return { type = "object" }
+  end
   for name, field in pairs(value) do
     if type(name) == "string" and types.is_type(field) then
       if types.completion(field) then

@@ -185,6 +185,15 @@ function content.result(value, as_json)
   return nil, "a tool cannot return a " .. kind
 end
 
+local kinds_of_block = { text = true, image = true, audio = true, resource = true, resource_link = true }
+
+--- True for { content = { { type = "text", text = … } } }, which handlers of SDKs return, and which is data here.
+function content.is_like_sdk(value)
+  local list = type(value) == "table" and rawget(value, "content")
+  local item = type(list) == "table" and rawget(list, 1)
+  return type(item) == "table" and kinds_of_block[rawget(item, "type")] == true
+end
+
 --- The result of a handler that returned no value.
 function content.nothing()
   return { content = json.array {}, resultType = "complete", _meta = meta }

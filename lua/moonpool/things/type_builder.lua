@@ -4,6 +4,7 @@
 --   type     what scripts hold, read-only
 --   content  { kind, stamp, options, first, filled, definition }, which types.content returns
 
+local exact = require "moonpool.runtime.exact"
 local frozen = require "moonpool.runtime.frozen"
 local hint_options = require "moonpool.things.hint_options"
 local problem = require "moonpool.runtime.diagnostic"
@@ -215,9 +216,14 @@ end
 
 -- `t.list(t.string, { max = 3 })`, `t.one_of { "a", "b", default = "a" }`, `t.string { "About it", max = 3 }`,
 -- `t.string "About it"`.
-function call(value, first, more, rest)
+function call(value, first, more, rest, further)
   local self = frozen.content(value)
   local kind, what = kinds[self.kind], "t." .. self.kind
+  local most = kind.first == "branches" and 3 or kind.first and not self.definition and 2 or 1
+  if further ~= nil or most < 3 and rest ~= nil or most < 2 and more ~= nil then
+    problem.raise(2, what .. " takes " .. (most == 1 and "1 argument" or most .. " arguments") .. ", got " .. (further ~= nil and 4 or rest ~= nil and 3 or 2),
+      "all options are one table, as in " .. what .. (most == 1 and " { \"About it\", optional = true }" or "(…, { \"About it\", optional = true })"))
+  end
   if self.definition then
     value = copy(self)        -- a use of a defined type, with its own description
     self = frozen.content(value)
@@ -250,9 +256,9 @@ end
 --- A new `t` for one script.
 function types.new()
   return setmetatable({}, { __metatable = false, __index = function(_, name)
-    if name == "optional" then return optional end
+    if name == "optional" then return exact.of("t.optional", optional) end
     if not kinds[name] then
-      problem.raise(2, "there is no type t." .. tostring(name), suggest.listed(name, sorted(kinds, { optional = true }), "types"))
+      problem.raise(2, "there is no type t." .. tostring(name), hint_options.type(name) or suggest.listed(name, sorted(kinds, { optional = true }), "types"))
     end
     return new { kind = name, options = {} }
   end })

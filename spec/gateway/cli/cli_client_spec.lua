@@ -111,6 +111,11 @@ describe("the terminal", function()
       assert.same({ 0, "true nobody\n" }, { code, out })
       has(err, "no --answer is left for the question")
     end
+    for _, revision in ipairs { "2025-11-25", "2026-07-28" } do      -- an answer that does not fit is used once
+      local code, _, err = moonpool("call", "-r", revision, "sure", "--answer", 'sure={"confirm": "perhaps"}')
+      assert.equal(1, code)
+      has(err, revision == "2025-11-25" and "invalid" or "no --answer is left for the question 'sure'")
+    end
     local code, _, err = moonpool("call", "sure", "--answer", "sure={")
     assert.equal(2, code)
     has(err, "--answer sure: not JSON")

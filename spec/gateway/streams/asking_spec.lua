@@ -246,3 +246,24 @@ describe("a handler that asks the client, in 2026-07-28", function()
     assert.has_nothing_left(g)
   end)
 end)
+
+describe("a form's defaults", function()
+  it("fill in what the client leaves out, in every revision", function()
+    local g <close> = gateway.start { scripts = { ["tools/form.lua"] = [[return tool { "Asks.", function(_, call)
+      local got, why = call:elicit("form", "Which?", { size = t.integer { default = 3 }, name = t.string })
+      return got and got.name .. " " .. got.size or why end }]] } }
+    for _, revision in ipairs { "2025-06-18", "2025-11-25", "2026-07-28" } do
+      local c <close> = g:client(revision, { capabilities = able })
+      local accept = { action = "accept", content = { name = "tea" } }
+      local answer
+      if revision == "2026-07-28" then
+        answer = c:call("tools/call", { name = "form", arguments = cjson.decode "{}", inputResponses = { form = accept } })
+      else
+        answer = select(2, converse(c, "form", {}, "elicitation/create", { result = accept }))
+        c:delete()
+      end
+      assert.equal("tea 3", (text_of(answer)))
+    end
+    assert.has_nothing_left(g)
+  end)
+end)

@@ -4,6 +4,7 @@
 --   ref      the userdata that links the Lua table of a principal to the mp_principal of C
 
 local copied = require "moonpool.runtime.copied"
+local exact = require "moonpool.runtime.exact"
 local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
 local failure = require "moonpool.runtime.outcome"
@@ -47,7 +48,7 @@ function auth.library(script)
       for _, known in ipairs(ready_made) do
         if known == name then
           local make = require("moonpool.access.auth." .. (name == "keys" and "api_keys" or name))
-          return function(spec) return auth.new(make(spec, script)) end
+          return exact.of("auth." .. name, function(spec) return auth.new(make(spec, script)) end)
         end
       end
       problem.raise(2, "there is no auth." .. tostring(name),

@@ -34,7 +34,7 @@ end
 
 --- on_ask(params, key) for a session: an ElicitResult. Nil without answers and without a terminal; nil, what, hint if
 --- an answer is malformed. `key` is the key of the question. It is nil before 2026-07-28; then answers are used in
---- their order.
+--- their order. Each answer is used once, so that a server which asks again ends in a cancelled question.
 function scripted_answers.read(args)
   local waiting = {}
   for i, text in ipairs(args.every.answer or {}) do
@@ -47,7 +47,7 @@ function scripted_answers.read(args)
   return function(params, key)
     for i, one in ipairs(waiting) do
       if key == nil or one.key == nil or one.key == key then
-        if one.key == nil or key == nil then table.remove(waiting, i) end
+        table.remove(waiting, i)
         return result_of(one, params)
       end
     end

@@ -155,10 +155,12 @@ local function answers_to(self, questions)
   return json.object(found)
 end
 
+local MAX_ROUNDS = 100     -- questions in a row of one request: more than a person answers, few enough that a server which asks for ever is left
+
 --- Sends a request that may ask the user questions, and returns its final result; or nil and an error.
 function session:ask(method, given)
   local params = given
-  while true do
+  for _ = 1, MAX_ROUNDS do
     local result, why = self:request(method, params, true)
     if not result then return nil, why end
     if result.resultType ~= "input_required" then return result end
@@ -167,6 +169,8 @@ function session:ask(method, given)
       if name ~= "_meta" then params[name] = value end
     end
   end
+  return nil, { message = ("the server has asked %d times, and asks again"):format(MAX_ROUNDS),
+    hint = "does it accept the answers? --raw and `moonpool tap` show what it asks" }
 end
 
 --- Calls a tool and returns its result; or nil and an error.
