@@ -8,6 +8,22 @@
 static const struct option top_options[] = {
     {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
 
+/* Options of other programs, with the option that does the same here, in the commands that have it. */
+static const char *const other_options[][2] = {
+    {"port", "listen"},    {"host", "listen"},      {"bind", "listen"}, {"address", "listen"}, {"verbose", "trace"},
+    {"debug", "trace"},    {"token", "bearer-env"}, {"server", "url"},  {"endpoint", "url"},   {"args", "json"},
+    {"arguments", "json"}, {"params", "json"},      {"file", "config"},
+};
+
+static const char *MP_NULLABLE option_for(mp_str word, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < sizeof other_options / sizeof *other_options; i++)
+        for (size_t at = 0; mp_str_is(word, other_options[i][0]) && at < count; at++)
+            if (strcmp(names[at], other_options[i][1]) == 0)
+                return names[at];
+    return mp_suggest(word, names, count);
+}
+
 /* Prints the error that getopt_long found; it has not yet permuted `argv` up to that word. */
 static int bad_option(int sign, char **argv, const struct option *options, const char *command)
 {
@@ -19,13 +35,14 @@ static int bad_option(int sign, char **argv, const struct option *options, const
     if (sign == ':')
         return mp_cli_misused("missing value after", is_long ? word : letter, NULL, command);
     if (!is_long)
-        return mp_cli_misused("unknown option", letter, NULL, command);
+        return mp_cli_misused("unknown option", letter,
+                              (optopt | 0x20) == 'v' && command[0] == '\0' ? "--version" : NULL, command);
     if (optopt != 0)
         return mp_cli_misused("this option takes no value:", word, NULL, command);
     for (const struct option *o = options; o->name != NULL; o++)
         names[count++] = o->name;
     mp_scoped_buf near = {0};
-    const char *name = mp_suggest((mp_str){word + 2, strcspn(word + 2, "=")}, names, count);
+    const char *name = option_for((mp_str){word + 2, strcspn(word + 2, "=")}, names, count);
     mp_buf_printf(&near, "--%s%c", name == NULL ? "" : name, '\0');
     mp_cli_misused("unknown option", word, name == NULL ? NULL : near.ptr, command);
     return MP_BAD_USAGE;

@@ -13,8 +13,12 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
 {
     rpc->envelope.id = MP_STR_NONE;
     if (!mp_str_is(mp_stream_request(stream)->method, "GET")) {
-        mp_refuse_with(rpc, stream, MP_CAUSE_METHOD, 405, (mp_header){"allow", MP_STR("GET")},
-                       "this path serves GET only: the event stream of 2024-11-05");
+        mp_scoped_buf text = {0};
+        mp_buf_put(&text, MP_STR("this path serves GET only: the event stream of 2024-11-05"));
+        if (rpc->config->mcp != NULL)
+            mp_buf_printf(&text, "; later revisions are at %s%s", rpc->config->prefix, MP_NEVER_NULL(rpc->config->mcp));
+        mp_buf_putc(&text, '\0');
+        mp_refuse_with(rpc, stream, MP_CAUSE_METHOD, 405, (mp_header){"allow", MP_STR("GET")}, text.ptr);
         return;
     }
     if (!mp_accepts(stream, events_type)) {

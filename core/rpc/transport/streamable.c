@@ -134,7 +134,13 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
 static mp_session *MP_NULLABLE find_session(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
 {
     if (headers->session_count != 1 || headers->session.len == 0) {
-        refuse_request(rpc, stream, MP_CAUSE_SESSION, 400, "Mcp-Session-Id is missing: send \"initialize\" first");
+        mp_scoped_buf text = {0};
+        mp_buf_put(&text, MP_STR("Mcp-Session-Id is missing: send \"initialize\" first"));
+        if (mp_str_is(mp_stream_request(stream)->method, "GET") && rpc->config->sse != NULL)
+            mp_buf_printf(&text, "; the event stream of 2024-11-05 is at %s%s", rpc->config->prefix,
+                          MP_NEVER_NULL(rpc->config->sse));
+        mp_buf_putc(&text, '\0');
+        refuse_request(rpc, stream, MP_CAUSE_SESSION, 400, text.ptr);
         return NULL;
     }
     mp_session *session = mp_session_find(rpc, stream, headers->session);

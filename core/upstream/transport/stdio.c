@@ -1,5 +1,6 @@
 /* stdio.c: upstreams that are programs. A channel has one process, which its worker owns; messages are lines. Exchanges
  * wait here until the process runs and reads; from then on the program may have received them. */
+#define _GNU_SOURCE 1
 #include "upstream/transport.h"
 
 MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
@@ -156,22 +157,49 @@ static void end_by_itself(connection *it, mp_failure_reason reason, const char *
     mp_channel_broken(it->channel, reason, why);
 }
 
-static mp_str last_error_line(const connection *it)
+/* True if the line names an error, as Node, Python, Java, Go and Rust do. */
+static bool names_error(mp_str line)
 {
-    mp_str last = MP_STR_NONE, line;
-    for (size_t i = 0; (line = mp_process_error_line(it->process, i)).ptr != NULL; i++)
+    static const char *const marks[] = {"rror: ", "xception: ", "xception in ", "panic: ", "panicked at ", "fatal: "};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (memmem(line.ptr, line.len, marks[i], strlen(marks[i])) != NULL)
+            return true;
+    return false;
+}
+
+/* True for what runtimes print after the error: frames of the stack, a mark below the code, their version, advice. */
+static bool is_noise(mp_str line)
+{
+    static const char *const starts[] = {" ", "\t", "^", "}", "Node.js v", "note: "};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (mp_str_starts(line, mp_str_of(starts[i])))
+            return true;
+    return line.len == 0;
+}
+
+/* The line of stderr that says why the program ended: the last one that names an error, else the last one that is no
+ * noise, else the last. */
+static mp_str telling_line(const connection *it)
+{
+    mp_str named = MP_STR_NONE, plain = MP_STR_NONE, last = MP_STR_NONE, line;
+    for (size_t i = 0; (line = mp_process_error_line(it->process, i)).ptr != NULL; i++) {
         last = line;
-    return last;
+        if (!is_noise(line))
+            plain = line;
+        if (!is_noise(line) && names_error(line))
+            named = line;
+    }
+    return named.len > 0 ? named : plain.len > 0 ? plain : last;
 }
 
 static void on_ended(void *ctx)
 {
     connection *it = ctx;
     char why[sizeof((mp_upstream_failure *)0)->why];
-    mp_str text = mp_process_why(it->process), last = last_error_line(it);
+    mp_str text = mp_process_why(it->process), line = telling_line(it);
     bool has_failed = mp_process_how(it->process) == MP_PROCESS_FAILED;
-    if (last.len > 0)
-        snprintf(why, sizeof why, "the program ended: %.*s: %.*s", MP_STR_ARG(text), MP_STR_ARG(last));
+    if (line.len > 0)
+        snprintf(why, sizeof why, "the program ended: %.*s: %.*s", MP_STR_ARG(text), MP_STR_ARG(line));
     else
         snprintf(why, sizeof why, "%s%.*s", has_failed ? "" : "the program ended: ", MP_STR_ARG(text));
     end_by_itself(it, has_failed ? MP_FAILURE_REFUSED : MP_FAILURE_CLOSED, why, false);

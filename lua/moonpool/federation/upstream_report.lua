@@ -25,7 +25,8 @@ local taken = {}                         -- kind -> key -> the upstream that has
 function upstream_report.explained(record, failure)
   local status = failure.status and (" (status %d)"):format(failure.status) or ""
   local texts = {
-    refused = { "no connection", "check the address; is the server running?" },
+    refused = record.kind == "command" and { "the program did not start", "install it, or write its whole path: command: [/usr/local/bin/some-server]" }
+      or { "no connection", "check the address; is the server running?" },
     address = { "the name leads to an address that is not public", "private: true allows it" },
     barred = record.auth and not failure.status and { "there is no token for it", ("look at auth.%s of the entry"):format(record.auth.kind) }
       or { "it refuses the credentials" .. status, "auth: {bearer: \"${TOKEN}\"} or headers send credentials" },

@@ -222,6 +222,21 @@ function forms.json(put)
   put(json.encode(whole))
 end
 
+local MANY = 20      -- things whose list is longer than a screen, so that a line at its end sums it up
+
+-- The last line of a long list: "300 tools, 2 prompts: 3 warnings"; nil for a short one.
+local function summary(warnings)
+  local counts, words, all = {}, {}, 0
+  registry.each(function(word)
+    if not counts[word] then words[#words + 1] = word end
+    counts[word], all = (counts[word] or 0) + 1, all + 1
+  end)
+  if all <= MANY then return nil end
+  for i, word in ipairs(words) do words[i] = counted(counts[word], " " .. word) end
+  local doubtful = select(2, warnings:gsub("%f[^%z\n]%S[^\n]*:%d+: ", ""))
+  return table.concat(words, ", ") .. ": " .. (doubtful == 0 and "no warning" or counted(doubtful, " warning"))
+end
+
 --- Returns the served things in a form ("list", "whole", "json", or a kind for its names alone), and the warnings, ""
 --- for a list.
 return function(form)
@@ -229,5 +244,7 @@ return function(form)
   local clean = form == "json" and characters.escaped or characters.shown
   forms[form](function(line) lines[#lines + 1] = clean(line) end)
   local warnings = (form == "whole" or form == "json") and doubts() or ""
+  local last = form == "whole" and summary(warnings)
+  if last then lines[#lines + 1], lines[#lines + 2] = "", last end
   return table.concat(lines, "\n") .. (lines[1] and "\n" or ""), (warnings:gsub("[^\n]+", characters.shown))
 end

@@ -4,6 +4,7 @@ local connect = require "moonpool.workbench.client.connect"
 local format_content = require "moonpool.workbench.format.format_content"
 local json = require "moonpool.json"
 local stderr = require "moonpool.workbench.format.stderr"
+local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 local coerce = require "moonpool.workbench.format.coerce"
 
@@ -22,6 +23,7 @@ local function read_arguments(args, schema, known)
     if not name then return nil, "'" .. args[i] .. "' is not an argument", "write KEY=VALUE, as in " .. known .. " name=Ann" end
     if properties[name] == nil and schema.additionalProperties == false then
       return nil, "'" .. known .. "' has no argument '" .. name .. "'", suggest.hint(name, properties)
+        or next(properties) and "its arguments are " .. table.concat(sorted(properties), ", ") or "it takes no arguments"
     end
     local value, why = coerce.read(text, properties[name] or {})
     if value == nil then return nil, name .. ": " .. why end

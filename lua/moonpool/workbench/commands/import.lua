@@ -318,7 +318,7 @@ end
 return function(args)
   if not args[1] then return stderr.misuse("import takes a file", "as in moonpool import ~/.config/Claude/claude_desktop_config.json") end
   local found, why = decoded(args[1])
-  if found == nil then return stderr.wrong(why) end
+  if found == nil then return stderr.wrong(why, "name the JSON file of a client, as in ~/.config/Claude/claude_desktop_config.json") end
   local servers, inputs = servers_of(found)
   if not servers then return stderr.wrong(args[1] .. " has no MCP servers", "they are in `mcpServers`, or in `servers` for VS Code") end
   local names, what, hint = chosen(args, servers)
