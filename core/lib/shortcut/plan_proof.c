@@ -132,7 +132,7 @@ void mp_plan_prove_result(lua_State *L, const mp_plan *plan, int at, int finish,
     if (lua_pcall(L, 6 + top - results + 1, 0, 0) != LUA_OK)
         fail_proof(plan, "the general path fails", result, mp_str_of(luaL_tolstring(L, -1, NULL)));
     if (!mp_str_eq(result, mp_buf_str(&general)))
-        fail_proof(plan, "another result", result, mp_buf_str(&general));
+        fail_proof(plan, "the general path gives another result", result, mp_buf_str(&general));
     mp_buf_clear(&general);
     lua_settop(L, top);
 }
