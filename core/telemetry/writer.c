@@ -88,8 +88,8 @@ static bool is_moved(const char *path, int fd)
     return stat(path, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino;
 }
 
-/* The thread writes to the descriptor `fd` from now on. Returns the descriptor to write to: another one, if the writer
- * got that meanwhile. */
+/* The thread writes to the descriptor `fd` from now on. Returns the descriptor to which it has to write: another one
+ * if the writer was given another one since. */
 static int use_descriptor(mp_writer *writer, int fd)
 {
     mp_writer_swap(writer, fd);

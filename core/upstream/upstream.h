@@ -76,8 +76,8 @@ typedef struct {
 #define MP_UPSTREAM_JOURNAL MP_LIMIT(upstream_journal, 1 << 20)
 /* Time that a client has to answer questions of an upstream, or a script's: a person has left who needs longer. */
 #define MP_UPSTREAM_PENDING_MS ((uint64_t)MP_LIMIT(upstream_pending_ms, 300000))
-/* Requests of an upstream before it answers one of the gateway, refused ones too; one more for each second. Outside of
- * requests: in a minute. */
+/* Requests that an upstream may send before it answers one of the gateway, including refused ones; one more for each
+ * second. Without a request of the gateway: in a minute. */
 #define MP_UPSTREAM_QUESTIONS MP_LIMIT(upstream_questions_per_request, 256)
 
 extern const mp_stat mp_stat_refused_upstream_questions;

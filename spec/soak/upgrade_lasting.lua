@@ -270,8 +270,8 @@ function run_task(self, one)
   end)
 end
 
---- `count` tasks at once, each of `seconds` to twice as many, in sessions of their own: a half is asked for its status
---- again and again, of the other half the result is waited for.
+--- `count` tasks at once, each in a session of its own, which take `seconds` to twice as long. For half of them,
+--- tasks/get is sent again and again; for the other half, tasks/result, which waits.
 function lasting.tasks(self, count, seconds)
   local all = {}
   self.tasks_begun, self.tasks_done, self.task_away = 0, 0, 0

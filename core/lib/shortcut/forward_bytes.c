@@ -58,8 +58,8 @@ static bool is_for_lua(mp_str key)
     return mp_str_starts(key, MP_STR(OWN)) || memchr(key.ptr, '\\', key.len) != NULL;
 }
 
-/* Reads `_meta`: keeps the traces, and sets `*has_own` if it has members that are not of this hop. False for one that
- * Lua has to read. */
+/* Reads `_meta`: takes its trace context into `traces`, and sets `*has_own` if it has members that do not belong to
+ * this hop. False if Lua has to read this `_meta`. */
 static bool read_meta(mp_str meta, mp_str traces[2], bool *has_own)
 {
     if (meta.len == 0)

@@ -1,5 +1,5 @@
-/* circuit.c: the circuit of an upstream: when one that fails is called again, and when a key is. Pure functions on
- * structs; the caller has the upstream's lock. */
+/* circuit.c: the circuit of an upstream: when an upstream that fails is called again, and when a channel whose
+ * opening failed is opened again. Pure functions on structs; the caller has the upstream's lock. */
 #include "upstream/state.h"
 #include <sys/random.h>
 

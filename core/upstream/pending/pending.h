@@ -76,7 +76,7 @@ typedef enum {
 typedef struct {
     mp_resumed_word word;
     mp_resumed_exchange *resumed;       /* a counted reference */
-    mp_queued_event *MP_NULLABLE event; /* PEND_AGAIN: the event that the task has not read, or NULL; GIVE_BACK */
+    mp_queued_event *MP_NULLABLE event; /* PEND_AGAIN: an event that was not read, or NULL; GIVE_BACK: the news */
     bool is_asked;                      /* PEND_AGAIN: the resumed exchange has asked for an event that has not come */
     mp_str *cancel_messages;            /* set if the message is PEND_AGAIN */
     size_t cancel_count;

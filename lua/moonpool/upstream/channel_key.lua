@@ -37,7 +37,8 @@ local function of_session(call)
   if id then return channel_key.of_session(id), true end
 end
 
--- Strangers have no name that could be a key: a session of theirs has a channel, else each call.
+-- A client without a principal has no name that could be a key: its session has a channel of its own or, without a
+-- session, each call has one.
 local function of_stranger(call)
   local key, is_own = of_session(call)
   if key then return key, is_own end

@@ -25,7 +25,7 @@ local lists = {}
 local MAX_PAGES = host.limits.upstreams.list_pages
 local MAX_NAME_BYTES = 512
 local MAX_PAGE_BYTES = 1024              -- bytes of the URI of a tool's page
-local FACTS_BYTES = 1024                 -- beside the facts that are known before the lists are read
+local FACTS_BYTES = 1024                 -- bytes reserved for facts that are known only once the lists are read
 local MAX_DROPPED <const> = 8            -- texts about one definition: they are stored with it
 local MAX_DEFINITION_BYTES = host.limits.upstreams.definition
 

@@ -211,7 +211,8 @@ function request.send(record, spec)
     if is_probe then
       event, failure = try_circuit(channel, server_info)
       if event then event = nil end
-      -- a program or stream that answers nothing at all would stay so: the next attempt gets another one
+      -- A program or event stream that has not answered the probe would not answer the next one either: the channel is
+      -- lost, and the next attempt opens another.
       if failure and failure.reason == "timeout" and server_info.transport ~= "http" then channel:lost(server_info.serial) end
     end
     local result, err, unreadable

@@ -15,7 +15,8 @@ local WAIT_S <const> = 25                -- longest wait for a token
 local FETCH_S <const> = 22               -- longest time that a request for a token may take; the store's lock ends then
 local BARRED_S <const> = 30              -- seconds until a refused credential is tried again
 local MAX_PAUSE_S <const> = 60           -- longest pause after a server did not answer
-local DENIED_S <const> = 30              -- seconds until a caller's token is exchanged again that the authorization server has refused
+-- seconds until a caller's token that the authorization server has refused is exchanged again
+local DENIED_S <const> = 30
 local MAX_KNOWN <const> = 1024
 local MAX_CALLERS <const> = host.limits.upstreams.caller_tokens
 
