@@ -41,13 +41,12 @@ local function current_call()
   return call
 end
 
---- Waits until the lists of an upstream were read for the first time or could not be read, at most its `list_wait`. If
---- the upstream gets the caller's own token, these are the caller's lists. Replaced by federation/federated.lua.
+--- Waits until the lists of an upstream were read, or could not be read, at most for its `list_wait`. If the upstream
+--- gets the token of each caller, waits for the lists of this caller. federation/federated.lua sets the function;
+--- without it there is nothing to wait for.
 function script_handle.settle(_, _) end
 
--- Waits until the lists of an upstream were read, or could not be read, at most for its `list_wait`. If the upstream
--- gets the token of each caller, waits for the lists of this caller. federation/federated.lua sets the function;
--- without it there is nothing to wait for.
+-- The catalogue of an upstream, for the caller if its own token is sent; and a failure if the caller has none.
 local function listed_of(record)
   local identity, denied = auth.identity(record, host.call.current())
   if not identity then return catalogue.of(record.name, catalogue.class), denied end
