@@ -389,7 +389,7 @@ mp_str mp_channel_key_text(const mp_channel *channel);
 
 typedef struct {
     mp_str principal;              /* the principal that may resume it; opaque */
-    uint64_t ms;                   /* time limit, at most MP_UPSTREAM_PARK_MS; 0: that */
+    uint64_t ms;                   /* time limit; 0 or more than MP_UPSTREAM_PENDING_MS means that */
     const mp_str *cancel_messages; /* messages that are sent upstream if nothing takes it up in time; copied */
     size_t cancel_count;
 } mp_pending_options;

@@ -207,7 +207,7 @@ function ask.refusal(record, call, class_text, question, open)
   return why
 end
 
--- The client's result as the upstream's revision has it: before tools, the content of a message was one block.
+-- The client's result as the upstream's revision has it: in revisions without tools in sampling, the content of a message is one block.
 local function older_result(server_info, text)
   local result = json.preserving(text)
   local content = type(result) == "table" and result.content

@@ -156,7 +156,7 @@ end
 -- The schemas of a definition.
 local schemas <const> = { "inputSchema", "outputSchema" }
 
--- Names of a prompt's arguments.
+-- What is wrong with the name of one of a prompt's arguments; nil: nothing.
 local function wrong_argument(definition)
   local list = definition.arguments
   for _, argument in ipairs(type(list) == "table" and list or {}) do
