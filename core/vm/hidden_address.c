@@ -1,5 +1,6 @@
 /* hidden_address.c: texts of values that Lua shows by their address. Addresses are hidden, because an attacker who can
- * write memory could learn from them where the heap and the libraries are. */
+ * write memory could learn from them where the heap and the libraries are, and because a later object may have the
+ * address again: what a script keeps by the text of one would be found by that of another, also in another's call. */
 #include "telemetry/telemetry.h"
 #include "vm/hidden_address.h"
 #include <lauxlib.h>
@@ -54,12 +55,11 @@ static uint64_t hash_word(uint64_t word)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-static _Atomic uint64_t shown;     /* threads that got a number */
-static const char numbers_key = 0; /* its address: registry key of the numbers of threads, a table with weak keys */
+static _Atomic uint64_t shown;     /* objects that got a number */
+static const char numbers_key = 0; /* its address: registry key of the numbers of objects, a table with weak keys */
 
-/* Returns the number of a thread, which no later thread has: its address another one may have once it is gone. Other
- * values are known by their address alone.  [-0, +0, throws] */
-static uint64_t number_of_thread(lua_State *L, int index)
+/* Returns the number of an object, which no later object has.  [-0, +0, throws] */
+static uint64_t number_of(lua_State *L, int index)
 {
     index = lua_absindex(L, index);
     luaL_checkstack(L, 3, NULL);
@@ -68,12 +68,12 @@ static uint64_t number_of_thread(lua_State *L, int index)
     if (lua_rawget(L, -2) == LUA_TNIL) {
         lua_pop(L, 1);
         lua_pushvalue(L, index);
-        lua_pushinteger(L, (lua_Integer)(atomic_fetch_add_explicit(&shown, 1, memory_order_relaxed) << 1 | 1));
+        lua_pushinteger(L, (lua_Integer)atomic_fetch_add_explicit(&shown, 1, memory_order_relaxed));
         lua_rawset(L, -3);
         lua_pushvalue(L, index);
         lua_rawget(L, -2);
     }
-    uint64_t number = (uint64_t)lua_tointeger(L, -1); /* odd, as no address of an object is */
+    uint64_t number = (uint64_t)lua_tointeger(L, -1);
     lua_pop(L, 2);
     return number;
 }
@@ -95,8 +95,7 @@ const char *mp_push_shown(lua_State *L, int index, size_t *MP_NULLABLE len)
     if (!shows_address(L, index))
         return luaL_tolstring(L, index, len);
     pthread_once(&once, make_key);
-    uint64_t number =
-        hash_word(lua_isthread(L, index) ? number_of_thread(L, index) : (uint64_t)(uintptr_t)lua_topointer(L, index));
+    uint64_t number = hash_word(number_of(L, index));
     char digits[2 * sizeof number + 1];
     snprintf(digits, sizeof digits, "%016llx", (unsigned long long)number);
     digits[DIGITS] = '\0';

@@ -50,7 +50,9 @@ family("", "assert error ipairs pairs rawlen type rawequal", 5, "some steps; raw
   { text .. " local r = ('x'):rep(16777215) .. 'y'", "return rawequal(s, r)" },
   { text, "for _ in ipairs {} do end for _ in pairs {} do end return type(assert(rawlen(s))), pcall(error, s)" })
 row("rawget", 60, "a long text is read once, where it is first a key", { text .. " s = s .. s", "return rawget({ x = 1 }, s) == nil" })
-row("tostring", 1, "a number, or a name and 14 digits; what __tostring does is Lua and has 5 ms", { "", "return tostring({})" })
+row("tostring", 40, "a number, or a name and 14 digits, for which each object that has had a text is kept in a table that grows by doubling; what "
+  .. "__tostring does is Lua and has 5 ms", { "", "return tostring({})" },
+  { "local t = {} for i = 1, 262144 do t[i] = {} tostring(t[i]) end", "return tostring({})" })
 row("next", 20, "one step over a table that was emptied: as many places as the memory of the call holds; reads a long text once", { emptied, "return next(t)" },
   { text, "return not pcall(next, { x = 1 }, s)" })
 row([[math.max (Lua's)

@@ -14,6 +14,11 @@ local ways = {
   parallel = function() return (parallel { function() return (coroutine.running()) end })[1] end,
   waited = function() sleep(0) return (coroutine.running()) end,
   call = function(call) return call end,
+  table = function(_, args) return tostring(args) end,
+  meta = function(call) return ("%s"):format(call.meta) end,
+  ["function"] = function(_, args) return tostring(function() return args end) end,
+  object = function() return tostring(regex.new "a+") end,
+  closer = function() return tostring(closing(function() end)) end,
   text = function() return tostring(coroutine.running()) end,
   format = function() return ("%s"):format(coroutine.running()) end,
   ["inner text"] = function()
@@ -23,7 +28,7 @@ local ways = {
   end,
 }
 return tool { "Knows.", input = { way = t.string }, function(args, call)
-  local it = ways[args.way](call)
+  local it = ways[args.way](call, args)
   if it == nil then return "nothing" end
   local before = known[it]
   known[it] = true
@@ -31,11 +36,12 @@ return tool { "Knows.", input = { way = t.string }, function(args, call)
 end }]],
 }
 
-describe("a coroutine or call that a script has as a value", function()
-  it("is of one call alone", function()
+describe("a value by which a script knows a call", function()
+  it("is of that call alone", function()
     local g <close> = gateway.start { workers = 1, scripts = scripts }
     local c <close> = g:client "2026-07-28"
-    for _, way in ipairs { "running", "inner", "parallel", "waited", "call", "text", "format", "inner text" } do
+    for _, way in ipairs { "running", "inner", "parallel", "waited", "call", "text", "format", "inner text", "table", "meta", "function",
+      "object", "closer" } do
       for _ = 1, 300 do
         assert.equal("new", c:call("tools/call", { name = "know", arguments = { way = way } }).result.content[1].text, way)
       end
