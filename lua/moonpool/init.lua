@@ -63,11 +63,11 @@ end
 
 if host.script.is_replay then
   local outside = require "moonpool.replay.outside"
-  dispatch.special["moonpool/replay"] = function(call, params, row)
+  dispatch.special["moonpool/replay"] = function(call, params, row, eras)
     outside.is_quiet = params.quiet == true
     local player = require "moonpool.replay.player"
     if params.record == nil then return { refused = player.refused(), resultType = "complete" } end
-    return player.answer(call, params.record, row)
+    return player.answer(call, params.record, row, eras)
   end
 end
 

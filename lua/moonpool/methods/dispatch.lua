@@ -23,7 +23,7 @@ local dispatch = {}
 
 host.hooks.described_principal = function(text) return operator.principal(text) end
 
---- Methods that belong to no revision: name -> function(call, params, row). A gateway started for the workbench adds
+--- Methods that belong to no revision: name -> function(call, params, row, eras). A gateway started for the workbench adds
 --- some.
 dispatch.special = {}
 
@@ -73,7 +73,7 @@ function dispatch.answer(call, params, revision, name)
   end
   if access.has_private() then access.subscribe_as(call) end
   local method = row.methods[name]
-  if not method and dispatch.special[name] then return dispatch.special[name](call, params, row) end
+  if not method and dispatch.special[name] then return dispatch.special[name](call, params, row, eras) end
   if not method and name == "moonpool/inspect" and select(2, host.call.operator(call)) then return operator.answer(params, eras) end
   if not method then return unknown(name, row.methods) end
   params = params or none

@@ -174,8 +174,9 @@ local function seconds_of(text)
 end
 
 --- Replays one call: { outcome, result | error, events, refused }, without secrets; or nil and an error if the line is
---- no record, or cannot be replayed. `late`: { seconds, before, limit } if it is too slow now.
-function player.answer(call, record, row)
+--- no record, or cannot be replayed. `late`: { seconds, before, limit } if it is too slow now. `eras`: by revision, what
+--- answers its requests; `row`: the one for a record of an unknown revision.
+function player.answer(call, record, row, eras)
   local wrong = wrong_in(record)
   if wrong then return nil, errors.new("invalid_params", wrong) end
   if record.cut then return { skipped = "the call was larger than 256 KiB: only its beginning is kept", resultType = "complete" } end
@@ -191,6 +192,7 @@ function player.answer(call, record, row)
   local limit = math.min(tool and tool.timeout or math.huge, host.limits.call_seconds)
   state.through, state.value, state.slept = through_of(state), value_from(state), sleeper(state, call, seconds_before(record, limit) + limit)
   function state.lacks() state.refused = state.refused + 1 end
+  row = eras[record.revision] or row        -- what a wrong argument is answered with differs by revision
   client_request.forget(call)
   if record.outcome ~= "asked" then client_request.through(call, asker(state.through)) end
   host.call.set_principal(call, who)

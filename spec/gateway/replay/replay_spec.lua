@@ -164,6 +164,19 @@ describe("a recorded call", function()
     assert.matches("sum.lua", err)
   end)
 
+  it("with wrong arguments is answered as its revision has it", function()
+    local g <close> = start { scripts = { ["tools/add.lua"] = add } }
+    local dates = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" }
+    for _, date in ipairs(dates) do
+      local me <close> = g:client(date)
+      me:call("tools/call", { name = "add", arguments = { a = "x" } })
+    end
+    save(g, recorded(g, #dates))
+    local code, out, err = replay(g)
+    assert.equal(0, code, out .. err)
+    assert.matches("5 calls, all answered as recorded", out)
+  end)
+
   it("keeps principal, failures and policies", function()
     local g <close> = start {
       scripts = {
