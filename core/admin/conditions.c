@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* for strptime */
 #include "conditions.h"
 #include "json/json.h"
+#include "upstreams.h"
 
 #define QUIET_MS ((uint64_t)MP_LIMIT(condition_quiet_ms, 600000)) /* after which a number that grew is fine again */
 #define UNSAVED 10000                                             /* changes of the store that may wait for its file */
@@ -140,6 +141,20 @@ static void put_upstreams(mp_buf *out, mp_upstreams *table)
     mp_upstream_report_free(reports, count);
 }
 
+static void put_withheld(mp_buf *out, mp_upstreams *table)
+{
+    size_t count;
+    mp_upstream_report *reports = mp_upstreams_report(table, &count);
+    for (size_t i = 0; i < count; i++) {
+        mp_scoped_buf what = {0};
+        int64_t withheld = mp_admin_withheld(&reports[i]);
+        mp_buf_printf(&what, "definitions of the upstream %s are withheld from clients", reports[i].name);
+        if (withheld > 0)
+            put_condition(out, UPSTREAM_WITHHELD, mp_buf_str(&what), 0, withheld);
+    }
+    mp_upstream_report_free(reports, count);
+}
+
 /* Appends the strings of an array of JSON, with commas between them. */
 static void put_names(mp_buf *out, mp_str array)
 {
@@ -243,6 +258,7 @@ void mp_conditions_put(mp_conditions *conditions, const mp_readiness *readiness,
     put_since(out, MAIN_STUCK, MP_STR("the main thread, which reloads, makes no progress"), conditions->main_since);
     put_certificates(out, certificates, CERTIFICATE_REFUSED);
     put_certificates(out, certificates, CERTIFICATE_EXPIRES);
+    put_withheld(out, upstreams);
     for (int kind = JOBS_FAIL; kind < CONDITIONS; kind++)
         put_counted(out, conditions, kind);
     mp_buf_putc(out, ']');

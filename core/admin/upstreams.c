@@ -138,7 +138,7 @@ static int64_t restarts(const mp_upstream_report *report)
 }
 
 /* The number in the member "withheld" of the text that Lua made. */
-static int64_t withheld(const mp_upstream_report *report)
+int64_t mp_admin_withheld(const mp_upstream_report *report)
 {
     const char *mark = "\"withheld\":", *at = report->definitions == NULL ? NULL : strstr(report->definitions, mark);
     for (; at != NULL; at = strstr(at, mark)) {
@@ -157,7 +157,7 @@ void mp_admin_put_upstream_metrics(mp_buf *out, mp_upstreams *table)
         {"moonpool_upstream_channels", "sessions, programs or shared channels that are open or being opened", channels},
         {"moonpool_upstream_processes", "processes of the upstream's program", processes},
         {"moonpool_upstream_restarts", "starts of the upstream's program after the first", restarts},
-        {"moonpool_upstream_withheld", "definitions of the upstream that clients do not get", withheld},
+        {"moonpool_upstream_withheld", "definitions of the upstream that clients do not get", mp_admin_withheld},
     };
     size_t count;
     mp_upstream_report *reports = mp_upstreams_report(table, &count);

@@ -87,7 +87,7 @@ describe("gauges and counters", function()
     ["thread stuck"] = "workers_stuck, main_stuck", ["thread recovered"] = "it is mended", ["not reloaded"] = "config_ok",
     ["scripts left out"] = "scripts_left_out",
     ["the last good generation serves"] = "config_ok", ["upstream lists cannot be read"] = "upstream_up",
-    ["upstream process ended"] = "upstream_restarts",
+    ["upstream process ended"] = "upstream_restarts", ["name withheld"] = "upstream_withheld",
     ["call over its limit"] = "tool_aborted", ["cleanup over its limit"] = "cleanups_ended", ["cleanups over their limit"] = "cleanups_ended",
     ["store not saved at shutdown"] = "the end", ["ended by force"] = "the end", ["lua panic"] = "the end",
     ["cannot write to stdout"] = "its one client has left",

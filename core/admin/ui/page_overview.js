@@ -8,8 +8,8 @@ function lastReload(scripts, time) {
 }
 
 // The page that shows more of a condition of /status.
-const PAGES = { upstream_down: "upstreams", files_refused: "scripts", scripts_left_out: "scripts", jobs_fail: "scripts", certificate_refused: "certificates",
-  certificate_expires: "certificates" };
+const PAGES = { upstream_down: "upstreams", upstream_withheld: "upstreams", files_refused: "scripts", scripts_left_out: "scripts", jobs_fail: "scripts",
+  certificate_refused: "certificates", certificate_expires: "certificates" };
 
 // The nodes of one condition, in the words of `moonpool status`.
 function condition(one, scripts, el, time) {

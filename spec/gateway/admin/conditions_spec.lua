@@ -3,13 +3,14 @@ local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
 local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
+local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
 local DEFINITIONS <const>, RULES <const> = "core/admin/conditions.def", "examples/monitoring/moonpool.rules.yml"
 -- Alerts about shares of calls over time, which a single look at the gateway cannot know, and one about its absence.
 local RATES <const> = {
   MoonpoolDown = true, MoonpoolErrors = true, MoonpoolToolFails = true, MoonpoolSlow = true, MoonpoolLoopBlocked = true, MoonpoolNearLimit = true,
-  MoonpoolUpstreamErrors = true, MoonpoolUpstreamRestarts = true, MoonpoolUpstreamWithheld = true,
+  MoonpoolUpstreamErrors = true, MoonpoolUpstreamRestarts = true,
 }
 
 local function read(path)
@@ -120,6 +121,23 @@ describe("the conditions of a gateway", function()
     local one = only(g, "upstream_down")
     assert.equal("the upstream gone is down: connection refused", one.what)
     assert.truthy(one.since and one.next:find("moonpool doctor", 1, true))
+  end)
+
+  it("are definitions of upstreams that clients do not get, until they do", function()
+    local one <close> = upstream.start { revision = "2025-11-25" }
+    local two <close> = upstream.start { revision = "2025-11-25" }
+    for _, u in ipairs { one, two } do
+      for _, kind in ipairs { "prompts", "resources", "templates" } do u:offer(kind, {}) end
+      u:offer("tools", { "add", "sub" })
+    end
+    local g <close> = upstream.gateway({ one = one, two = two }, { entries = upstream.plain { one = one, two = two } })
+    local it = only(g, "upstream_withheld")
+    assert.same({ "warning", 2, "MoonpoolUpstreamWithheld" }, { it.severity, it.count, it.alert })
+    assert.truthy(it.what:find "^definitions of the upstream %l+ are withheld from clients$", it.what)
+    assert.truthy(shown(g):find "^warning   2 definitions of the upstream %l+ are withheld from clients\n          next: `moonpool upstreams`", shown(g))
+    two:offer("tools", { "other" })
+    two:announce "notifications/tools/list_changed"
+    g:wait_status(function(status) return #status.conditions == 0 end, 20)
   end)
 
   it("are lost lines of the audit, as many as are lost, and end some time after the last one", function()
