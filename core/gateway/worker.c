@@ -532,11 +532,14 @@ static void begin_drain(void *ctx)
 static void stop_now(void *ctx)
 {
     mp_worker *worker = ctx;
-    mp_rpc_abort(worker->rpc, "the gateway is stopping");
-    mp_loop_stop(worker->loop);
+    if (mp_rpc_is_draining(worker->rpc))
+        on_deadline(&worker->deadline);
+    else
+        begin_drain(worker);
 }
 
-/* The client closed its end of stdin. This starts a drain, so a signal that follows counts as the second one. */
+/* The client closed its end of stdin. This starts a drain, so a signal that follows counts as the second one: clients
+ * that leave send one after some seconds. */
 static void input_is_over(void *ctx)
 {
     mp_worker *worker = ctx;
