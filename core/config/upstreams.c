@@ -5,6 +5,8 @@
 #define UPSTREAMS_CAP 256 /* maximum entries of `upstreams` */
 #define PAIRS_CAP 256     /* maximum entries of a map of names to texts */
 #define MAX_NAME_BYTES 256
+/* defaults of `calls` and `waiting` of a program, most of which serve one request after the other */
+#define PROGRAM_CALLS 64
 
 typedef mp_config_reader reader;
 
@@ -339,6 +341,10 @@ static void finish_upstream(reader *r, mp_upstream_entry *upstream, const mp_yam
     upstream->core.kind = has_command ? MP_UPSTREAM_COMMAND : MP_UPSTREAM_URL;
     if (has_url != has_command)
         check_kind(r, upstream);
+    if (has_command && seen(r, "calls") == NULL)
+        upstream->core.calls = PROGRAM_CALLS;
+    if (has_command && seen(r, "waiting") == NULL)
+        upstream->core.waiting = PROGRAM_CALLS;
     if (!has_command)
         upstream->core.most = 0; /* process.most limits programs; sessions over HTTP have limits.upstreams.channels */
     check_tls(r, upstream);

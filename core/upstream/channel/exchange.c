@@ -564,8 +564,11 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
     pthread_mutex_unlock(&upstream->lock);
     if (refusal != MP_FAILURE_NONE) {
         bool is_busy = refusal == MP_FAILURE_BUSY;
-        *failure = mp_upstream_failure_of(
-            refusal, false, is_busy ? "`calls` exchanges run and `waiting` wait" : "the channel has ended");
+        *failure = mp_upstream_failure_of(refusal, false, "the channel has ended");
+        if (is_busy)
+            snprintf(failure->why, sizeof failure->why,
+                     "`calls: %lld` of its requests run, and `waiting: %lld` of them wait", (long long)config->calls,
+                     (long long)config->waiting);
         if (is_busy)
             mp_stat_add(&mp_stat_refused_upstream_busy, 1);
         exchange->super.is_ended = true;

@@ -23,7 +23,10 @@ local words = {
   too_large = function() return "gave an answer over limits.upstreams.answer" end,
   unreadable = function(f) return "gave an answer that cannot be read" .. (f.what and " (" .. f.what .. ")" or "") end,
   status = function(f) return "gave no answer to this call" .. (f.status and " (status " .. f.status .. ")" or "") end,
-  busy = function(f) return "is busy" .. (f.what and " (" .. f.what .. ")" or "") end,
+  busy = function(f)
+    local what = f.what or f.why
+    return "is busy" .. (what and " (" .. what .. ")" or "")
+  end,
   barred = function() return "refuses the credential of this gateway: its operator must renew it" end,
   credential = function() return "cannot be called, as the authorization server gives no token at the moment" end,
   denied = function() return "cannot be called for this caller, whose token was refused" end,
@@ -35,6 +38,7 @@ local words = {
   task_cancelled = function() return "cancelled the task of this call" end,
   pending = function() return "could not be waited for while the client answered a question" end,
   asks = function(f) return f.what or "asked a question that cannot be put to this client" end,
+  result_type = function() return "gave a result of a kind that this gateway does not know" end,
   questions = function() return "asked more than 256 questions during this call" end,
   loop = function() return "leads back to this gateway (a loop of upstreams)" end,
   revision = function() return "speaks no revision of MCP that this gateway knows" end,
