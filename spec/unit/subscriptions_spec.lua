@@ -32,11 +32,13 @@ describe("resources/subscribe", function()
   end)
 
   it("finds no resource that is not there, or switched off", function()
+    local session = { revision = "2025-11-25", has_session = true }
+    for _, uri in ipairs { "note://two", "off://one" } do
+      local _, err = vm:call("resources/subscribe", { uri = uri }, session)
+      assert.same({ code = -32002, message = "resource not found", data = { uri = uri } }, err)
+      assert.same({}, vm:call("resources/unsubscribe", { uri = uri }, session))
+    end
     for _, method in ipairs { "resources/subscribe", "resources/unsubscribe" } do
-      for _, uri in ipairs { "note://two", "off://one" } do
-        local _, err = vm:call(method, { uri = uri }, { revision = "2025-11-25", has_session = true })
-        assert.same({ code = -32002, message = "resource not found", data = { uri = uri } }, err)
-      end
       assert.equal(-32602, select(2, vm:call(method, {}, { revision = "2025-11-25" })).code)
     end
     assert.same({}, vm.followed)

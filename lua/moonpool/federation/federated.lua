@@ -222,7 +222,7 @@ end
 
 local function make()
   local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, hashes = {},
-    looks = own_looks(), facts = {}, classes = {}, lists = {}, hidden = {}, listed = {}, routes = {}, route_count = 0 }
+    looks = own_looks(), facts = {}, classes = {}, lists = {}, hidden = {}, listed = {}, routes = {}, route_count = 0, caching = {} }
   for _ in pairs(now.routes) do made.route_count = made.route_count + 1 end
   for _, record in ipairs(config.list) do
     local of = things_of(record, CLASS)
@@ -230,6 +230,8 @@ local function make()
     local is_personal = auth.is_personal(record)
     local function wrap(kind, thing) policy.wrap(list_of[kind], thing.name, thing) end
     made.classes[record.name] = (is_personal and caller_lists or class_lists).merge(record, of, things_of, wrap)
+    catalogue.add_caching(made.caching, of.facts)
+    for class in pairs(made.classes[record.name]) do catalogue.add_caching(made.caching, catalogue.of(record.name, class).facts) end
     made.hidden[record.name] = of.hidden
     made.listed[record.name] = host.upstream.catalogue_hash(record.name, CLASS) ~= nil or next(made.classes[record.name]) ~= nil
     if of.hash ~= "" or is_personal then settled[record.name] = true end
@@ -364,7 +366,7 @@ local function rebuild()
   local made = make()
   local order = ordered(made)
   made.views, made.pages = views_of(made, order), app_pages.gather(made.things.tools, order.tools)
-  registry.set_federated(made.things, order, app_pages.are_offered(made.pages, made.classes))
+  registry.set_federated(made.things, order, app_pages.are_offered(made.pages, made.classes), made.caching)
   now = made                                  -- set last: a task that waits for lists looks here, then in the registry
   if is_attached then
     describe()

@@ -51,10 +51,11 @@ methods["resources/subscribe"] = function(call, params, era)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
-  if type(params.uri) == "string" then host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri)) end -- works for a removed resource as well
   local uri, err, resource = uri_of(call, params, era)
-  if not uri then return nil, err end
-  if resource.upstream then notifications.unsubscribed(resource) end
+  if not uri and (type(params.uri) ~= "string" or not registry.offers "resources") then return nil, err end
+  -- also where the resource was removed, or is hidden from the client now
+  host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri))
+  if uri and resource.upstream then notifications.unsubscribed(resource) end
   return {}
 end
 

@@ -34,9 +34,10 @@ local function threshold(self)
   return host.session.log_level(self)
 end
 
---- Sends a log message of level number `n` to the client, if the client wants that level.
-function call.tell(self, n, data, logger)
-  local least = threshold(self)
+--- Sends a log message of level number `n` to the client, if the client wants that level. `unset`: the least level for a
+--- client that has set none; nil: it gets nothing.
+function call.tell(self, n, data, logger, unset)
+  local least = threshold(self) or unset
   if not least or n < least then return end
   self:send { jsonrpc = "2.0", method = "notifications/message", params = { level = call.levels[n + 1], data = data == nil and "" or data, logger = logger } }
 end

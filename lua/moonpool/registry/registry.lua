@@ -163,7 +163,7 @@ end
 -- A list of a snapshot: its method and member; the things that are on, by name, and their names in order, with their
 -- places; whether scopes decide who sees an entry, and the scopes; whether an entry has `visible`, or differs between
 -- clients; and the cached views, by the scopes of their principals.
-local function new_list(kind, things, order)
+local function new_list(kind, things, order, caching)
   local names, place = names_of(things, order)
   local list = {
     method = kind.method, member = kind.member, things = things, names = names, place = place, needs = {}, has_visible = false, has_variants = false,
@@ -178,6 +178,8 @@ local function new_list(kind, things, order)
     list.has_variants = list.has_variants or thing.resolve ~= nil
   end
   list.is_private = list.has_visible or list.has_variants or list.needs[1] ~= nil
+  list.ttl = math.min(LIST_TTL_MS, caching and caching.ttl or LIST_TTL_MS)
+  list.scope = (list.is_private or caching and caching.is_private) and "private" or "public"
   return list
 end
 
@@ -211,7 +213,7 @@ local function new_snapshot()
       local is_held = off_names[thing.name] or off.upstream[thing.upstream or false]
       if not is_held and registry.is_on_by_scripts(kind.word, thing) then things[key], made.on[thing] = thing, true end
     end
-    local list = new_list(kind, things, all.order[name])
+    local list = new_list(kind, things, all.order[name], all.caching[name])
     made[name], made.has_visible, made.has_private = list, made.has_visible or list.has_visible, made.has_private or list.is_private
   end
   made.by_fit = sort_by_fit(made.templates)
@@ -300,7 +302,7 @@ local function offers_of(own, everything, resources, has_pages_elsewhere)
   }
 end
 
-local function replace(own, federated, order, has_pages_elsewhere)
+local function replace(own, federated, order, has_pages_elsewhere, caching)
   local everything = merged(own, federated)
   local by_word = { tool = everything.tools, prompt = everything.prompts, resource = {} }
   for _, kind in ipairs { "resources", "templates" } do
@@ -308,7 +310,7 @@ local function replace(own, federated, order, has_pages_elsewhere)
   end
   all = {
     own = own, everything = everything, order = order or {}, by_word = by_word, offered = offers_of(own, everything, by_word.resource, has_pages_elsewhere),
-    has_lists = any(own.templates, "list"),
+    has_lists = any(own.templates, "list"), caching = caching or {},
   }
   registry.refresh()
 end
@@ -323,8 +325,8 @@ end
 
 --- Replaces the things of upstreams: { tools, prompts, resources, templates }, each by name or URI; and `order`, the
 --- lists of these names or URIs in the order in which clients see them. `has_pages_elsewhere`: upstreams have pages of
---- MCP Apps that no list names.
-function registry.set_federated(found, order, has_pages_elsewhere) replace(all.own, found, order, has_pages_elsewhere) end
+--- MCP Apps that no list names. `caching`: for each kind, how long upstreams let clients keep their lists, as of catalogue.add_caching.
+function registry.set_federated(found, order, has_pages_elsewhere, caching) replace(all.own, found, order, has_pages_elsewhere, caching) end
 
 --- The things of scripts of a kind: name or URI -> thing.
 function registry.own(kind) return all.own[kind] end
@@ -533,7 +535,7 @@ local function make_page(list, view, first, era)
   local names = view.names
   local last, has_more = end_of(names, first)
   local result = {
-    [list.member] = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = list.is_private and "private" or "public", resultType = "complete",
+    [list.member] = json.array {}, ttlMs = list.ttl, cacheScope = list.scope, resultType = "complete",
     _meta = content.meta,
   }
   local convert = era.methods[list.method].convert_result
@@ -655,7 +657,7 @@ function registry.page_with_instances(call, era, cursor)
   for uri in pairs(all.everything.resources) do seen[uri] = true end
   for _, entry in ipairs(listed_resources.of(things, seen, call, era)) do entries[#entries + 1] = copy(entry) end
   sort(entries, function(a, b) return a.uri < b.uri end)
-  local result = { resources = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = "private", resultType = "complete", _meta = content.meta }
+  local result = { resources = json.array {}, ttlMs = resources.ttl, cacheScope = "private", resultType = "complete", _meta = content.meta }
   local listed = result.resources
   for _, entry in ipairs(entries) do
     if not behind or entry.uri > behind then

@@ -108,6 +108,16 @@ function catalogue.of(name, class)
   return made or none
 end
 
+--- Merges into `all` how long clients may keep each list of a catalogue with these facts, and whether for one user alone:
+--- kind -> { ttl = milliseconds, is_private }. The strictest counts.
+function catalogue.add_caching(all, facts)
+  for kind, one in pairs(facts.caching or {}) do
+    local merged = all[kind] or { ttl = one.ttl }
+    all[kind] = merged
+    merged.ttl, merged.is_private = math.min(merged.ttl, one.ttl), merged.is_private or one.is_private
+  end
+end
+
 --- The class of a client that cannot be asked anything.
 catalogue.class = "none"
 

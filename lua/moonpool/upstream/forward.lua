@@ -28,6 +28,9 @@ local forward = {}
 local HOP = "io.modelcontextprotocol/"
 local NEW_CHANNEL = "dev.moonpool/channel"
 
+-- The least level of the log messages that a client with a session gets which has set none. Other clients get none.
+local UNSET_LEVEL <const> = call_library.level "info"
+
 local is_object = message.is_object
 
 -- -- what comes during the request -----------------------------------------------------------------------------------
@@ -36,7 +39,7 @@ local function finite(value) return type(value) == "number" and value == value a
 
 -- The functions that pass notifications of the request `id` on to the client of `call`.
 local function listener_of(call, id)
-  local listener = {}
+  local listener, unset = {}, era.is_stateful(call.revision) and UNSET_LEVEL or nil
   listener["notifications/progress"] = function(params)
     local progress = finite(params.progress)
     if params.progressToken ~= id or not progress then return end
@@ -44,7 +47,7 @@ local function listener_of(call, id)
   end
   listener["notifications/message"] = function(params)
     local level = call_library.level(params.level)
-    if level and params.data ~= nil then call_library.tell(call, level, params.data, type(params.logger) == "string" and params.logger or nil) end
+    if level and params.data ~= nil then call_library.tell(call, level, params.data, type(params.logger) == "string" and params.logger or nil, unset) end
   end
   return listener
 end
@@ -157,7 +160,9 @@ end
 local function lift(record, answer)
   local result = answer.result
   local kind = result.resultType
-  if kind ~= nil and kind ~= "complete" then failure.refuse(errors.of(record, { outcome = "unknown", reason = "asks" })) end
+  if kind ~= nil and kind ~= "complete" then
+    failure.refuse(errors.of(record, { outcome = "unknown", reason = kind == "input_required" and "asks" or "result_type" }))
+  end
   message.strip(result)
   local meta = is_object(result._meta) and result._meta or {}
   for name in pairs(meta) do

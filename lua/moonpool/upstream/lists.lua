@@ -220,6 +220,14 @@ local function add_items(state, list, items, server_info, may_have_headers)
   return true
 end
 
+-- Notes how long a page may be kept, and whether by one user alone, as upstreams of stateless revisions say (Q-1). A page
+-- that does not say may not be kept.
+local function note_caching(state, list, result, server_info)
+  if not server_info.is_modern then return end
+  local ttl = math.type(result.ttlMs) == "integer" and math.max(result.ttlMs, 0) or 0
+  catalogue.add_caching(state.caching, { caching = { [list.kind] = { ttl = ttl, is_private = result.cacheScope ~= "public" or nil } } })
+end
+
 -- Reads one list. nil and a failure if the upstream did not answer.
 local function read_list(record, server_info, list, state, way)
   local cursor, cursors = nil, {}
@@ -238,6 +246,7 @@ local function read_list(record, server_info, list, state, way)
       state.left_out, state.why = state.left_out + 1, state.why or list.method .. " gave no list"
       return true
     end
+    note_caching(state, list, result, server_info)
     local may_have_headers = text:find("x-mcp-header", 1, true) ~= nil or text:find("\\u", 1, true) ~= nil
     state.words = scan.words(text)
     if not add_items(state, list, items, server_info, may_have_headers) then return true end
@@ -254,7 +263,7 @@ local function facts_of(server_info, state)
     revision = server_info.revision, is_modern = server_info.is_modern, transport = server_info.transport, has_session = server_info.session ~= nil,
     capabilities = json.object(server_info.capabilities), server = server_info.server, instructions = server_info.instructions,
     left_out = state.left_out > 0 and state.left_out or nil, left_out_why = state.why,
-    in_circle = state.in_circle > 0 and state.in_circle or nil, is_cut = state.is_cut,
+    in_circle = state.in_circle > 0 and state.in_circle or nil, is_cut = state.is_cut, caching = next(state.caching) and state.caching,
   }
 end
 
@@ -267,7 +276,9 @@ function lists.read(record, way)
   way = way or shared
   local channel, server_info = open.channel(record, way.key, way.options)
   if not channel then return nil, server_info end
-  local state = { known = known_entries(record, way.class or catalogue.class), entries = {}, bytes = 0, left_out = 0, in_circle = 0, repaired = 0 }
+  local state = {
+    known = known_entries(record, way.class or catalogue.class), entries = {}, bytes = 0, left_out = 0, in_circle = 0, repaired = 0, caching = {},
+  }
   local can = server_info.capabilities or {}
   state.bytes = #json.encode(facts_of(server_info, state)) + FACTS_BYTES
   local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil

@@ -46,10 +46,16 @@ for _, row in ipairs { { "2025-11-25", "http" }, { "2026-07-28", "http" }, { "20
       local old <close> = g:client "2025-11-25"
       local new <close> = g:client "2026-07-28"
 
-      -- no level was set: the client gets no messages, and the upstream is told no level
+      -- no level was set: the client gets what the upstream sends, from "info" on, and the upstream is told no level
       local stream, x = call(u, old, "a")
+      for _, level in ipairs { "debug", "info", "error" } do say(x, level, "a") end
+      assert.same({ "info a", "error a" }, finish(u, stream, "a"))
+      assert.same({}, told(u))
+
+      -- a request of 2026-07-28 without a level: the client gets no messages
+      stream, x = call(u, new, "a2")
       say(x, "error", "unwanted")
-      assert.same({}, finish(u, stream, "a"))
+      assert.same({}, finish(u, stream, "a2"))
       assert.same({}, told(u))
 
       old:result("logging/setLevel", { level = "warning" })
