@@ -128,12 +128,12 @@ static bool hand_over(connection *it)
         mp_own_exchange *exchange = mp_exchange_ref(first->exchange);
         free_place(first);
         did = true;
-        end_probe(it);
         if (send_line(it, exchange->message) != 0) {
             mp_exchange_fail_with(exchange, MP_FAILURE_CLOSED, "the program reads no more");
         } else {
             atomic_store(&exchange->was_sent, true);
-            it->is_probed = exchange->is_trial;
+            it->is_probed =
+                it->is_probed || exchange->is_trial; /* a slow program reads the probe after later messages were sent */
             if (!exchange->has_id)
                 mp_exchange_accepted(exchange, 0);
         }

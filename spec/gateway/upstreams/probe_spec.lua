@@ -197,6 +197,22 @@ describe("what a program writes to stderr about the probe", function()
     assert.same({ 98, 1 }, { said(g, "debug"), said(g, "info") })
   end)
 
+  it("is logged at debug also where the program reads the probe after the gateway has given it up", function()
+    local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    u:when("server/discover", function() end, 1)
+    u:when("initialize", function(x)
+      for i = 1, 98 do x.child:order("err", ("WARNING: Failed to validate request: line %d\n"):format(i)) end
+      x:serve()
+    end, 1)
+    u:when("tools/list", function(x)
+      x.child:order("err", "ready\n")
+      x:serve()
+    end, 1)
+    local g <close> = upstream.gateway({ one = u }, { config = { log = { level = "debug" } } })
+    g:wait_log("upstream printed to stderr", { text = "ready" })
+    assert.same({ 98, 1 }, { said(g, "debug"), said(g, "info") })
+  end)
+
   it("is kept for the case that the program ends", function()
     local u <close> = noisy(function(x) x.child:order("exit", "3") end)
     local g <close> = start(u)
