@@ -72,8 +72,9 @@ static mp_log_field pop_field(lua_State *L, const char *key)
     }
 }
 
-/* log.write(level, event[, fields]): writes a log line, its fields sorted by name. A field `call` is written as
- * `call_`: the line has the mark of the call as `call`.  [-0, +0, throws] */
+/* log.write(level, event[, fields[, is_script]]): writes a log line, its fields sorted by name. A field `call` is
+ * written as `call_`: the line has the mark of the call as `call`. `is_script`: a script has chosen the event.
+ * [-0, +0, throws] */
 static int l_log(lua_State *L)
 {
     mp_log_level level = (mp_log_level)luaL_checkoption(L, 1, NULL, levels);
@@ -85,6 +86,7 @@ static int l_log(lua_State *L)
         return 0;
     mp_log_field fields[MAX_FIELDS + 1];
     size_t count = 0;
+    bool is_script = lua_toboolean(L, 4);
     lua_settop(L, 3);
     luaL_checkstack(L, MAX_FIELDS + LUA_MINSTACK, NULL);
     lua_pushnil(L);
@@ -102,7 +104,7 @@ static int l_log(lua_State *L)
     fields[count] = (mp_log_field){0};
     char line[EVENT_BUFFER_BYTES];
     copy_event(line, event);
-    mp_log_write(level, line, fields);
+    (is_script ? mp_log_write_of_script : mp_log_write)(level, line, fields);
     return 0;
 }
 

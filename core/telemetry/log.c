@@ -188,9 +188,12 @@ void mp_log_put_line(mp_str text)
 #define LEAST_ERRORS 10 /* lines of level error that are written whatever the limit is */
 #define EVENTS 256      /* events that are counted apart; those of one hash are counted together */
 
+/* Scripts choose their events, so theirs are apart: they cannot use up what the gateway's have. */
+typedef enum { OF_GATEWAY, OF_SCRIPTS, WRITERS } log_writer;
+
 static struct {
     _Atomic int64_t second, used, suppressed;
-} budgets[EVENTS];
+} budgets[WRITERS][EVENTS];
 
 static size_t slot_of(const char *event)
 {
@@ -202,23 +205,23 @@ static size_t slot_of(const char *event)
 
 /* True if the line may be written; `*suppressed` gets the number of lines of this event that were not, since the last
  * one that was. Two threads may both reset a budget when a second begins; the cost is at most one line too many. */
-static bool take_budget(mp_log_level level, const char *event, int64_t *suppressed)
+static bool take_budget(mp_log_level level, const char *event, log_writer writes, int64_t *suppressed)
 {
     int64_t limit = MAX_REPEATS;
     if (level == MP_ERROR && limit < LEAST_ERRORS)
         limit = LEAST_ERRORS;
     size_t slot = slot_of(event);
     int64_t second = (int64_t)(mp_monotonic_ms() / 1000);
-    if (atomic_exchange_explicit(&budgets[slot].second, second, memory_order_relaxed) != second)
-        atomic_store_explicit(&budgets[slot].used, 0, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&budgets[slot].used, 1, memory_order_relaxed) >= limit) {
-        atomic_fetch_add_explicit(&budgets[slot].suppressed, 1, memory_order_relaxed);
+    if (atomic_exchange_explicit(&budgets[writes][slot].second, second, memory_order_relaxed) != second)
+        atomic_store_explicit(&budgets[writes][slot].used, 0, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&budgets[writes][slot].used, 1, memory_order_relaxed) >= limit) {
+        atomic_fetch_add_explicit(&budgets[writes][slot].suppressed, 1, memory_order_relaxed);
         mp_stat_add(&mp_stat_suppressed_repeat, 1);
         return false;
     }
-    *suppressed = atomic_load_explicit(&budgets[slot].suppressed, memory_order_relaxed) == 0
+    *suppressed = atomic_load_explicit(&budgets[writes][slot].suppressed, memory_order_relaxed) == 0
                       ? 0
-                      : atomic_exchange_explicit(&budgets[slot].suppressed, 0, memory_order_relaxed);
+                      : atomic_exchange_explicit(&budgets[writes][slot].suppressed, 0, memory_order_relaxed);
     return true;
 }
 
@@ -321,17 +324,15 @@ static void put_json(mp_buf *line, mp_log_level level, const char *event, const 
     mp_buf_putc(line, '}');
 }
 
-void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields)
+static void write_line(mp_log_level level, const char *event, const mp_log_field *fields, log_writer writes)
 {
     mp_scoped_buf line = {0};
     int64_t suppressed;
-    if (level >= MP_WARN)
-        mp_trouble_count(event);
     if (level < atomic_load_explicit(&least_level, memory_order_relaxed))
         return;
     if (level >= MP_WARN)
         atomic_fetch_add_explicit(&warnings, 1, memory_order_relaxed);
-    if (!take_budget(level, event, &suppressed))
+    if (!take_budget(level, event, writes, &suppressed))
         return;
     mp_marks marks;
     find_marks(fields, &marks);
@@ -339,6 +340,18 @@ void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fie
     (is_json ? put_json : put_logfmt)(&line, level, event, fields, &marks, suppressed);
     mp_buf_putc(&line, '\n');
     mp_log_put_line(mp_buf_str(&line));
+}
+
+void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields)
+{
+    if (level >= MP_WARN)
+        mp_trouble_count(event);
+    write_line(level, event, fields, OF_GATEWAY);
+}
+
+void mp_log_write_of_script(mp_log_level level, const char *event, const mp_log_field *fields)
+{
+    write_line(level, event, fields, OF_SCRIPTS);
 }
 
 void mp_log_configure(mp_log_format format)

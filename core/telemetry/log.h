@@ -6,8 +6,7 @@
  *   2026-11-21T10:15:03.412Z info  session closed   reason=gone ms=12
  *   {"time":"2026-11-21T10:15:03.412Z","level":"info","event":"session closed","reason":"gone","ms":12}
  *
- * A line that is written while a script serves a request has the request's mark as `call`, and the id of its trace as
- * `trace_id` (mark.h).
+ * A line written while a script serves a request has its mark as `call`, and the id of its trace as `trace_id`.
  *
  * Of the lines of one event, those over a limit per second are counted: the next line that is written says how many, as
  * `suppressed`. Where stderr is journald's, lines of logfmt begin with its <priority> and have no time. */
@@ -45,9 +44,8 @@ void mp_log_start(mp_log_level least);
 /* stderr is another file now, which journald may read or not. */
 void mp_log_find_reader(void);
 typedef enum { MP_LOG_LOGFMT, MP_LOG_JSON } mp_log_format;
-/* Sets the form of the lines. Any thread. */
+/* Set the form of the lines, and the lowest level that is logged. Any thread. */
 void mp_log_configure(mp_log_format format);
-/* Sets the lowest level that is logged. Any thread. */
 void mp_log_from(mp_log_level least);
 void mp_log_stop(void);
 /* Lines go to the file `path` instead of stderr, which is made with mode 0600: from mp_log_start on, or from now. Where
@@ -61,6 +59,8 @@ bool mp_log_wants(mp_log_level level);
 /* The number of lines logged at warn and error since the process started. Any thread. */
 uint64_t mp_log_warnings(void);
 void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields);
+/* A line whose event a script has chosen: it is none of the gateway's events, whatever its words are. */
+void mp_log_write_of_script(mp_log_level level, const char *event, const mp_log_field *fields);
 /* Appends the current time (UTC, with milliseconds), as at the start of a log line. */
 void mp_log_put_time(mp_buf *line);
 /* Appends at most `most` bytes of `text`, with "..." where it was cut. Characters that a terminal could interpret

@@ -427,7 +427,8 @@ function host.rock.c_module(path) end
 ---@param level moonpool.Level
 ---@param event string
 ---@param fields? table<string, any>
-function host.log.write(level, event, fields) end
+---@param is_script? boolean  A script has chosen the event: it is none of the gateway's, whatever its words are
+function host.log.write(level, event, fields, is_script) end
 
 --- True if the log writes lines of this level.
 ---@param level moonpool.Level

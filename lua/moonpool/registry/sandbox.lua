@@ -186,7 +186,7 @@ end
 
 local function logger(level)
   return function(event, fields)
-    if host.log.wants(level) then host.log.write(level, show(event), log_fields(fields)) end
+    if host.log.wants(level) then host.log.write(level, show(event), log_fields(fields), true) end
   end
 end
 local log = exact.all("log.", { debug = logger "debug", info = logger "info", warn = logger "warn", error = logger "error" })
@@ -195,7 +195,7 @@ local function print_to_log(...)
   if not host.log.wants "info" then return end
   local words = table.pack(...)
   for i = 1, words.n do words[i] = show(words[i]) end
-  host.log.write("info", table.concat(words, " "), {})
+  host.log.write("info", table.concat(words, " "), {}, true)
 end
 
 local closer = { __metatable = false, __close = function(self) self.run() end }

@@ -177,6 +177,20 @@ describe("the conditions of a gateway", function()
     g:wait_status(function(status) return #status.conditions == 0 end, 20)
   end)
 
+  it("are no lines of a script with the words of such an event, which use up nothing of the gateway's lines either", function()
+    local g <close> = gateway.start { files = { ["logs/audit.jsonl"] = "" }, config = { log = { audit = "logs/audit.jsonl" } }, workers = 1,
+      constants = { log_repeat = 20 }, scripts = { ["tools/say.lua"] = [[
+        return tool { "Logs.", function() for _ = 1, 40 do log.error "audit file not reopened" log.warn "audit file not reopened" end return "said" end }]] } }
+    local me <close> = g:client "2026-07-28"
+    me:result("tools/call", { name = "say" })
+    assert.same({}, g:status().conditions)
+    assert.is_true(g:status().counters.dropped.repeated > 0)
+    assert(os.rename(g.dir .. "/logs", g.dir .. "/older"))
+    g:signal "sighup"
+    wait.for_fact("the gateway's own line", 20, function() return g:log():find("audit file not reopened why=", 1, true) end)
+    assert.equal(1, g:status().counters.troubles["audit file not reopened"])
+  end)
+
   it("are rooms of the store without a place, and no fault of a client", function()
     local g <close> = gateway.start { config = { store = { entries = 1000 } }, scripts = {
       ["tools/fill.lua"] = [[
