@@ -5,6 +5,7 @@
 #include "data/sql_memory.h"
 #include "data/sql_rules.h"
 #include "data/wal_owner.h"
+#include "os/os.h"
 #include <errno.h>
 #include <signal.h>
 
@@ -31,7 +32,8 @@ MP_REFUSED(refused_statements, "statements", MP_LIMIT_REACHED, "SQL statements a
 #define MAX_COLUMNS 500
 #define MAX_TRIGGER_DEPTH 100 /* depth of triggers that fire triggers */
 #define PAGE 4096
-#define LOOK 1000 /* instructions of SQLite between two checks whether the statement was cancelled */
+#define DESCRIPTORS 3 /* of a database in a file: that file, its -wal and its -shm */
+#define LOOK 1000     /* instructions of SQLite between two checks whether the statement was cancelled */
 #define RETRY_MS 10
 
 struct mp_database {
@@ -50,6 +52,7 @@ struct mp_database {
     mp_link leaving;                   /* link in mp_databases, once the database is closed */
     mp_statement *MP_NULLABLE running; /* used only by the database's thread */
     sqlite3 *db;                       /* the connection; valid while the database is open */
+    int taken;                         /* by mp_outgoing_take */
     mp_sql_account account;
     mp_sql_cache cache;
     bool is_ours;                   /* true while SQL of the gateway is prepared, false for SQL of a script */
@@ -179,6 +182,12 @@ static void publish_connection(mp_database *database, sqlite3 *MP_NULLABLE db)
     database->interruptible = db;
 }
 
+static void give_descriptors(mp_database *database)
+{
+    mp_outgoing_give(database->taken);
+    database->taken = 0;
+}
+
 static void close_connection(mp_database *database)
 {
     if (database->db == NULL)
@@ -191,6 +200,19 @@ static void close_connection(mp_database *database)
         "SELECT 1"); /* an interrupt is in force until the next statement: it would end the checkpoint of the close */
     sqlite3_close_v2(database->db);
     database->db = MP_UNSET;
+    give_descriptors(database);
+}
+
+/* Counts the descriptors of the database, which is about to be opened. False: the statement has the error. */
+static bool take_descriptors(mp_database *database, mp_statement *statement)
+{
+    int count = database->root == NULL ? 0 : DESCRIPTORS;
+    if (count > 0 && !mp_outgoing_take(count)) {
+        mp_sql_fail(statement, "cannot open the database: " MP_OUTGOING_FULL);
+        return false;
+    }
+    database->taken = count;
+    return true;
 }
 
 /* The reason that the database could not be opened. `path` is the path of the file, or NULL. */
@@ -256,7 +278,7 @@ static bool open_connection(mp_database *database, mp_statement *statement)
         mp_sql_fail(statement, "cannot open the database: %s (%s/%s)", strerror(errno), database->root, database->rest);
         return false;
     }
-    if (!set_stale_aside(database, statement, path)) {
+    if (!set_stale_aside(database, statement, path) || !take_descriptors(database, statement)) {
         free(path);
         return false;
     }
@@ -266,6 +288,7 @@ static bool open_connection(mp_database *database, mp_statement *statement)
     if (database->db == NULL) {
         mp_sql_fail(statement,
                     "cannot open the database: all databases together hold the 512 MiB of memory that they may have");
+        give_descriptors(database);
         free(path);
         return false;
     }

@@ -1,12 +1,12 @@
-/* descriptors.c: the descriptors of connections to other servers and of programs. Their number is limited, so that they
- * leave those that no client may take. */
+/* descriptors.c: the descriptors of connections to other servers, of programs and of databases of scripts. Their number
+ * is limited, so that they leave those that no client may take. */
 #include "sockets.h"
 #include "telemetry/telemetry.h"
 
 MP_ACCOUNT(outgoing_descriptors, "outgoing_descriptors", "", "",
-           "descriptors of connections to other servers and of programs")
+           "descriptors of connections to other servers, of programs and of databases of scripts")
 MP_REFUSED(refused_descriptors, "descriptors", MP_LIMIT_REACHED,
-           "connections to other servers and starts of programs that would take descriptors of the gateway's own")
+           "connections to other servers, programs and databases that would take descriptors of the gateway's own")
 
 static _Atomic int64_t most_outgoing = INT64_MAX;
 
@@ -21,6 +21,12 @@ bool mp_outgoing_take(int count)
     bool is_taken = mp_account_take(&mp_account_outgoing_descriptors, count, most);
     mp_stat_add(&mp_stat_refused_descriptors, !is_taken);
     return is_taken;
+}
+
+bool mp_outgoing_is_tight(void)
+{
+    int64_t most = atomic_load_explicit(&most_outgoing, memory_order_relaxed);
+    return mp_account_used(&mp_account_outgoing_descriptors) > most / 2;
 }
 
 void mp_outgoing_give(int count)

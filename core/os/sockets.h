@@ -56,6 +56,7 @@ bool mp_peer_left(int fd);
 void mp_outgoing_limit(int64_t most);
 bool mp_outgoing_take(int count); /* false, which is counted: there are too many */
 void mp_outgoing_give(int count);
-#define MP_OUTGOING_FULL "too many connections to other servers, and programs, are open: raise the limit of open files"
+bool mp_outgoing_is_tight(void); /* more than half is taken: what is kept for later use is given back */
+#define MP_OUTGOING_FULL "too many programs, databases and connections to servers: raise the limit of open files"
 
 #endif

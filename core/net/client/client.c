@@ -4,7 +4,7 @@
  * Connections that no transfer uses are kept by time, limits.idle_ms, and not by number: a cache smaller than what is
  * in flight would close a connection at the end of each transfer, and open one for the next. libcurl closes those that
  * are too old when it looks for a connection. While transfers run and none begins, a handle that connects to nothing
- * makes it look: `sweep`. */
+ * makes it look: `sweep`. While descriptors are tight, unused connections are not kept. */
 #include "transfer.h"
 #include <errno.h>
 #include <sys/epoll.h>
@@ -12,6 +12,7 @@
 MP_GAUGE(http_requests, "http_requests", "", "", "outgoing HTTP requests in flight")
 
 #define MIN_SWEEP_MS 1000 /* libcurl counts the age of connections in seconds */
+#define LOOK_MS 1000      /* interval at which a client with unused connections looks whether descriptors are tight */
 
 typedef struct {
     mp_fdwatch super;
@@ -63,9 +64,27 @@ void mp_client_free(mp_client *MP_NULLABLE client)
     free(client);
 }
 
+static bool is_tight(const mp_client *client)
+{
+    return !client->limits.is_inner && mp_outgoing_is_tight();
+}
+
+static void on_idle(mp_timer *timer);
+
+/* Looks whether unused connections have to be closed; at once where descriptors are tight. */
+static void look_later(mp_client *client)
+{
+    uint64_t now = mp_loop_now(client->loop), left = client->idle_until > now ? client->idle_until - now : 0;
+    mp_timer_start(client->loop, &client->idle, is_tight(client) ? 0 : left < LOOK_MS ? left : LOOK_MS, on_idle);
+}
+
 static void on_idle(mp_timer *timer)
 {
-    close_all(mp_container(timer, mp_client, idle));
+    mp_client *client = mp_container(timer, mp_client, idle);
+    if (is_tight(client) || mp_loop_now(client->loop) >= client->idle_until)
+        close_all(client);
+    else
+        look_later(client);
 }
 
 /* -- driving ------------------------------------------------------------------------------------------------------- */
@@ -195,7 +214,7 @@ static void begin_sweep(mp_client *client)
     curl->easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, MP_NAMES_S);
     curl->easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
     curl->easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_no_socket);
-    curl->easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
+    curl->easy_setopt(easy, CURLOPT_MAXAGE_CONN, is_tight(client) ? 0L : (long)(client->limits.idle_ms / 1000));
     if (curl->multi_add_handle(multi, easy) == CURLM_OK)
         client->sweeper = easy;
     else
@@ -208,8 +227,10 @@ static void on_sweep(mp_timer *timer);
 static void expect_sweep(mp_client *client)
 {
     uint64_t ms = client->limits.idle_ms < MIN_SWEEP_MS ? MIN_SWEEP_MS : client->limits.idle_ms + MIN_SWEEP_MS;
-    if (client->sweep.slot == 0)
-        mp_timer_start(client->loop, &client->sweep, ms, on_sweep);
+    if (client->sweep.slot != 0)
+        return;
+    client->sweep_at = mp_loop_now(client->loop) + ms;
+    mp_timer_start(client->loop, &client->sweep, LOOK_MS, on_sweep);
 }
 
 static void on_sweep(mp_timer *timer)
@@ -217,7 +238,13 @@ static void on_sweep(mp_timer *timer)
     mp_client *client = mp_container(timer, mp_client, sweep);
     if (client->active == 0)
         return; /* on_idle closes all */
-    begin_sweep(client);
+    bool is_early = mp_loop_now(client->loop) < client->sweep_at;
+    if (is_early)
+        mp_timer_start(client->loop, timer, LOOK_MS, on_sweep);
+    if (!is_early || is_tight(client))
+        begin_sweep(client);
+    if (is_early)
+        return;
     if (client->has_ended)
         expect_sweep(client);
     client->has_ended = false;
@@ -282,8 +309,9 @@ void mp_client_remove(mp_client *client, const mp_curl_api *curl, CURL *easy)
         curl->multi_remove_handle(multi, easy);
     mp_stat_add(&mp_stat_http_requests, client->limits.is_inner ? 0 : -1);
     client->has_ended = true;
+    client->idle_until = mp_loop_now(client->loop) + client->limits.idle_ms;
     if (--client->active == 0)
-        mp_timer_start(client->loop, &client->idle, client->limits.idle_ms, on_idle);
+        look_later(client);
     else
         expect_sweep(client);
 }

@@ -18,11 +18,13 @@ struct mp_client {
     CURLM *MP_NULLABLE multi;            /* NULL before the first transfer and after an idle period */
     mp_timer timer;                      /* libcurl's timer */
     bool is_due;                         /* the timer is to run at once */
-    mp_timer idle;
-    mp_timer sweep;              /* closes unused connections while other transfers run */
-    CURL *MP_NULLABLE sweeper;   /* see begin_sweep; NULL: no sweep is under way */
-    bool has_ended;              /* a transfer has ended since the last sweep */
-    int64_t active;              /* transfers that are not finished */
+    mp_timer idle;                       /* closes unused connections while no transfer runs */
+    uint64_t idle_until;                 /* time of the loop from which on no unused connection is kept */
+    uint64_t sweep_at;                   /* time of the loop of the next sweep, unless descriptors are tight before */
+    mp_timer sweep;                      /* closes unused connections while other transfers run */
+    CURL *MP_NULLABLE sweeper;           /* see begin_sweep; NULL: no sweep is under way */
+    bool has_ended;                      /* a transfer has ended since the last sweep */
+    int64_t active;                      /* transfers that are not finished */
     CURL *kept[MP_KEPT_HANDLES]; /* handles of transfers that were freed: the next ones cost less than new handles */
     int kept_count;
     size_t held;

@@ -8,17 +8,27 @@ local wait = require "spec.helpers.wait"
 local FILES <const>, CROWD <const> = 256, 400
 
 -- A gateway that may open FILES files.
-local function start(connections, allow)
+local function start(connections, allow, constants)
   local dir = gateway.new_folder()
   local file = assert(io.open(dir .. "/moonpool", "w"))
   file:write(("#!/bin/sh\nulimit -n %d\nexec '%s' \"$@\"\n"):format(FILES, uv.fs_realpath(gateway.binary))):close()
   assert(uv.fs_chmod(dir .. "/moonpool", 493))
   return gateway.start {
-    binary = dir .. "/moonpool", config = { limits = { connections = connections }, store = { file = "store.db" }, log = { audit = "audit.jsonl" },
+    binary = dir .. "/moonpool", workers = constants and 1, constants = constants,
+    config = { limits = { connections = connections }, store = { file = "store.db" }, log = { audit = "audit.jsonl" },
       scripts = { allow = allow } },
     scripts = {
       ["tools/keep.lua"] = 'return tool { "Keeps.", function() return tostring(store.set("k", 1)) end }',
       ["tools/fetch.lua"] = 'return tool { "Fetches.", input = { url = t.string }, function(args) return select(2, http.get(args.url)) or "ok" end }',
+      ["tools/open.lua"] = [[local all = {}
+        return tool { "Opens databases, or closes them.", input = { count = t.integer, file = t.string }, function(args)
+          if args.count == 0 then for _, one in ipairs(all) do one:close() end end
+          for i = 1, args.count do
+            all[i] = sqlite.open((args.file:gsub("N", i)))
+            local done, why = all[i]:query "select 1"
+            if not done then return ("%d: %s"):format(i, why) end
+          end
+          return "ok" end }]],
       ["tools/run.lua"] = 'return tool { "Runs.", function() return select(2, exec { "true" }) or "ok" end }',
     },
   }
@@ -88,17 +98,73 @@ describe("a gateway that may open 256 files, with limits.connections 10000,", fu
     g:wait_status(function(status) return status.counters.refused.descriptors == 24 and status.gauges.outgoing_descriptors == 16 end)
     wait.for_fact("16 requests", 20, function() return #held == 16 end)
     for _, path in ipairs { "/healthz", "/status", "/metrics" } do assert.equal(200, g:admin(path).status, path) end
-    local said = {}
-    for _, call in ipairs(calls) do
-      if call:has_begun() then said[#said + 1] = call:answer().result.content[1].text end
-    end
-    assert.equal(24, #said)
-    for _, text in ipairs(said) do assert.matches("too many connections to other servers, and programs, are open", text, 1, true) end
-    assert.matches("too many connections to other servers", me:result("tools/call", { name = "run" }).content[1].text, 1, true)
+    local refused, said = {}, {}
+    wait.for_fact("24 answers", 20, function() -- which come a moment after they are counted
+      refused = {}
+      for _, call in ipairs(calls) do
+        if call:has_begun() then refused[#refused + 1] = call end
+      end
+      return #refused == 24
+    end)
+    for i, call in ipairs(refused) do said[i] = call:answer().result.content[1].text end
+    for _, text in ipairs(said) do assert.matches("too many programs, databases and connections to servers", text, 1, true) end
+    assert.matches("too many programs, databases and connections", me:result("tools/call", { name = "run" }).content[1].text, 1, true)
     for _, reply in ipairs(held) do reply:send(200, { Connection = "close" }, "") end
     g:wait_status(function(status) return status.gauges.outgoing_descriptors == 0 end)
     assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
     g:wait_status(function(status) return status.gauges.outgoing_descriptors == 0 end)
+  end)
+
+  it("counts three for each database in a file among them, none for one in memory, and refuses further ones", function()
+    local g <close> = start(10000, { write = { "data/" }, run = { "true" } })
+    local me <close> = g:client "2026-07-28"
+    assert(uv.fs_mkdir(g.dir .. "/data", 493))
+    local function open(count, file) return me:result("tools/call", { name = "open", arguments = { count = count, file = file } }).content[1].text end
+    assert.equal("ok", open(10, ":memory:"))
+    assert.equal(0, g:status().gauges.outgoing_descriptors)
+    local said = open(8, "data/N.db")
+    assert.matches("^6: data/6.db: cannot open the database: too many programs, databases and connections to servers", said)
+    local status = g:status()
+    assert.same({ 15, 1 }, { status.gauges.outgoing_descriptors, status.counters.refused.descriptors })
+    assert.matches("too many programs, databases and connections to servers", me:result("tools/call", { name = "run" }).content[1].text, 1, true)
+    assert.equal("true", me:result("tools/call", { name = "keep" }).content[1].text)
+    assert.equal("ok", open(0, ""))
+    g:wait_status(function(now) return now.gauges.outgoing_descriptors == 0 end)
+    assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
+  end)
+
+  it("keeps unused connections while less than half of them are taken, and gives them back first", function()
+    local held, count = {}, 0
+    local server <close> = stub.start(function(_, reply)
+      count = count + 1
+      held[#held + 1] = reply
+    end)
+    local g <close> = start(10000, { net = { server.at }, run = { "true" } }, { http_idle_ms = 600000 })
+    local me <close> = g:client "2026-07-28"
+    -- so many requests at once, of which all but `left` are answered
+    local function fetch(most, left)
+      local before = count
+      for _ = 1, most do me:open("tools/call", { name = "fetch", arguments = { url = server.url } }) end
+      wait.for_fact("the requests", 20, function() return count == before + most end)
+      while #held > left do table.remove(held):send(200, {}, "") end
+    end
+    local function wait_for(least, most)
+      g:wait_status(function(now)
+        local gauges = now.gauges
+        return gauges.http_requests == #held and gauges.outgoing_descriptors >= least and gauges.outgoing_descriptors <= most
+      end)
+    end
+    fetch(4, 0)
+    wait_for(1, 8)
+    fetch(4, 0)
+    wait_for(1, 8)
+    fetch(15, 0)
+    wait_for(0, 0)
+    assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
+    fetch(15, 1) -- while one request is in flight
+    wait_for(1, 1)
+    assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
+    held[1]:send(200, {}, "")
   end)
 
   it("counts none of those that could not be connected, or whose call ended before", function()
