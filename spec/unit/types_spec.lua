@@ -27,7 +27,7 @@ local cases = {
       code = "12" } },
   },
   tuples = { "t.tuple({ t.string, t.integer, t.optional(t.boolean) })",
-    '{"type":"array","items":false,"minItems":2,"prefixItems":[{"type":"string"},{"type":"integer"},{"type":"boolean"}]}',
+    '{"type":"array","minItems":2,"maxItems":3,"prefixItems":[{"type":"string"},{"type":"integer"},{"type":"boolean"}]}',
     { { "a", 1 }, { "a", 1, true } }, {}, { { "a" }, { 1, "a" }, { "a", 1, true, 4 } } },
   ["a tuple with a rest"] = { "t.tuple { t.string, rest = t.integer }",
     '{"type":"array","items":{"type":"integer"},"minItems":1,"prefixItems":[{"type":"string"}]}',

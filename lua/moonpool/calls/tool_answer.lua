@@ -5,6 +5,7 @@ local client_request = require "moonpool.calls.client_request"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
+local nothing = require "moonpool.things.nothing"
 local problem = require "moonpool.runtime.diagnostic"
 local silent = require "moonpool.things.silent"
 
@@ -53,6 +54,10 @@ function tool_answer.answer(tool, era, call, params, ok, ...)
   local output = tool.output
   if output then
     local fits, wrong = output(value)
+    if not fits then
+      value = nothing.lists(value, tool.definition.outputSchema)
+      fits, wrong = output(value)
+    end
     if not fits then
       local place = (wrong.path or "") == "" and "" or wrong.path .. " "
       return fault(tool, "the result does not fit 'output': " .. place .. wrong.message, place_of(tool, "output"))

@@ -10,6 +10,7 @@ local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
 local lazy = require "moonpool.runtime.lazy"
+local nothing = require "moonpool.things.nothing"
 local param_headers = require "moonpool.protocol.param_headers"
 local registry = require "moonpool.registry.registry"
 local task_record = require "moonpool.tasks.task_record"
@@ -155,6 +156,7 @@ tools["tools/call"] = function(call, params, era)
     if wrong then return nil, wrong end
   end
   local fits, why = tool.check(args)
+  if not fits and not tool.upstream and nothing.drop_nulls(args, tool.input) then fits, why = tool.check(args) end
   if not fits then
     if is_task then return instead(tool, era, call, params, invalid(tool, era, call, args, why)) end
     return invalid(tool, era, call, args, why)

@@ -97,7 +97,8 @@ function forms.tuple(self, defs)
   end
   local rest = self.options.rest
   local schema = { prefixItems = self.first and schemas_of(self.first, defs), minItems = least }
-  if rest then schema.items = schema_of(rest, defs) else schema.items = false end
+  -- `items = false` would say the same, but validators of draft-07, which do not know prefixItems, refuse every value then
+  if rest then schema.items = schema_of(rest, defs) else schema.maxItems = #(self.first or {}) end
   return schema
 end
 

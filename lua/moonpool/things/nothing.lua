@@ -1,0 +1,77 @@
+-- Values that do not fit their schema only because of the form in which "nothing" is written: an empty table of Lua where
+-- the schema wants a list, and null for an argument that may be missing. Both are looked for after a check has failed.
+
+local json = require "moonpool.json"
+
+local nothing = {}
+
+local MAX_LEVELS <const> = 64        -- a schema can refer to itself
+local REFERENCE <const> = "^#/%$defs/([^/]+)$"
+
+local function resolved(schema, root)
+  local name = type(schema) == "table" and type(schema["$ref"]) == "string" and schema["$ref"]:match(REFERENCE)
+  return name and root["$defs"] and root["$defs"][name] or schema
+end
+
+-- True if a schema takes values of the JSON type `name`, as far as `type` says so; nil if it does not say.
+local function takes(schema, name)
+  if type(schema.type) == "string" then return schema.type == name end
+  if type(schema.type) ~= "table" then return nil end
+  for _, one in ipairs(schema.type) do
+    if one == name then return true end
+  end
+  return false
+end
+
+-- Calls f(holder, name, schema, is_required) for each member and element of a value that its schema describes, then for
+-- what is in it.
+local function each(value, schema, root, level, f)
+  schema = resolved(schema, root)
+  if type(value) ~= "table" or type(schema) ~= "table" or level > MAX_LEVELS then return end
+  for _, one in ipairs(type(schema.anyOf) == "table" and schema.anyOf or {}) do each(value, one, root, level + 1, f) end
+  local required = {}
+  for _, name in ipairs(schema.required or {}) do required[name] = true end
+  local properties, prefix = schema.properties or {}, schema.prefixItems or {}
+  for name in pairs(value) do
+    local inner = properties[name] or type(name) == "number" and (prefix[name] or schema.items)
+    if inner == nil or inner == false then inner = schema.additionalProperties end
+    inner = resolved(inner, root)
+    if type(inner) == "table" then
+      f(value, name, inner, required[name] or type(name) == "number")
+      each(value[name], inner, root, level + 1, f)
+    end
+  end
+end
+
+local function as_list(value)
+  local is_plain = type(value) == "table" and next(value) == nil and debug.getmetatable(value) == nil
+  return is_plain and json.array {} or value
+end
+
+local function wants_list(schema)
+  local list = takes(schema, "array") and not takes(schema, "object")
+  for _, one in ipairs(type(schema.anyOf) == "table" and schema.anyOf or {}) do list = list or takes(one, "array") end
+  return list
+end
+
+--- A value of a script, with a list for each empty table where its schema wants one.
+function nothing.lists(value, schema)
+  if wants_list(resolved(schema, schema)) then value = as_list(value) end
+  each(value, schema, schema, 1, function(holder, name, inner)
+    if wants_list(inner) then holder[name] = as_list(holder[name]) end
+  end)
+  return value
+end
+
+--- Takes out of arguments each null for what may be missing and cannot be null. Returns whether there was one.
+function nothing.drop_nulls(args, schema)
+  local found = false
+  each(args, schema, schema, 1, function(holder, name, inner, is_required)
+    if holder[name] == json.null and not is_required and (takes(inner, "null") == false or inner.enum and takes(inner, "null") == nil) then
+      holder[name], found = nil, true
+    end
+  end)
+  return found
+end
+
+return nothing
