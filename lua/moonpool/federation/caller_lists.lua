@@ -113,12 +113,13 @@ end
 function caller_lists.read(record, identity, class, publish)
   local claim <close> = host.upstream.claim(record.name, class)
   if not claim then return end
-  local text, failed = lists.read(record, { key = channel_key.of_lists(identity.owner), options = { identity = identity }, class = "none" })
+  local text, rest = lists.read(record, { key = channel_key.of_lists(identity.owner), options = { identity = identity }, class = "none", kept_as = class },
+    function(part) publish(part, claim) end)
   if text then
-    host.store.set(key_of("fresh", record, class), "", record.refresh)
+    host.store.set(key_of("fresh", record, class), "", rest or record.refresh)
     publish(text, claim)
   else
-    host.store.set(key_of("tried", record, class), failed.reason or "unknown", RETRY_S)
+    host.store.set(key_of("tried", record, class), rest.reason or "unknown", RETRY_S)
   end
 end
 

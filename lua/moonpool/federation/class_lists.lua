@@ -165,17 +165,18 @@ function class_lists.forget(record, since)
   for _, key in ipairs(host.store.keys(key_of("tried", record, ""), MOST_CLASSES)) do host.store.delete(key) end
 end
 
--- Reads the lists of a class by a way. nil if they cannot be read.
-local function read_by(record, name, way)
+-- Reads the lists of a class by a way. nil if they cannot be read. `publish(text)` gets what is there if an answer takes
+-- long.
+local function read_by(record, name, way, publish)
   local options = { own = way.own, once = way.once, class = way.class, tells_roots = way.tells_roots }
-  return (lists.read(record, { key = way.key, options = options, class = name }))
+  return lists.read(record, { key = way.key, options = options, class = name }, publish)
 end
 
 -- Reads the lists of a class by the first way that works: the session of a way may be over.
-local function read_by_any(record, name, ways)
+local function read_by_any(record, name, ways, publish)
   for _, way in ipairs(ways) do
-    local text = read_by(record, name, way)
-    if text then return text, way end
+    local text, retry_s = read_by(record, name, way, publish)
+    if text then return text, way, retry_s end
   end
 end
 
@@ -187,9 +188,9 @@ function class_lists.read(record, base_hash, name, publish, way, since)
   if not claim then return false end
   if catalogue.of(record.name, name).hash ~= "" and not class_lists.is_due(record, name, base_hash, since) then return true end
   local began, ways = host.time.now(), ways_of(record, name)
-  local text, by = read_by_any(record, name, way and { way } or ways)
+  local text, by, retry_s = read_by_any(record, name, way and { way } or ways, function(part) publish(part, claim) end)
   if text then
-    host.store.set(key_of("fresh", record, name), ("%.6f %s"):format(began, base_hash), record.refresh)
+    host.store.set(key_of("fresh", record, name), ("%.6f %s"):format(began, base_hash), retry_s or record.refresh)
     if not by.once then save_ways(record, name, with_way(ways, by, 1)) end
     publish(text, claim)
   elseif way then

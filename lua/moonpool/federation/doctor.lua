@@ -71,7 +71,7 @@ local function listed(record, way)
     for _, doubt in ipairs(entry.facts.doubts or {}) do add(doubts, doubt) end
   end
   return { counts = json.object(counts), withheld = #withheld, withheld_why = withheld[1], doubts = #doubts, doubts_why = doubts[1], left_out = facts.left_out,
-    why = facts.left_out_why, is_cut = facts.is_cut }
+    why = facts.left_out_why, is_cut = facts.is_cut, missing = lists.missing_text(facts) }
 end
 
 -- Describes for a person how tokens are requested: the name of the method, the reason that there is no token, and

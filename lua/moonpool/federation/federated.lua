@@ -32,9 +32,6 @@ local wrapping = require "moonpool.upstream.wrapping"
 
 local federated = {}
 
-local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
-local MORE_CPU_S = 60        -- seconds of processor time for one reading beyond limits.call.cpu, which is set for the calls of scripts: lists can be long
-local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- bytes of memory beyond limits.call.memory
 local TICK_S = 5             -- maximum seconds between two checks for lists that are due
 local LOOK_S = 0.5           -- seconds between two reads of the store, which says whether another worker has failed to read lists of a class
 local CLASS = catalogue.class
@@ -60,8 +57,7 @@ local is_making = false                     -- a task makes the things
 local made_of                               -- source_of_things() for the things that are in the registry
 local changed = host.task.event()           -- an event that is set when `settled` or the things change
 
---- Begins a task that may read long lists. Returns what host.job.begin returns.
-function federated.begin(f) return host.job.begin(f, MAX_READ_S, MORE_CPU_S, MORE_BYTES) end
+federated.begin = lists.begin
 
 -- -- making the things -----------------------------------------------------------------------------------------------
 
@@ -522,16 +518,17 @@ function federated.read(record)
   local began, _, _, was_stale = host.time.now(), host.upstream.catalogue_hash(record.name, CLASS)
   host.store.set(began_key(record), ("%.6f"):format(began))
   local _ <close> = setmetatable({}, { __close = function() host.bus.broadcast("upstream settled", record.name) end })
-  local text, failure = lists.read(record)
+  -- `rest`: the seconds after which lists that are missing are tried again; without `text`, the failure
+  local text, rest = lists.read(record, nil, function(part) publish(record, part, claim) end)
   if text then
     host.store.delete(down_key(record))
-    host.store.set(fresh_key(record), "", record.refresh)
+    host.store.set(fresh_key(record), "", rest or record.refresh)
     publish(record, text, claim)
     if was_stale then class_lists.forget(record, began) end -- a reload has changed the connection
     read_classes(record, began)
     federated.on_read(record)
   else
-    on_failure(record, failure, claim)
+    on_failure(record, rest, claim)
   end
   return true
 end
@@ -787,7 +784,7 @@ function federated.load()
   rebuild()
   local every = TICK_S
   for _, record in ipairs(config.list) do every = math.min(every, math.max(record.refresh / 2, 0.1), math.max(record.keep / 2, 0.1)) end
-  if not host.script.has_specs then host.job.schedule(federated.job, every, MAX_READ_S) end
+  if not host.script.has_specs then host.job.schedule(federated.job, every, lists.MAX_READ_S) end
 end
 
 federated.job = "moonpool/upstreams"

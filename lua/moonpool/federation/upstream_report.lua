@@ -133,6 +133,7 @@ function upstream_report.answer(params)
   if facts.left_out then
     doubts[#doubts + 1] = ("%d of its definitions cannot be served, the first because %s"):format(facts.left_out, facts.left_out_why or "it is not valid")
   end
+  doubts[#doubts + 1] = lists.missing_text(facts)
   if facts.is_cut then doubts[#doubts + 1] = "its lists have more than 10,000 entries, 32 MiB or 100 pages" end
   local server = type(facts.server) == "table" and facts.server or {}
   return {

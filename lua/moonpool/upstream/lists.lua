@@ -1,5 +1,6 @@
 -- Reads the lists of an upstream: all pages, within limits. An entry that is not valid is left out and counted; the
--- others stay.
+-- others stay. Each list is read by itself: one that fails, or that is not answered for long, is missing, and the
+-- others are served.
 
 local apps = require "moonpool.protocol.apps"
 local canonical_definition = require "moonpool.upstream.canonical_definition"
@@ -22,12 +23,20 @@ local tasks = require "moonpool.upstream.tasks"
 
 local lists = {}
 
+lists.MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
+
 local MAX_PAGES = host.limits.upstreams.list_pages
 local MAX_NAME_BYTES = 512
 local MAX_PAGE_BYTES = 1024              -- bytes of the URI of a tool's page
 local FACTS_BYTES = 1024                 -- bytes reserved for facts that are known only once the lists are read
 local MAX_DROPPED <const> = 8            -- texts about one definition: they are stored with it
 local MAX_DEFINITION_BYTES = host.limits.upstreams.definition
+
+local MORE_CPU_S = 60        -- seconds of processor time for one reading beyond limits.call.cpu, which is set for the calls of scripts: lists can be long
+local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- bytes of memory beyond limits.call.memory
+local LEAST_PATIENCE_S = 0.5 -- seconds for the answers to all lists, after which those that have come are served: half of list_wait, or this
+local LEAST_RETRY_S, MOST_RETRY_S = 1, 60      -- seconds after which lists are read again of which one failed
+local NOTED_S = 3600         -- seconds beyond `keep` for which the store remembers since when a list is missing
 
 local MAX_ITEMS, MAX_BYTES = host.limits.upstreams.list_items, host.limits.upstreams.list_bytes
 
@@ -131,15 +140,15 @@ local function is_name(value) return type(value) == "string" and value ~= "" and
 local CIRCLE <const> = "it comes from this gateway: gateways are upstreams of each other"
 
 -- The entries of the catalogue that was read before: kind .. " " .. key -> entry.
-local function known_entries(record, class)
+local function known_entries(before)
   local known = {}
-  for _, entry in ipairs(catalogue.of(record.name, class).entries) do known[entry.kind .. " " .. entry.key] = entry end
+  for _, entry in ipairs(before.entries) do known[entry.kind .. " " .. entry.key] = entry end
   return known
 end
 
 -- An entry of the catalogue for one item of a list; nil and why it is left out.
-local function entry_of(list, item, server_info, state, may_have_headers)
-  local seen = state.seen
+local function entry_of(part, item, server_info, state, may_have_headers)
+  local list, seen = part.list, part.seen
   if not is_object(item) then return nil, "it is not an object" end
   local key = item[list.key]
   if list.key ~= "name" then
@@ -170,7 +179,7 @@ local function entry_of(list, item, server_info, state, may_have_headers)
     local plain = json.decode(definition)
     if type(plain) ~= "table" then return nil, "it cannot be decoded" end
     local traits = host.upstream.traits(definition)
-    facts.bad, facts.doubts = scan.definition(plain, definition, state.words, traits)
+    facts.bad, facts.doubts = scan.definition(plain, definition, part.words, traits)
     facts.is_mended = dropped[1] and true or nil
     if dropped[1] and not (before and before.definition == definition) then
       state.repaired = state.repaired + 1
@@ -195,13 +204,13 @@ local function ask_page(record, list, cursor, way)
 end
 
 -- Adds the items of a page. False once a limit is reached.
-local function add_items(state, list, items, server_info, may_have_headers)
+local function add_items(state, part, items, server_info, may_have_headers)
   for _, item in ipairs(items) do
-    if #state.entries >= MAX_ITEMS then
+    if #part.entries >= MAX_ITEMS then
       state.is_cut = true
       return false
     end
-    local entry, why = entry_of(list, item, server_info, state, may_have_headers)
+    local entry, why = entry_of(part, item, server_info, state, may_have_headers)
     if entry then
       entry.line = catalogue.line(entry)
       state.bytes = state.bytes + #entry.line + 1
@@ -209,7 +218,7 @@ local function add_items(state, list, items, server_info, may_have_headers)
         state.is_cut = true
         return false
       end
-      state.entries[#state.entries + 1] = entry
+      part.entries[#part.entries + 1] = entry
     elseif why == CIRCLE then
       state.in_circle = state.in_circle + 1
     else
@@ -222,72 +231,148 @@ end
 
 -- Notes how long a page may be kept, and whether by one user alone, as upstreams of stateless revisions say (Q-1). A page
 -- that does not say may not be kept.
-local function note_caching(state, list, result, server_info)
+local function note_caching(part, result, server_info)
   if not server_info.is_modern then return end
   local ttl = math.type(result.ttlMs) == "integer" and math.max(result.ttlMs, 0) or 0
-  catalogue.add_caching(state.caching, { caching = { [list.kind] = { ttl = ttl, is_private = result.cacheScope ~= "public" or nil } } })
+  part.caching = part.caching or {}
+  catalogue.add_caching(part.caching, { caching = { [part.list.kind] = { ttl = ttl, is_private = result.cacheScope ~= "public" or nil } } })
 end
 
--- Reads one list. nil and a failure if the upstream did not answer.
-local function read_list(record, server_info, list, state, way)
-  local cursor, cursors = nil, {}
-  state.seen = {}
+-- Reads one list into `part`. Returns the failure of the upstream if it did not give the list.
+local function read_list(record, server_info, part, state, way)
+  local list, cursor, cursors = part.list, nil, {}
   for _ = 1, MAX_PAGES do
     local result, err, failure, text = ask_page(record, list, cursor, way)
-    if failure then return nil, failure end
+    if failure then return failure end
+    part.is_answered = true
     if not result then
-      if err.code ~= errors.unknown_method then
-        state.left_out, state.why = state.left_out + 1, state.why or list.method .. " answered with an error"
-      end
-      return true
+      if err.code == errors.unknown_method then return nil end
+      return { reason = "error", why = type(err.message) == "string" and err.message or nil }
     end
     local items = result[list.member]
-    if type(items) ~= "table" or is_object(items) and next(items) ~= nil then
-      state.left_out, state.why = state.left_out + 1, state.why or list.method .. " gave no list"
-      return true
-    end
-    note_caching(state, list, result, server_info)
+    if type(items) ~= "table" or is_object(items) and next(items) ~= nil then return { reason = "unreadable", why = "the answer has no list" } end
+    note_caching(part, result, server_info)
     local may_have_headers = text:find("x-mcp-header", 1, true) ~= nil or text:find("\\u", 1, true) ~= nil
-    state.words = scan.words(text)
-    if not add_items(state, list, items, server_info, may_have_headers) then return true end
+    part.words = scan.words(text)
+    if not add_items(state, part, items, server_info, may_have_headers) then return nil end
     cursor = result.nextCursor
-    if type(cursor) ~= "string" or cursors[cursor] then return true end
+    if type(cursor) ~= "string" or cursors[cursor] then return nil end
     cursors[cursor] = true
   end
   state.is_cut = true
-  return true
 end
 
-local function facts_of(server_info, state)
+-- -- all lists -------------------------------------------------------------------------------------------------------
+
+local function facts_of(server_info, state, missing)
   return {
     revision = server_info.revision, is_modern = server_info.is_modern, transport = server_info.transport, has_session = server_info.session ~= nil,
     capabilities = json.object(server_info.capabilities), server = server_info.server, instructions = server_info.instructions,
     left_out = state.left_out > 0 and state.left_out or nil, left_out_why = state.why,
     in_circle = state.in_circle > 0 and state.in_circle or nil, is_cut = state.is_cut, caching = next(state.caching) and state.caching,
+    missing = missing and json.array(missing) or nil,
   }
 end
 
-local shared = { key = channel_key.shared, options = {} }
+local function missing_key(record, state, kind) return ("upstream:missing:%s:%s:%s:%s"):format(host.upstream.instance, record.name, state.class, kind) end
 
---- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists
---- are for; nil: the shared channel, for clients that cannot be asked. Returns the text of its catalogue; or nil and a
---- failure.
-function lists.read(record, way)
-  way = way or shared
-  local channel, server_info = open.channel(record, way.key, way.options)
-  if not channel then return nil, server_info end
-  local state = {
-    known = known_entries(record, way.class or catalogue.class), entries = {}, bytes = 0, left_out = 0, in_circle = 0, repaired = 0, caching = {},
-  }
-  local can = server_info.capabilities or {}
-  state.bytes = #json.encode(facts_of(server_info, state)) + FACTS_BYTES
-  local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
-  for _, list in ipairs(kinds) do
-    if can[list.capability] ~= nil or (says_nothing and list.kind == "tools") then
-      local done, failure = read_list(record, server_info, list, state, way)
-      if not done then return nil, failure end
+-- True while the entries of a list that fails are served as they were: for `keep` seconds. Sets state.retry_s: the
+-- lists are read again after as long as the one that failed last has been missing.
+local function is_kept(record, state, kind)
+  local key, now = missing_key(record, state, kind), host.time.now()
+  local since = tonumber(host.store.get(key) or "") or now
+  if since == now then host.store.set(key, ("%.6f"):format(now), record.keep + NOTED_S) end
+  state.retry_s = math.min(state.retry_s or record.refresh, math.max(now - since, LEAST_RETRY_S), MOST_RETRY_S)
+  return now - since < record.keep
+end
+
+-- Logs that a list is missing, or is there again, once for each change.
+local function log_part(record, state, part)
+  local was_missing = state.was_missing[part.list.method]
+  if part.failure and not was_missing then
+    host.log.write("warn", "upstream list missing", { upstream = record.name, list = part.list.method, why = part.failure.reason,
+      status = part.failure.status, detail = part.failure.why })
+  elseif was_missing and not part.failure then
+    host.store.delete(missing_key(record, state, part.list.kind))
+    host.log.write("info", "upstream list is there again", { upstream = record.name, list = part.list.method })
+  end
+end
+
+-- The entries of a list that failed, or is not there yet: those that were read before for this class of clients, or else
+-- for those that cannot be asked; or else those that came before the failure.
+local function entries_before(record, state, part)
+  if part.failure and not is_kept(record, state, part.list.kind) then return {} end
+  local found = {}
+  local before = state.before.hash ~= "" and state.before or catalogue.of(record.name, catalogue.class)
+  for _, entry in ipairs(before.entries) do
+    if entry.kind == part.list.kind then found[#found + 1] = entry end
+  end
+  return found[1] and found or part.entries
+end
+
+-- The text of the catalogue of what has been read, and the seconds after which the lists are to be read again if one
+-- failed, or nil.
+local function text_of(record, server_info, state)
+  local entries, missing = {}, nil
+  state.caching = {}
+  for _, part in ipairs(state.parts) do
+    local is_there = part.is_done and not part.failure
+    if not is_there then
+      missing = missing or {}
+      local why = part.failure or { reason = "no answer yet" }
+      missing[#missing + 1] = { list = part.list.method, why = why.reason, status = why.status }
+    end
+    local list = is_there and part.entries or entries_before(record, state, part)
+    table.move(list, 1, #list, #entries + 1, entries)
+    local kept = { [part.list.kind] = (state.before.facts.caching or {})[part.list.kind] }
+    catalogue.add_caching(state.caching, { caching = is_there and part.caching or kept })
+  end
+  return catalogue.encode(facts_of(server_info, state, missing), entries), state.retry_s
+end
+
+--- The lists that a catalogue lacks, as a sentence for people; nil: it has all.
+function lists.missing_text(facts)
+  if not facts.missing then return nil end
+  local parts = {}
+  for i, one in ipairs(facts.missing) do parts[i] = ("%s (%s%s)"):format(one.list, one.why, one.status and " " .. one.status or "") end
+  return "these lists could not be read: " .. table.concat(parts, ", ")
+end
+
+--- Begins a task that may read long lists. Returns what host.job.begin returns.
+function lists.begin(f) return host.job.begin(f, lists.MAX_READ_S, MORE_CPU_S, MORE_BYTES) end
+
+-- Reads the lists, each in a task of its own, one after the other while their answers come. After `patience` seconds those
+-- that are left begin at once, and on_late() is called, once.
+local function read_parts(record, server_info, state, way, patience, on_late)
+  local changed, ends_at = host.task.event(), host.time.now() + patience
+  for _, part in ipairs(state.parts) do
+    local function run()
+      local _ <close> = setmetatable({}, { __close = function()
+        part.is_done = true
+        changed:set()                                       -- wakes the task that reads all lists
+        changed:clear()
+      end })
+      part.failure = { reason = "stopped" }                 -- if this task is ended
+      part.failure = read_list(record, server_info, part, state, way)
+    end
+    if not lists.begin(run) then run() end
+    local left = ends_at - host.time.now()
+    while not part.is_done and left > 0 do
+      changed:wait(left)
+      left = ends_at - host.time.now()
     end
   end
+  local function is_reading()
+    for _, part in ipairs(state.parts) do
+      if not part.is_done then return true end
+    end
+  end
+  if is_reading() and on_late then on_late() end
+  while is_reading() do changed:wait(lists.MAX_READ_S) end
+end
+
+local function log_whole(record, state)
+  for _, part in ipairs(state.parts) do log_part(record, state, part) end
   if state.is_cut then host.upstream.count_refused "lists" end
   if state.left_out > 0 or state.is_cut then
     host.log.write("warn", "upstream list incomplete", { upstream = record.name, left_out = state.left_out, why = state.why,
@@ -301,7 +386,59 @@ function lists.read(record, way)
     host.log.write("warn", "upstream leads back here", { upstream = record.name, left_out = state.in_circle, why = "loop",
       hint = "remove one of the upstreams by which gateways lead to each other" })
   end
-  return catalogue.encode(facts_of(server_info, state), state.entries)
+end
+
+local function new_state(record, server_info, class)
+  local before = catalogue.of(record.name, class)
+  local state = {
+    class = class, before = before, known = known_entries(before), was_missing = {}, parts = {}, bytes = 0, left_out = 0, in_circle = 0, repaired = 0,
+    caching = {},
+  }
+  for _, one in ipairs(before.facts.missing or {}) do state.was_missing[one.list] = true end
+  local can = server_info.capabilities or {}
+  state.bytes = #json.encode(facts_of(server_info, state)) + FACTS_BYTES
+  local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
+  for _, list in ipairs(kinds) do
+    if can[list.capability] ~= nil or (says_nothing and list.kind == "tools") then
+      state.parts[#state.parts + 1] = { list = list, entries = {}, seen = {} }
+    end
+  end
+  return state
+end
+
+local shared = { key = channel_key.shared, options = {} }
+
+-- The failure of the whole reading: no list was answered, or a reload has changed or removed the upstream meanwhile; nil
+-- for none.
+local function failure_of_all(state)
+  local first, is_answered = nil, false
+  for _, part in ipairs(state.parts) do
+    local failure = part.failure
+    if failure and (failure.reason == "unknown" or failure.reason == "stopped") then return failure end
+    first, is_answered = first or failure, is_answered or part.is_answered
+  end
+  return not is_answered and first or nil
+end
+
+--- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists
+--- are for, and `kept_as`, the class of the catalogue if that is another; nil: the shared channel, for clients that
+--- cannot be asked. `on_part(text)` is called once if an answer takes
+--- long, with the lists that are there. Returns the text of the catalogue and, if lists are missing, the seconds after
+--- which they are to be read again; or nil and a failure.
+function lists.read(record, way, on_part)
+  way = way or shared
+  local channel, server_info = open.channel(record, way.key, way.options)
+  if not channel then return nil, server_info end
+  local state = new_state(record, server_info, way.kept_as or way.class or catalogue.class)
+  read_parts(record, server_info, state, way, math.max(record.list_wait / 2, LEAST_PATIENCE_S), on_part and function()
+    for _, part in ipairs(state.parts) do
+      if part.is_done and not part.failure then return on_part((text_of(record, server_info, state))) end
+    end
+  end)
+  local failure = failure_of_all(state)
+  if failure then return nil, failure end
+  log_whole(record, state)
+  return text_of(record, server_info, state)
 end
 
 return lists

@@ -69,7 +69,7 @@ describe("a step of the wall clock", function()
     local function count() return #me:result("tools/list", {}).tools end
     local before = wait.for_fact("the list", 20, function() return count() > 0 and count() end)
     u:when("tools/list", upstream.faults.answers_http(500, {}, "no"))
-    g:wait_log("upstream lists cannot be read", nil, 20)
+    g:wait_log("upstream list missing", nil, 20)
     set(24 * HOUR)
     local asked = g:status().counters.upstream_errors
     g:wait_status(function(status) return status.counters.upstream_errors >= asked + 2 end, 30)

@@ -152,6 +152,7 @@ local function steps_of(found)
       else
         step.state, step.text = "ok", passed[name](found, place)
         if name == "list" then add_doubts(step, found.listed) end
+        if name == "list" and found.listed.missing then step.state, step.text = "doubt", step.text .. "; " .. plain(found.listed.missing) end
       end
       steps[#steps + 1] = step
     end
