@@ -73,8 +73,8 @@ static unsigned time_step(uint64_t us)
     return step;
 }
 
-/* True if the exchange tried a newer revision and the upstream knows only older ones: it refuses the request, or a
- * program leaves it unanswered. */
+/* True if the exchange tried a newer revision and the upstream may know only older ones: it refuses the request, or
+ * gives no answer to it. */
 static bool is_refused_trial(const mp_own_exchange *exchange)
 {
     const mp_upstream_failure *failure = &exchange->super.failure;
@@ -83,7 +83,10 @@ static bool is_refused_trial(const mp_own_exchange *exchange)
         return false;
     if (status >= 400 && status < 500)
         return status != 401 && status != 403 && status != 429;
-    return failure->reason == MP_FAILURE_TIMEOUT && exchange->transport->one_worker;
+    if (exchange->is_opening)
+        return false; /* `initialize`, which all but HTTP+SSE know */
+    return failure->reason == MP_FAILURE_TIMEOUT || failure->reason == MP_FAILURE_CLOSED ||
+           failure->reason == MP_FAILURE_UNREADABLE || failure->reason == MP_FAILURE_TOO_LARGE;
 }
 
 static void count_result(mp_upstream *upstream, const mp_own_exchange *exchange)

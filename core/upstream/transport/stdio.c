@@ -150,8 +150,13 @@ static void end_by_itself(connection *it, mp_failure_reason reason, const char *
     mp_upstream *upstream = it->channel->upstream;
     it->is_over = true;
     mp_upstream_ended_by_itself(upstream, why);
-    mp_log(MP_WARN, "upstream process ended", mp_log_str("upstream", mp_str_of(upstream->name)),
-           mp_log_str("why", mp_str_of(why)));
+    mp_log_field name = mp_log_str("upstream", mp_str_of(upstream->name)), cause = mp_log_str("why", mp_str_of(why));
+    if (it->is_probed)
+        mp_log(MP_INFO, "upstream process ended", name, cause,
+               mp_log_str("hint", MP_STR("server/discover may have ended it: it is started again, with `initialize`; "
+                                         "`revision: legacy` begins with that")));
+    else
+        mp_log(MP_WARN, "upstream process ended", name, cause);
     mp_upstream_note(upstream, why);
     mp_process_leave(it->process, now);
     mp_channel_broken(it->channel, reason, why);

@@ -45,7 +45,8 @@ local function way_of(record, subject)
 end
 
 -- Opens the channel that reads lists. The server info; or nil and a failure.
-local function opened(record, way)
+local opened
+function opened(record, way)
   local channel, state = host.upstream.channel(record.name, way.key, {})
   if not channel then return nil, state end
   if way.token then channel:authorize(way.token) end
@@ -53,6 +54,7 @@ local function opened(record, way)
   local server_info, failure = open.establish(record, channel, class.none)
   if not server_info then
     channel:failed(failure)
+    if failure.ended_by_probe then return opened(record, way) end
     return nil, failure
   end
   channel:opened(server_info)

@@ -23,6 +23,7 @@ local taken = {}                         -- kind -> key -> the upstream that has
 
 --- Explains a failure, and suggests what to do about it.
 function upstream_report.explained(record, failure)
+  local reason = failure.reason == "timeout" and failure.after and "open" or failure.reason
   local status = failure.status and (" (status %d)"):format(failure.status) or ""
   local texts = {
     refused = record.kind == "command" and { "the program did not start", "install it, or write its whole path: command: [/usr/local/bin/some-server]" }
@@ -43,7 +44,7 @@ function upstream_report.explained(record, failure)
       ("`moonpool doctor %s --bearer-env NAME` tries it with the token in a variable"):format(record.name) },
     credential = { "there is no token for it", nil },
   }
-  local text = texts[failure.reason] or { failure.reason, nil }
+  local text = texts[reason] or { reason, nil }
   return text[1] .. (failure.why and ": " .. failure.why or failure.says and ": " .. failure.says or ""), text[2]
 end
 

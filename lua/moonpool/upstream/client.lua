@@ -33,13 +33,15 @@ local function attempts_of(revision)
 end
 
 -- The channel of this process, open, and its server info; or nil and a failure.
-local function channel_of(one)
+local channel_of
+function channel_of(one)
   local channel, state = host.upstream.channel(one.record.name, one.key, {})
   if not channel then return nil, state end
   if state == "claimed" then
     local server_info, failure = open.establish(one.record, channel)
     if not server_info then
       channel:failed(failure)
+      if failure.ended_by_probe then return channel_of(one) end
       return nil, failure
     end
     if not channel:opened(server_info) then return nil, { outcome = "not_run", reason = "closed" } end

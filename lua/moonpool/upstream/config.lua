@@ -1,7 +1,7 @@
 -- The configured upstreams as the Lua library uses them: one record for each entry of `upstreams:`, in the order of the
 -- file.
 --   record   { name, kind = "url" | "command", prefix, only, hide = lists of matchers, rename, describe = maps by the upstream's own names, per,
---              asks = set of words, retry, longest, wraps_uris, pass, revision, timeout, total, keep, list_wait, refresh = seconds, line }
+--              asks = set of words, retry, longest, wraps_uris, pass, revision, timeout, open, total, keep, list_wait, refresh = seconds, line }
 
 local glob = require "moonpool.runtime.glob"
 local host = require "moonpool.host"
@@ -31,6 +31,7 @@ local function record_of(given, place)
     asks = set_of(given.asks or { "none" }), wraps_uris = given.wraps_uris == true,
     auth = given.auth, is_private = given.private == true,
     retry = given.retry, longest = host.limits.upstreams.name, pass = given.pass or {}, revision = given.revision, timeout = given.timeout_ms / 1000,
+    open = given.open_ms / 1000,
     total = given.timeout_total_ms / 1000, keep = host.limits.upstreams.keep, list_wait = given.list_wait_ms / 1000, refresh = given.refresh_ms / 1000,
   }
 end

@@ -15,8 +15,9 @@ local message = require "moonpool.upstream.message"
 
 local open = {}
 
-local PROBE_S = 5           -- seconds for the answer to server/discover of a program, which an older one may never give (PB-1)
-local SILENT_KEPT_S = 3600  -- seconds for which the store remembers that a program has not answered server/discover, or an upstream opened no session
+-- seconds for the answer to server/discover of a program and of a server over HTTP: older ones may never give it (PB-1)
+local PROBE_S <const> = { command = 5, url = 10 }
+local SILENT_KEPT_S = 3600  -- seconds for which the store remembers that an upstream has not answered server/discover, or opened no session
 local SESSION_RETRY_S = 60  -- the same, where `initialize` got the status of a server with trouble
 
 local known = {}            -- name of an upstream -> "modern", "legacy" or "sse"
@@ -77,33 +78,45 @@ local function judge_error(err, revision, transport)
   return "legacy"
 end
 
+-- Failures of a request that the upstream received, and whose answer did not come or cannot be read.
+local no_answer = { timeout = true, closed = true, unreadable = true, too_large = true }
+
+-- A failure of a request that opens a channel, whose limit is `open`.
+local function of_opening(record, failure)
+  if failure.reason == "timeout" then failure.after = record.open end
+  return failure
+end
+
 -- True for failures that say nothing about the revision (PB-7).
-local function is_undecided(record, failure)
+local function is_undecided(failure)
   if failure.reason == "status" then
     local status = failure.status or 0
     return status == 401 or status == 403 or status == 429 or status >= 500 or (status >= 300 and status < 400)
   end
-  if failure.reason == "timeout" then return record.kind == "url" end
-  return failure.reason ~= "unreadable"
+  return not no_answer[failure.reason]
 end
 
--- The verdict "modern", "legacy", or "silent" for a program that gives no answer within `limit_s`; and the server info. nil
--- and a failure: it is not known.
-local function discover(record, channel, revision, may_repeat, limit_s)
+-- The verdict "modern", "legacy", or "silent" for an upstream that gives no answer, if the revision `is_open`; and the
+-- server info. nil and a failure: it is not known. `ended_by_probe` in it: the program has ended because of the request.
+local function discover(record, channel, revision, may_repeat, is_open)
   local transport = record.kind == "url" and "http" or "stdio"
   local params = { _meta = message.meta({ is_modern = true, revision = revision }) }
   local id = channel:next_id()
   local event, failure = exchange.ask(channel, id, message.request(id, "server/discover", params), {
-    headers = message.headers("server/discover", params), revision = revision, timeout = record.kind == "command" and limit_s or nil,
-    is_modern = true, transport = transport, is_trial = record.revision == "auto",
+    headers = message.headers("server/discover", params), revision = revision,
+    timeout = is_open and math.min(PROBE_S[record.kind], record.open) or record.open,
+    is_modern = true, transport = transport, is_trial = is_open,
   })
   local result, err
   if event then
     result, err = exchange.read(event)
-  elseif is_undecided(record, failure) then
+  elseif is_undecided(failure) then
     return nil, failure
-  elseif failure.reason == "timeout" then
-    return "silent"
+  elseif failure.reason ~= "status" and failure.reason ~= "unreadable" or record.kind == "command" then
+    if not is_open then return nil, of_opening(record, failure) end
+    if record.kind == "url" or failure.reason == "timeout" then return "silent" end
+    failure.ended_by_probe = true
+    return nil, failure
   else
     err = error_in(failure.body)
   end
@@ -115,7 +128,7 @@ local function discover(record, channel, revision, may_repeat, limit_s)
   if not err then return "legacy" end
   local verdict, other, server_info = judge_error(err, revision, transport)
   if verdict == "modern" and not server_info then
-    if may_repeat and other ~= revision then return discover(record, channel, other, false, limit_s) end
+    if may_repeat and other ~= revision then return discover(record, channel, other, false, is_open) end
     return nil, { outcome = "not_run", reason = "revision" }
   end
   return verdict, server_info
@@ -129,18 +142,42 @@ local function may_be_sse(record, failure)
   return record.kind == "url" and status >= 400 and status < 500 and status ~= 401 and status ~= 403 and status ~= 429
 end
 
-local function initialize(record, channel, transport, class_text, tells_roots, is_trial)
+-- The newest revision that both sides have, by an error that refuses `date`: its data lists those of the server, or its
+-- message names them. nil: there is none, or the error is about something else.
+local function shared_date(err, date)
+  local data = table_or_nil(err.data) or {}
+  local offered = table_or_nil(data.supported) or table_or_nil(data.supportedVersions)
+  if not offered then
+    offered = {}
+    for named in tostring(err.message):gmatch "%d%d%d%d%-%d%d%-%d%d" do offered[#offered + 1] = named end
+  end
+  return listed(offered, function(one) return one ~= date and era.is_stateful(one) end)
+end
+
+-- Sends `initialize` with a revision. The event of its answer, and the result; or nil, a failure, and the error in the
+-- answer.
+local function ask_initialize(record, channel, transport, class_text, tells_roots, is_trial, date)
   local id = channel:next_id()
   local params = {
-    protocolVersion = record.date or era.newest_stateful, capabilities = record.capabilities or class.capabilities(class_text, tells_roots),
-    clientInfo = message.client_info,
+    protocolVersion = date, capabilities = record.capabilities or class.capabilities(class_text, tells_roots), clientInfo = message.client_info,
   }
-  local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport, is_opening = true, is_trial = is_trial })
-  if not event then return nil, failure end
+  local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), {
+    transport = transport, is_opening = true, is_trial = is_trial, timeout = record.open,
+  })
+  if not event then return nil, of_opening(record, failure), error_in(failure.body) end
   local result, err, unreadable = exchange.read(event)
   if unreadable then return nil, unreadable end
+  if err then return nil, { outcome = "not_run", reason = "revision", says = text_or_nil(err.message) }, err end
+  return event, result
+end
+
+local function initialize(record, channel, transport, class_text, tells_roots, is_trial)
+  local date = record.date or era.newest_stateful
+  local event, result, err = ask_initialize(record, channel, transport, class_text, tells_roots, is_trial, date)
+  local shared = err and shared_date(err, date)
+  if shared then event, result, err = ask_initialize(record, channel, transport, class_text, tells_roots, is_trial, shared) end
   if err and err.code == errors.unsupported_version then open.forget(record) end
-  if err then return nil, { outcome = "not_run", reason = "revision", says = text_or_nil(err.message) } end
+  if not event then return nil, result end
   local revision = result.protocolVersion
   if not era.is_stateful(revision) then return nil, { outcome = "not_run", reason = "revision" } end
   local server_info = {
@@ -148,7 +185,7 @@ local function initialize(record, channel, transport, class_text, tells_roots, i
     capabilities = table_or_nil(result.capabilities) or {}, server = table_or_nil(result.serverInfo), instructions = text_or_nil(result.instructions),
   }
   local sent, why = exchange.tell(channel, message.notification "notifications/initialized", {
-    revision = era.facts(revision).has_version_header and revision or nil, session = server_info.session,
+    revision = era.facts(revision).has_version_header and revision or nil, session = server_info.session, timeout = record.open,
   })
   if not sent then return nil, why end
   return server_info
@@ -174,7 +211,8 @@ local function open_session(record, channel, class_text, tells_roots)
   if open.may_have_sessions(record) then
     local server_info, failure = initialize(record, channel, record.kind == "url" and "http" or "stdio", class_text, tells_roots, true)
     if server_info and (server_info.transport ~= "http" or server_info.session) then return server_info end
-    local is_open = failure and record.kind == "url" and failure.reason ~= "revision" and is_undecided(record, failure)
+    local is_open = failure and record.kind == "url" and failure.reason ~= "revision" and failure.reason ~= "unreadable"
+      and (no_answer[failure.reason] or is_undecided(failure))
     if is_open and (failure.status or 0) < 500 then return nil, failure end
     host.store.set(sessionless_key(record), "", is_open and SESSION_RETRY_S or SILENT_KEPT_S)
   end
@@ -187,11 +225,15 @@ end
 local function agree(record, channel, class_text, tells_roots, wants_session)
   if wants_session then return open_session(record, channel, class_text, tells_roots) end
   local mode = record.revision ~= "auto" and record.revision or known[record.name]
-  local is_silent = mode == nil and record.kind == "command" and host.store.get(silent_key(record)) ~= nil
+  local is_silent = mode == nil and host.store.get(silent_key(record)) ~= nil
   local verdict, server_info, failure
   if not is_silent and (mode == nil or mode == "modern") then
-    verdict, server_info = discover(record, channel, era.newest_stateless, true, record.revision == "auto" and PROBE_S or nil)
-    if not verdict then return nil, server_info end
+    verdict, server_info = discover(record, channel, era.newest_stateless, true, mode == nil)
+    if not verdict then
+      -- the program is started again, and gets `initialize` first
+      if server_info.ended_by_probe then host.store.set(silent_key(record), "", SILENT_KEPT_S) end
+      return nil, server_info
+    end
     if verdict == "modern" then
       known[record.name] = "modern"
       return server_info
@@ -202,8 +244,10 @@ local function agree(record, channel, class_text, tells_roots, wants_session)
   if server_info then
     known[record.name] = server_info.transport == "sse" and "sse" or "legacy"
     if verdict == "silent" then host.store.set(silent_key(record), "", SILENT_KEPT_S) end
-  elseif (is_silent or verdict == "silent") and failure.reason == "revision" then
-    -- a program that refuses `initialize` was only slow to start, or is another program now
+  elseif is_silent and failure.reason ~= "revision" then
+    open.forget(record)
+  elseif is_silent or verdict == "silent" and failure.reason == "revision" then
+    -- an upstream that refuses `initialize` was only slow to start, or is another one now
     open.forget(record)
     verdict, server_info = discover(record, channel, era.newest_stateless, true)
     if verdict == "modern" then
@@ -285,8 +329,9 @@ function open.channel(record, key, options)
   if state == "claimed" then
     local server_info, failure
     server_info, failure, token = establish_as(record, channel, token, token_key, options)
-    if not server_info and failure.reason == "sessionless" then
+    if not server_info and (failure.reason == "sessionless" or failure.ended_by_probe) then
       channel:close()
+      if failure.ended_by_probe then return open.channel(record, key, options) end
       return nil, failure
     elseif not server_info then
       failure = barred(failure)
