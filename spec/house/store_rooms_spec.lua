@@ -11,7 +11,10 @@ for prefix in read "core/data/store_rooms.c":gmatch '\n    PREFIX%("([^"]+)"' do
 local writes = { "set", "add", "incr", "take", "replace" }
 
 -- Parts of keys that look like prefixes of their own.
-local parts = { ["lua/moonpool/upstream/auth/init.lua"] = { ["caller:"] = true } }
+local parts = {
+  ["lua/moonpool/upstream/auth/init.lua"] = { ["caller:"] = true },
+  ["lua/moonpool/upstream/lists.lua"] = { ["http://json-schema.org/draft-07/schema#"] = true },
+}
 
 -- Files whose keys other files make: registry.lua has their prefixes.
 local by_others = { ["lua/moonpool/registry/switches.lua"] = true }

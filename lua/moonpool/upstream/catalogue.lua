@@ -66,15 +66,16 @@ local none = { facts = {}, entries = {}, hash = "" }
 --- The class of the lists of one caller, by the owner that auth.identity gave.
 function catalogue.of_caller(owner) return "@" .. owner end
 
-local function is_of_caller(class) return class:sub(1, 1) == "@" end
+--- True for a class that catalogue.of_caller gave.
+function catalogue.is_of_caller(class) return class:sub(1, 1) == "@" end
 
 local function known_of(key, class)
-  if is_of_caller(class) then return of_callers:get(key) end
+  if catalogue.is_of_caller(class) then return of_callers:get(key) end
   return read[key]
 end
 
 local function keep(key, class, made)
-  if not is_of_caller(class) then
+  if not catalogue.is_of_caller(class) then
     read[key] = made
   elseif made then
     of_callers:put(key, made)

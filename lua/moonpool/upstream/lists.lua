@@ -274,7 +274,10 @@ local function facts_of(server_info, state, missing)
   }
 end
 
-local function missing_key(record, state, kind) return ("upstream:missing:%s:%s:%s:%s"):format(host.upstream.instance, record.name, state.class, kind) end
+local function missing_key(record, state, kind)
+  local start = catalogue.is_of_caller(state.class) and "callers:missing:" or "upstream:missing:"
+  return start .. ("%s:%s:%s:%s"):format(host.upstream.instance, record.name, state.class, kind)
+end
 
 -- True while the entries of a list that fails are served as they were: for `keep` seconds. Sets state.retry_s: the
 -- lists are read again after as long as the one that failed last has been missing.
