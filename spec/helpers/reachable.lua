@@ -19,16 +19,25 @@ local walk = [[return tool { "Walks.", function(_, call)
     if names[f] then return end
     names[f], order[#order + 1] = text, text
   end
+  -- The function of C that a value is, or that moonpool.runtime.exact has put a count of arguments before.
+  local function function_of_c(value)
+    if type(value) ~= "function" or is_c(value) then return type(value) == "function" and value or nil end
+    for i = 1, 255 do
+      local upvalue, inner = debug.getupvalue(value, i)
+      if not upvalue then return nil end
+      if upvalue == "f" and type(inner) == "function" and is_c(inner) then return inner end
+    end
+  end
   -- Modules of C, Lua's libraries and metatables first: what they hold has a name of its own.
   local named = {}
   local function add(prefix, content, suffix)
     local keys = {} -- sorted: a function may have two names
     for key, f in pairs(content) do
-      if type(f) == "function" and is_c(f) then keys[#keys + 1] = key end
+      if function_of_c(f) then keys[#keys + 1] = key end
     end
     table.sort(keys)
     for _, key in ipairs(keys) do
-      local f = content[key]
+      local f = function_of_c(content[key])
       named[f] = named[f] or prefix .. key .. (suffix or "")
     end
   end

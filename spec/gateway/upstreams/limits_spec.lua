@@ -185,7 +185,7 @@ describe("limits over upstreams", function()
     local g <close> = start(u, { journal = 4096 }, { scripts = { ["tools/both.lua"] = [[
       return tool { "Calls and asks.", input = { bytes = t.number }, function(args, call)
         try(upstream "one":call("big", { bytes = args.bytes }))
-        return try(call:elicit("Name?", { name = t.string })).name
+        return try(call:elicit("name", "Name?", { name = t.string })).name
       end }]] } })
     local c <close> = g:client("2026-07-28", { capabilities = { elicitation = { form = { [" "] = 1 } } } })
     assert.equal("input_required", c:result("tools/call", { name = "both", arguments = { bytes = 100 } }).resultType)
