@@ -1,3 +1,4 @@
+-- lane: quiet
 -- What the pages of the dashboard cost a gateway that has much to show: no request holds a worker for more than a
 -- millisecond of processor time, and the admin thread only for a few. /status counts these turns, by their processor
 -- time: asked_turns of workers, admin_turns of the admin thread.
