@@ -59,7 +59,7 @@ export async function converse({ client, transport, call, leave, facts, names })
     () => tell("cancelled"),
   );
 
-  for (let n = 1; ; n++) {
+  for (let n = 1; names.grow; n++) { // without the name of such a tool nothing changes
     const before = changes;
     await call({ name: names.grow, arguments: { name: `note-${n}.gz`, data: "data:text/plain,hi", outputType: "resourceLink" } });
     for (let i = 0; i < PATIENCE && changes === before; i++) await sleep(STEP_MS);

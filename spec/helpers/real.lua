@@ -64,7 +64,7 @@ end
 for _, version in ipairs { "1.30.0", "2.3.0" } do
   for kind, path in pairs { stdio = false, ["streamable-http"] = "/mcp" } do
     add(("asking %s %s"):format(version, kind), { FOLDER .. "/python/asking.py", kind }, "2025-11-25", {
-      program = uv.cwd() .. "/build/python/" .. version .. "/bin/python", path = path or nil, chooses = true, tool = nil,
+      program = uv.cwd() .. "/build/python/" .. version .. "/bin/python", path = path or nil, chooses = true, tool = false,
     })
   end
 end

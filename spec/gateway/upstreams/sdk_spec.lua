@@ -42,7 +42,10 @@ for _, pair in ipairs(PAIRS) do
       local u <close> = real.start(name)
       local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = { one = { list_wait = "20s", prefix = "" } } })
       local url = client[3] == "sse" and g.url:gsub("/mcp$", "/sse") or g.url
-      local user <close> = talk.start(client[2], { client[3], url, cjson.encode(is_modern and MODERN or EVERYTHING) })
+      -- Where a program of both eras is a client's own, its lists are those that another process of it has.
+      local hears_changes = client.era == "modern" or name ~= "sdk 2.4.0 stdio"
+      local names = { elicit = MODERN.elicit, sample = MODERN.sample, work = MODERN.work, grow = hears_changes and MODERN.grow or nil }
+      local user <close> = talk.start(client[2], { client[3], url, cjson.encode(is_modern and names or EVERYTHING) })
       assert.equal(client.era, user:wait_fact("connected").era)
       assert.equal("name", user:wait_fact("asked").fields[1])
       assert.matches("Ada", user:wait_fact("elicited").text, 1, true)
@@ -50,7 +53,9 @@ for _, pair in ipairs(PAIRS) do
       assert.matches("hey there", user:wait_fact("answered").text, 1, true)
       user:wait_fact "worked"
       check_progress(user:all "progress")
-      for _, fact in ipairs { "cancelled", "changed", "left" } do user:wait_fact(fact) end
+      user:wait_fact "cancelled"
+      if hears_changes then user:wait_fact "changed" end
+      user:wait_fact "left"
       user:finish()
       -- nothing is left of the cancelled call, which would take ten minutes
       g:wait_status(function(status) return status.gauges.tasks == 0 and status.gauges.upstream_exchanges == 0 end)
