@@ -88,7 +88,7 @@ values; the Debian package installs them.
 
 | signal | effect on `moonpool run` |
 |---|---|
-| SIGTERM, SIGINT | stop listening, let running calls end within `limits.drain`, then exit; a second one cancels them and ends the process within a second. `limits.linger` delays SIGTERM |
+| SIGTERM, SIGINT | stop listening, let running calls end within `limits.drain`, then exit; a second one cancels them. `limits.linger` delays SIGTERM |
 | SIGHUP | read configuration, scripts and certificates again, and open `log.file` and `log.audit` again |
 | SIGUSR1 | open `log.file` and `log.audit` again |
 | SIGUSR2 | let the program that is installed now take over, as `moonpool upgrade` does |
