@@ -1,5 +1,5 @@
--- Real MCP servers from npm (spec/upstreams), PyPI (spec/upstreams/python) and Go's module proxy (spec/upstreams/go),
--- which the gateway starts or a spec runs for it.
+-- Real MCP servers from npm (spec/upstreams), PyPI (spec/upstreams/python), Go's module proxy (spec/upstreams/go), crates
+-- (spec/upstreams/rust) and Maven (spec/upstreams/java), which the gateway starts or a spec runs for it.
 --   local u <close> = real.start "sdk 1.10.2 http"     u.entry is what the configuration has for it
 local uv = require "luv"
 local children = require "spec.helpers.children"
@@ -14,8 +14,8 @@ local MODULES <const> = FOLDER .. "/node_modules/"
 local PATIENCE <const> = 30 -- seconds; a fact ends the wait at once
 
 -- For each server: its command, the revision that it speaks, and tools that it has. `path`: of its URL; a server with
--- `chooses` takes its port from the variable PORT; one that `is_newest` is of the newest version of an SDK; one that
--- `is_fixture` has what sdk.mjs has.
+-- `chooses` takes its port from the variable PORT; one that `is_newest` is of the newest version of an SDK, whose
+-- name is `sdk`; one that `is_fixture` has what sdk.mjs has.
 real.servers = {}
 
 local function add(name, words, revision, more)
@@ -30,11 +30,17 @@ end
 
 for version, revision in pairs { ["1.10.2"] = "2024-11-05", ["1.12.3"] = "2025-03-26", ["1.17.5"] = "2025-06-18", ["1.32.2"] = "2025-11-25" } do
   local package = version == "1.32.2" and "@modelcontextprotocol/sdk" or "sdk-" .. version:match("^%d+%.%d+"):gsub("%.", "-")
-  add(("sdk %s http"):format(version), { FOLDER .. "/sdk.mjs", package, "http" }, revision, { path = "/mcp", is_newest = version == "1.32.2" })
-  add(("sdk %s stdio"):format(version), { FOLDER .. "/sdk.mjs", package, "stdio" }, revision, { is_newest = version == "1.32.2" })
+  local sdk = version == "1.32.2" and "typescript-sdk 1.32.2" or nil
+  for kind, path in pairs { http = "/mcp", stdio = false, sse = sdk and "/sse" } do
+    add(("sdk %s %s"):format(version, kind), { FOLDER .. "/sdk.mjs", package, kind }, revision, { path = path or nil, is_newest = sdk ~= nil, sdk = sdk })
+  end
 end
 add("sdk 2.4.0 http", { FOLDER .. "/modern.mjs", "http" }, "2026-07-28", { path = "/mcp", is_newest = true })
 add("sdk 2.4.0 stdio", { FOLDER .. "/modern.mjs", "stdio" }, "2026-07-28", { is_newest = true })
+
+for kind, path in pairs { http = "/mcp", stdio = false } do
+  add("sdk 2.4.0 of both eras " .. kind, { FOLDER .. "/sdk2.mjs", kind }, "2026-07-28", { path = path or nil, is_newest = true, sdk = "typescript-sdk 2.4.0" })
+end
 
 local everything = { arguments = { message = "hi" }, answer = "Echo: hi" }
 local function more(fields)
@@ -56,15 +62,7 @@ for _, version in ipairs { "1.30.0", "2.3.0" } do
     local revision = version == "2.3.0" and kind ~= "sse" and "2026-07-28" or "2025-11-25"
     add(("python-sdk %s %s"):format(version, kind), { FOLDER .. "/python/server.py", kind }, revision, {
       program = uv.cwd() .. "/build/python/" .. version .. "/bin/python", path = path or nil, chooses = true, is_newest = true, is_fixture = true,
-    })
-  end
-end
-
--- The same SDK, with tools that ask their client in the middle of a call.
-for _, version in ipairs { "1.30.0", "2.3.0" } do
-  for kind, path in pairs { stdio = false, ["streamable-http"] = "/mcp" } do
-    add(("asking %s %s"):format(version, kind), { FOLDER .. "/python/asking.py", kind }, "2025-11-25", {
-      program = uv.cwd() .. "/build/python/" .. version .. "/bin/python", path = path or nil, chooses = true, tool = false,
+      sdk = "python-sdk " .. version,
     })
   end
 end
@@ -72,7 +70,19 @@ end
 -- The official Go SDK, which ./dev builds where there is a Go.
 for kind, path in pairs { stdio = false, sse = "/sse", http = "/mcp" } do
   add("go-sdk 1.8.0 " .. kind, { kind }, kind == "stdio" and "2026-07-28" or "2025-11-25", {
-    program = uv.cwd() .. "/build/go/server", path = path or nil, chooses = true, is_newest = true, is_fixture = true,
+    program = uv.cwd() .. "/build/go/server", path = path or nil, chooses = true, is_newest = true, is_fixture = true, sdk = "go-sdk 1.8.0",
+  })
+end
+
+-- The official Rust and Java SDKs, which `./dev test official` builds where there are their tools.
+for kind, path in pairs { stdio = false, http = "/mcp" } do
+  add("rmcp 3.11.0 " .. kind, { kind }, "2026-07-28", {
+    program = uv.cwd() .. "/build/rust/release/fixture", path = path or nil, chooses = true, is_newest = true, is_fixture = true, sdk = "rmcp 3.11.0",
+  })
+end
+for kind, path in pairs { stdio = false, sse = "/sse", http = "/mcp" } do
+  add("java-sdk 2.1.0 " .. kind, { kind }, kind == "sse" and "2024-11-05" or "2025-11-25", {
+    program = uv.cwd() .. "/build/java/fixture", path = path or nil, chooses = true, is_newest = true, is_fixture = true, sdk = "java-sdk 2.1.0",
   })
 end
 

@@ -5,7 +5,7 @@ local real = require "spec.helpers.real"
 local upstream = require "spec.helpers.upstream"
 
 for _, row in ipairs(real.servers) do
-  if row.tool then describe(row.name .. ", of " .. row.revision, function()
+  describe(row.name .. ", of " .. row.revision, function()
     it("lists, answers and ends, for a client of each revision", function()
       if real.lacks(row.name) then return pending(real.lacks(row.name)) end
       local u <close> = real.start(row.name)
@@ -51,5 +51,5 @@ for _, row in ipairs(real.servers) do
         os.execute("rm -rf '" .. dir .. "'")
       end)
     end
-  end) end
+  end)
 end
