@@ -1,0 +1,2 @@
+-- Servers made with this official SDK behind the gateway, and all official clients in front of it.
+require("spec.helpers.sdks").describe("rmcp 3.11.0", describe, it, pending)
