@@ -24,21 +24,25 @@ local function takes(schema, name)
 end
 
 -- Calls f(holder, name, schema, is_required) for each member and element of a value that its schema describes, then for
--- what is in it.
-local function each(value, schema, root, level, f)
-  schema = resolved(schema, root)
+-- what is in it. `walk`: f, the root of the schema, and the schemas by which each table has been walked (`seen`): by
+-- alternatives that lead back to themselves it would be walked twice as often at each level.
+local function each(value, schema, walk, level)
+  schema = resolved(schema, walk.root)
   if type(value) ~= "table" or type(schema) ~= "table" or level > MAX_LEVELS then return end
-  for _, one in ipairs(type(schema.anyOf) == "table" and schema.anyOf or {}) do each(value, one, root, level + 1, f) end
+  local seen = walk.seen[value] or {}
+  if seen[schema] then return end
+  walk.seen[value], seen[schema] = seen, true
+  for _, one in ipairs(type(schema.anyOf) == "table" and schema.anyOf or {}) do each(value, one, walk, level + 1) end
   local required = {}
   for _, name in ipairs(schema.required or {}) do required[name] = true end
   local properties, prefix = schema.properties or {}, schema.prefixItems or {}
   for name in pairs(value) do
     local inner = properties[name] or type(name) == "number" and (prefix[name] or schema.items)
     if inner == nil or inner == false then inner = schema.additionalProperties end
-    inner = resolved(inner, root)
+    inner = resolved(inner, walk.root)
     if type(inner) == "table" then
-      f(value, name, inner, required[name] or type(name) == "number")
-      each(value[name], inner, root, level + 1, f)
+      walk.f(value, name, inner, required[name] or type(name) == "number")
+      each(value[name], inner, walk, level + 1)
     end
   end
 end
@@ -57,20 +61,22 @@ end
 --- A value of a script, with a list for each empty table where its schema wants one.
 function nothing.lists(value, schema)
   if wants_list(resolved(schema, schema)) then value = as_list(value) end
-  each(value, schema, schema, 1, function(holder, name, inner)
+  local function f(holder, name, inner)
     if wants_list(inner) then holder[name] = as_list(holder[name]) end
-  end)
+  end
+  each(value, schema, { f = f, root = schema, seen = {} }, 1)
   return value
 end
 
 --- Takes out of arguments each null for what may be missing and cannot be null. Returns whether there was one.
 function nothing.drop_nulls(args, schema)
   local found = false
-  each(args, schema, schema, 1, function(holder, name, inner, is_required)
+  local function f(holder, name, inner, is_required)
     if holder[name] == json.null and not is_required and (takes(inner, "null") == false or inner.enum and takes(inner, "null") == nil) then
       holder[name], found = nil, true
     end
-  end)
+  end
+  each(args, schema, { f = f, root = schema, seen = {} }, 1)
   return found
 end
 

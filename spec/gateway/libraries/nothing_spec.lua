@@ -12,6 +12,12 @@ local SCRIPTS <const> = {
   ["tools/take.lua"] = [==[return tool { "Takes.", input = { need = t.string, a = t.string { optional = true }, b = t.integer { default = 3 },
     c = t.optional(t.nullable(t.string)), o = t.optional(t.object { x = t.optional(t.one_of { "p", "q" }), y = t.string }) },
     function(args) return json.encode(args) end }]==],
+  ["tools/deep.lua"] = [==[
+    local object = { type = "object", additionalProperties = { ["$ref"] = "#/$defs/value" } }
+    local value = { anyOf = { { type = "string" }, { ["$ref"] = "#/$defs/one" }, { ["$ref"] = "#/$defs/other" } } }
+    return tool { "Takes.", input = t.schema { type = "object", properties = { n = { type = "integer" }, value = { ["$ref"] = "#/$defs/value" } },
+      ["$defs"] = { value = value, one = object, other = { type = "object", additionalProperties = { ["$ref"] = "#/$defs/value" } } } },
+      function() return "done" end }]==],
 }
 
 describe("nothing", function()
@@ -50,5 +56,11 @@ describe("nothing", function()
         assert.is_nil(pair.items)
       end
     end
+  end)
+
+  it("is looked for once in each value, however many alternatives of a schema lead to it", function()
+    local value = "x"
+    for _ = 1, 40 do value = { a = value } end
+    assert.matches("argument 'n' must be an integer", text("deep", { value = value, n = "one" }), 1, true)
   end)
 end)
