@@ -188,7 +188,8 @@ void mp_log_put_line(mp_str text)
 #define LEAST_ERRORS 10 /* lines of level error that are written whatever the limit is */
 #define EVENTS 256      /* events that are counted apart; those of one hash are counted together */
 
-/* Scripts choose their events, so theirs are apart: they cannot use up what the gateway's have. */
+/* Scripts choose the events of their lines: these have limits of their own, so that they suppress no line of the
+ * gateway. */
 typedef enum { OF_GATEWAY, OF_SCRIPTS, WRITERS } log_writer;
 
 static struct {

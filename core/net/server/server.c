@@ -283,8 +283,9 @@ static bool has_share(mp_conn *conn)
     return !conn->listener->is_unix && !mp_conn_is_trusted(conn, conn->listener->endpoint.proxies);
 }
 
-/* Counts the connection for its address. True if this address may have it, if need be in place of an idle one. Those
- * that another server has accepted for this one count when they arrive: they would have each other refused. */
+/* Counts the connection for its address. True if this address may have it, if need be in place of an idle one. One
+ * that another server has accepted for this one counts when it arrives: else those on their way would fill the last
+ * places, and all of them be refused. */
 static bool may_have(mp_conn *conn)
 {
     int64_t most = most_of_all(), kept = most / KEPT > KEPT_LEAST ? most / KEPT : KEPT_LEAST;
