@@ -17,31 +17,20 @@ local scripts = {
 }
 
 describe("<close> handlers of calls that still run", function()
-  it("may wait after the second SIGTERM", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 2, config = { limits = { drain = "60s" } } }
-    local c = g:client "2026-07-28"
-    c:open("tools/call", { name = "hold", arguments = {} })
-    g:wait_log "holding"
-    g:signal "sigterm"
-    g:wait_log "draining"
-    g:signal "sigterm"
-    assert.equal(0, (g:wait_exit(20)))
-    g:wait_log "cleaned"
-    c:close()
-  end)
-
-  it("may wait after a second SIGTERM during limits.linger", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 2, config = { limits = { drain = "60s", linger = "60s" } } }
-    local c = g:client "2026-07-28"
-    c:open("tools/call", { name = "hold", arguments = {} })
-    g:wait_log "holding"
-    g:signal "sigterm"
-    g:wait_log "lingering"
-    g:signal "sigterm"
-    assert.equal(0, (g:wait_exit(20)))
-    g:wait_log "cleaned"
-    c:close()
-  end)
+  for name, row in pairs { ["the second SIGTERM"] = { nil, "draining" }, ["a second SIGTERM during limits.linger"] = { "60s", "lingering" } } do
+    it("may wait after " .. name, function()
+      local g <close> = gateway.start { scripts = scripts, workers = 2, config = { limits = { drain = "60s", linger = row[1] } } }
+      local c = g:client "2026-07-28"
+      c:open("tools/call", { name = "hold", arguments = {} })
+      g:wait_log "holding"
+      g:signal "sigterm"
+      g:wait_log(row[2])
+      g:signal "sigterm"
+      assert.equal(0, (g:wait_exit(20)))
+      g:wait_log "cleaned"
+      c:close()
+    end)
+  end
 
   it("may wait after the end of input over stdio and a SIGTERM", function()
     local s <close> = stdio.start { scripts = scripts, config = { limits = { drain = "60s" } } }
