@@ -1,12 +1,14 @@
 -- Measures the longest turn of a worker, in processor time: a call that runs once per turn notes the processor time
 -- since the previous turn.
 --   local g <close> = beat.start()
---   local ms, value = beat.longest(g, client, "local s = ('x'):rep(1 << 20)", "return s:upper()")
+--   local ms, got = beat.within(20, "upper", function() return beat.longest(g, "local s = ('x'):rep(1 << 20)", "return s:upper()") end)
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
 
 local beat = {}
+
+local TRIES <const> = 3
 
 local scripts = {
   ["lib/beat.lua"] = "return { longest = 0, runs = false }",
@@ -83,5 +85,20 @@ end
 
 --- The factor by which this build may be slower than a plain build.
 function beat.factor() return beat.is_sanitized() and 20 or 3 end
+
+--- Fails unless one of three calls of `measure` returns a turn of at most `most` ms, times the factor of this build.
+--- Returns what that call returned. A step that is too long is so each time. Other work of the machine makes a turn
+--- longer now and then, in processor time too: caches are shared, and the first use of a page of memory takes several
+--- times as long.
+function beat.within(most, name, measure)
+  local least = math.huge
+  for _ = 1, TRIES do
+    local got = table.pack(measure())
+    assert(got[1], ("%s: %s"):format(name, got[2]))
+    least = math.min(least, got[1])
+    if least <= most * beat.factor() then return table.unpack(got, 1, got.n) end
+  end
+  error(("%s: a turn of %.1f ms of processor time, which may have %g ms"):format(name, least, most * beat.factor()), 2)
+end
 
 return beat

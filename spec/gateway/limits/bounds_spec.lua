@@ -71,12 +71,13 @@ describe("an answer of an upstream with 15 MiB", function()
       local c <close> = g:client "2026-07-28"
       c:result "tools/list"
       for name, text in pairs(shapes) do
-        u:when("tools/call echo", function(x) x:run(function() x:result('{"content":[],"structuredContent":{"a":' .. text .. "}}") end) end, 1)
-        local ms, answer = beat.during(g, function() return c:call("tools/call", { name = "echo", arguments = { n = 1 } }) end)
+        local ms, answer = beat.within(50, name, function()
+          u:when("tools/call echo", function(x) x:run(function() x:result('{"content":[],"structuredContent":{"a":' .. text .. "}}") end) end, 1)
+          return beat.during(g, function() return c:call("tools/call", { name = "echo", arguments = { n = 1 } }) end)
+        end)
         -- most of these results are longer than limits.call.output, which is an error
         assert.is_table(answer.result or answer.error, name)
         if os.getenv "BOUNDS" then print(("%-20s %6.1f of 50 ms"):format(name, ms)) end
-        assert.is_true(ms <= 50 * beat.factor(), ("%s: a turn of %.1f ms"):format(name, ms))
       end
     end)
   end
@@ -87,11 +88,9 @@ describe("the worst case of", function()
   local function measure(g, row, is_own)
     for _, worst in ipairs(row.worst) do
       if (worst.is_own or false) == is_own then
-        local ms, got = beat.longest(g, worst[1], worst[2])
-        assert.truthy(ms, worst[2] .. ": " .. tostring(got))
+        local ms, got = beat.within(row.ms, worst[1] .. "\n" .. worst[2], function() return beat.longest(g, worst[1], worst[2]) end)
         assert.is_true(got.ok, worst[2] .. ": " .. tostring(got.value))
         if os.getenv "BOUNDS" then print(("%-90s %6.1f of %d ms"):format(worst[2]:sub(1, 90), ms, row.ms)) end
-        assert.truthy(ms <= row.ms * beat.factor(), ("%s\n%s\na turn of %.1f ms, not %d"):format(worst[1], worst[2], ms, row.ms))
       end
     end
     -- the other gateway has an upstream that keeps an event stream open
