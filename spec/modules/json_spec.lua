@@ -415,7 +415,11 @@ describe("json.encode", function()
     if os.getenv "MOONPOOL_EMULATED" then return pending "under qemu the time for it is over first" end
     local bomb = { "x" }
     for _ = 1, 60 do bomb = { bomb, bomb } end
-    assert.error_matches(function() json.encode(bomb) end, "cannot encode more than 32 MiB at ")
+    local _, why = pcall(json.encode, bomb)
+    local is_slow = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS" -- then the time for it may be over first
+    if not is_slow or not why:find("cannot encode tables that take too long to read", 1, true) then
+      assert.matches("cannot encode more than 32 MiB at ", why)
+    end
   end)
 
   it("takes objects of many members", function()
