@@ -8,7 +8,9 @@
 
 bool mp_may_hold_one_more(int64_t held, int64_t holders, int64_t all, int64_t free_places, int64_t kept)
 {
-    return free_places > kept || held < free_places || (free_places > kept / 2 && held * holders < all);
+    /* a client alone holds all, and so never fewer than the average: its numbers are read one after another, and while
+     * other threads change them they may look as if it did */
+    return free_places > kept || held < free_places || (free_places > kept / 2 && holders > 1 && held * holders < all);
 }
 
 int64_t mp_holdings_change(mp_holdings *holdings, unsigned client, int64_t more)

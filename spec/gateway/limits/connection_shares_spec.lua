@@ -78,6 +78,21 @@ describe("busy connections of one address", function()
     assert.equal("pong", pong(me, THIRD))
   end)
 
+  it("are never more than that, however many workers accept them at once", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 4, config = { limits = { connections = MOST } } }
+    local me <close> = g:client "2026-07-28"
+    for _ = 1, 10 do
+      local refused = g:status().counters.refused.connection_shares
+      local all = hold(me, ONE, CROWD)
+      local status = g:wait_status(function(status)
+        return status.gauges.requests_in_flight + status.counters.refused.connection_shares - refused == CROWD
+      end)
+      assert.equal(MOST - KEPT, status.gauges.requests_in_flight)
+      for _, call in ipairs(all) do call:close() end
+      g:wait_status(function(now) return now.gauges.requests_in_flight == 0 and now.gauges.connections == 1 end)
+    end
+  end)
+
   it("get none of the places that become free until another address has as many", function()
     local g <close> = start()
     local me <close> = g:client "2026-07-28"
