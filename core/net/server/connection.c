@@ -84,7 +84,7 @@ mp_stream *mp_server_stream(mp_server *server)
     return stream;
 }
 
-void mp_server_free_spare(mp_server *server)
+void mp_server_return_memory(mp_server *server)
 {
     for (mp_stream *stream; (stream = server->spare) != NULL;) {
         server->spare = stream->gone_ctx;

@@ -297,7 +297,6 @@ void mp_conn_own(mp_conn *conn);
 mp_stream *mp_server_stream(mp_server *server);
 /* Keeps the struct as a spare one, or frees it. */
 void mp_server_recycle(mp_server *server, mp_stream *stream);
-void mp_server_free_spare(mp_server *server);
 /* Frees the struct of a server that has no streams. */
 void mp_server_release(mp_server *server);
 

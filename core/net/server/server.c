@@ -590,11 +590,6 @@ static void on_time(mp_timer *timer)
     }
 }
 
-void mp_server_return_memory(mp_server *server)
-{
-    mp_server_free_spare(server);
-}
-
 void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count)
 {
     server->siblings = siblings;
@@ -686,7 +681,7 @@ void mp_server_free(mp_server *MP_NULLABLE server)
         free_h2o(server);
     MP_EACH_TAKEN(mp_listener, listener, &server->listeners, link)
         free(listener);
-    mp_server_free_spare(server);
+    mp_server_return_memory(server);
     server->is_freed = true;
     if (server->streams == 0)
         mp_server_release(server);
