@@ -40,7 +40,12 @@ local scripts = {
   ["tools/brief.lua"] = tool [[local gate <close> = closing(function() call:log("info", "closed") end) sleep(0.002) return "done"]],
   ["tools/asks.lua"] = tool [[call:elicit("sure", "Sure?", { yes = t.boolean }) sleep(60)]],
 }
-local shut = 'return tool { "Shuts.", function() try(sqlite.open "data/shared.db"):close() return true end }'
+-- A database in memory is closed when the collector frees its handle, and that runs once there is enough garbage.
+local shut = [[return tool { "Shuts.", function()
+  local garbage = {}
+  for i = 1, 100000 do garbage[i] = {} end
+  try(sqlite.open "data/shared.db"):close()
+  return true end }]]
 
 local names = {}
 for path in pairs(scripts) do names[#names + 1] = path:match "/(%w+)%." end
