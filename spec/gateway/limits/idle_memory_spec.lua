@@ -1,4 +1,3 @@
--- lane: quiet
 -- Garbage of large calls is collected once a worker is quiet, and its memory returned; a quiet worker does nothing
 -- after that.
 local gateway = require "spec.helpers.gateway"
