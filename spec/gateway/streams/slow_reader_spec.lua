@@ -11,7 +11,7 @@ local config = { heartbeat = "60s", limits = { stream_queue = "64KiB" } }
 
 local scripts = {
   ["tools/flood.lua"] = [[local much = ("x"):rep(8000)
-return tool { "Reports much, for ever.", function(_, call)
+return tool { "Reports much, for ever.", timeout = 600, function(_, call)
   for i = 1, math.huge do
     call:progress(i, nil, much)
     call:log("error", much)
@@ -111,7 +111,7 @@ end
 describe("one stalled reader", function()
   it("delays no other client of its worker", function()
     local g <close> = gateway.start {
-      scripts = scripts, config = { heartbeat = "60s", limits = { stream_queue = "1MiB" } }, constants = { stall_ms = 600000 }, workers = 1,
+      scripts = scripts, config = { heartbeat = "60s", limits = { stream_queue = "64MiB" } }, constants = { stall_ms = 600000 }, workers = 1,
     }
     local callers = {}
     for i = 1, 20 do
