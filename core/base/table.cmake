@@ -15,29 +15,32 @@ function(moonpool_table_row table file flag)
     endif()
     set(label .L${table}${i})
     set(row "    .dc.a ")
-    set(bytes "")
+    set(names "")
     set(n 0)
     foreach(name ${ARGN})
         string(APPEND row "${label}_name${n}, ")
-        string(APPEND bytes "${label}_name${n}: .asciz \"${name}\"\n")
+        string(APPEND names "${label}_name${n}: .asciz \"${name}\"\n")
         math(EXPR n "${n} + 1")
     endforeach()
     string(APPEND row "${label}, ${label}_end - ${label}")
     if(NOT flag STREQUAL "")
         string(APPEND row ", ${flag}")
     endif()
-    string(APPEND bytes "${label}: .incbin \"${file}\"\n${label}_end: .byte 0\n")
+    set(bytes "${label}: .incbin \"${file}\"\n${label}_end: .byte 0\n")
     math(EXPR i "${i} + 1")
     set_property(DIRECTORY PROPERTY ${table}_count ${i})
     set_property(DIRECTORY APPEND_STRING PROPERTY ${table}_rows "${row}\n")
+    set_property(DIRECTORY APPEND_STRING PROPERTY ${table}_names "${names}")
     set_property(DIRECTORY APPEND_STRING PROPERTY ${table}_bytes "${bytes}")
     set_property(DIRECTORY APPEND PROPERTY ${table}_files ${file})
 endfunction()
 
-# Writes the table as the array `table`, whose length is in `count`. Each is a symbol of C. `target` makes the files.
+# Writes the table as the array `table`, whose length is in `count`. Each is a symbol of C. `target` makes the files. All names lie together: who looks for
+# one reads no page of the files before it.
 function(moonpool_table_write table count target result)
     get_property(i DIRECTORY PROPERTY ${table}_count)
     get_property(rows DIRECTORY PROPERTY ${table}_rows)
+    get_property(names DIRECTORY PROPERTY ${table}_names)
     get_property(bytes DIRECTORY PROPERTY ${table}_bytes)
     get_property(files DIRECTORY PROPERTY ${table}_files)
     # .dc.a is as wide as a pointer, and so is size_t.
@@ -54,6 +57,7 @@ function(moonpool_table_write table count target result)
     .dc.a @i@
 
     .section .rodata.@table@, "a"
+@names@
 @bytes@
     .section .note.GNU-stack, "", %progbits
 ]])

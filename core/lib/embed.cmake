@@ -1,13 +1,21 @@
 # embed.cmake: puts every lua/moonpool/**.lua into the binary, as the table mp_embedded[] of embedded.h: compiled, with its
-# line numbers, because compiling them at each start would be most of it. What a start does not load that only serves plain scripts is compressed.
+# line numbers, because compiling them at each start would be most of it.
 
 find_program(LUA lua5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
+# The modules that are compressed: a start with plain scripts loads none of them (spec/house/packed_spec.lua).
+set(moonpool_packed "^lua/moonpool/(workbench|specs|replay|upstream|federation|lib/(http|jwt))/|^lua/moonpool/lib/(cron|exec|fs|metrics|sqlite|store|zone)\
+|/access/auth/(api_keys|claims|introspection|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_names|single_flight)\
+|/registry/(describe|explain|hint|lint|open_blocks|reload_diff)|/schema/meta|/methods/operator")
 set(embed_lua ${CMAKE_CURRENT_LIST_DIR}/embed.lua)
 
 function(moonpool_embed result)
     file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/lua/moonpool/*.lua)
     list(SORT files)
-    foreach(file ${files})
+    set(packed ${files})
+    list(FILTER packed INCLUDE REGEX "${moonpool_packed}")
+    list(FILTER packed EXCLUDE REGEX "/upstream/(config|hops)\\.lua$") # each start looks whether there are upstreams
+    list(REMOVE_ITEM files ${packed})
+    foreach(file IN LISTS files packed) # the compressed ones lie together, so their pages stay out of memory until one is loaded
         string(REGEX REPLACE "^lua/" "" module ${file})
         string(REGEX REPLACE "(/init)?\\.lua$" "" module ${module})
         string(REPLACE "/" "." module ${module})
@@ -16,9 +24,7 @@ function(moonpool_embed result)
         file(MAKE_DIRECTORY ${folder})
         set(is_packed 0)
         set(pack "")
-        if(file MATCHES "^lua/moonpool/(workbench|specs|replay|upstream|federation|lib/(http|jwt))/|^lua/moonpool/lib/(cron|exec|fs|metrics|sqlite|store|zone)"
-           OR file MATCHES "/access/auth/(api_keys|claims|introspection|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_names|single_flight)"
-           OR file MATCHES "/registry/(describe|explain|hint|lint|open_blocks)|/schema/meta|/methods/operator")
+        if(file IN_LIST packed)
             set(is_packed 1)
             moonpool_gzip(${compiled} ${compiled} pack)
         endif()

@@ -10,7 +10,7 @@ if host.script.has_specs then require "moonpool.specs.fakes" end
 
 local auth = require "moonpool.access.auth"
 local audit = require "moonpool.methods.audit"
-local reload_diff = require "moonpool.registry.reload_diff"
+local reload_diff = lazy "moonpool.registry.reload_diff"
 local dispatch = require "moonpool.methods.dispatch"
 local exact = require "moonpool.runtime.exact"
 local federated = lazy "moonpool.federation.federated"
@@ -40,7 +40,7 @@ moonpool = {
     return job.run(call, name)
   end,
   describe = function(form) return require "moonpool.registry.describe" (form) end,
-  summary = reload_diff.summary,
+  summary = function() return reload_diff.summary() end,
   difference = function(before, files)
     return reload_diff.compare(before, files, function() return federated.changed_kinds() end)
   end,

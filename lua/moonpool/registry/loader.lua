@@ -1,10 +1,10 @@
 -- Loads all scripts into the registry. The folder gives the kind of a thing, the path its name. All errors are
 -- reported, not only the first.
 
-local characters = require "moonpool.runtime.characters"
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 local auth = require "moonpool.access.auth"
+local characters = lazy "moonpool.runtime.characters"
 local exec = lazy "moonpool.lib.exec"
 local grants = require "moonpool.runtime.grants"
 local job = require "moonpool.things.job"
