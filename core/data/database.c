@@ -24,8 +24,8 @@ MP_REFUSED(refused_statements, "statements", MP_LIMIT_REACHED, "SQL statements a
 #define MAX_HEAP MP_LIMIT(sqlite_heap, 512 << 20)
 /* ms that a statement waits for another process to unlock the file */
 #define BUSY_MS MP_LIMIT(sqlite_busy_ms, 5000)
-/* longest pattern of LIKE and GLOB, in bytes: a call, which cannot be interrupted, takes up to 1.5 ns for each byte of
- * the pattern and each byte of the text */
+/* longest pattern of LIKE and GLOB, in bytes: a call takes up to 1.5 ns for each byte of the pattern and each byte of
+ * the text */
 #define MAX_PATTERN_BYTES 128
 /* columns of a table or result, and terms of ORDER BY and its like, which preparing compares each with each: 0.4 s for
  * the worst statement of MP_MAX_STATEMENT_BYTES */

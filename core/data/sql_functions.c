@@ -1,5 +1,5 @@
-/* sql_functions.c: instr, replace and the trims in time linear in the length of the text. A single call of a
- * function cannot be interrupted: one call of SQLite's own functions on 16 MiB may take hours. */
+/* sql_functions.c: instr, replace and the trims in time linear in the length of the text. The progress handler does not
+ * run during a call of a function: one call of SQLite's own functions on 16 MiB may take hours. */
 #define _GNU_SOURCE 1
 #include "base/base.h"
 #include "data/sql_functions.h"
@@ -159,12 +159,16 @@ static void trim_text(sqlite3_context *context, int count, sqlite3_value **value
         sqlite3_result_error(context, "trim, ltrim and rtrim take at most 256 bytes of characters to remove", -1);
         return;
     }
+    sqlite3 *db = sqlite3_context_db_handle(context);
     size_t len;
-    while ((ends & LEFT) != 0 && (len = edge(text, set, false)) > 0)
+    while ((ends & LEFT) != 0 && (len = edge(text, set, false)) > 0 && !sqlite3_is_stopped(db))
         text = (span){text.ptr + len, text.len - len};
-    while ((ends & RIGHT) != 0 && (len = edge(text, set, true)) > 0)
+    while ((ends & RIGHT) != 0 && (len = edge(text, set, true)) > 0 && !sqlite3_is_stopped(db))
         text.len -= len;
-    sqlite3_result_text64(context, text.ptr, text.len, SQLITE_TRANSIENT, SQLITE_UTF8);
+    if (sqlite3_is_interrupted(db))
+        sqlite3_result_error_code(context, SQLITE_INTERRUPT);
+    else
+        sqlite3_result_text64(context, text.ptr, text.len, SQLITE_TRANSIENT, SQLITE_UTF8);
 }
 
 int mp_sql_functions(sqlite3 *db)
