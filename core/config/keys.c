@@ -173,15 +173,16 @@ const mp_config_key mp_config_keys[] = {
             "error."},
     {"limits.call.output", SIZE(KIB, 32 * MIB), SLOT(lib.vm.call_output), .preset = "8MiB",
      .doc = "Limit of the JSON of one result or error, of the stored result of a task, and of one message or question "
-            "to the client. A larger result becomes an error that states its size. A larger message is not sent and is "
-            "an error in the script."},
+            "to the client. A larger result becomes an error that states its size; that of an upstream may be as large "
+            "as limits.upstreams.answer. A larger message is not sent and is an error in the script."},
     {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(rpc.max_calls), .preset = "1024",
      .doc = "Limit of calls in flight. Further calls are refused."},
     {"limits.connections", COUNT(1, MILLION), SLOT(http.connections), .preset = "10000",
      .doc = "Limit of open connections. Further ones wait in the kernel's queue."},
     {"limits.stream_queue", SIZE(KIB, GIB), SLOT(http.stream_queue), .preset = "1MiB",
-     .doc = "Limit of the bytes queued for the reader of one event stream. A stream that exceeds it is ended; the "
-            "answer to a call may be larger than that, but no more than that waits before it."},
+     .doc = "Limit of the bytes queued for the reader of one event stream. A stream that exceeds it is ended. "
+            "Answers to calls are not counted here but in limits.answers, a 16th of which may wait before "
+            "the next answer, or this limit where that is more. One other event may be larger."},
     {"limits.answers", SIZE(MIB, 64 * GIB), SLOT(http.answers), .preset = "256MiB",
      .doc = "Limit of the bytes of events, and of answers above 4 KiB, that wait for their readers, in all workers "
             "together. Above it new calls are refused with 503, and readers that have read nothing for a second are "

@@ -139,6 +139,7 @@ mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp
 {
     mp_lib *lib = mp_new(sizeof *lib);
     lib->store = config->store;
+    lib->upstream_answer = config->upstream_limits.answer;
     read_mode(lib);
     lib->frozen = mp_frozen_answers_new();
     lib->plans = mp_plans_new();

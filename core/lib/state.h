@@ -38,6 +38,7 @@ typedef struct {
     mp_upstream_host *MP_NULLABLE upstreams; /* NULL until attached */
     bool has_upstreams; /* the configuration names some: call.current() gives the handle that the call has */
     mp_store *store;
+    size_t upstream_answer; /* bytes: limits.upstreams.answer */
     int dispatch, record, note, authenticate, pack, unpack, run_job, describe, summary,
         difference; /* functions of moonpool, as registry references */
 
@@ -99,6 +100,7 @@ typedef struct {
     bool has_session;  /* the cancelled call had a session */
     bool has_plan;     /* the call is served by a plan */
     bool is_recorded;  /* the call is recorded for `moonpool replay` */
+    bool is_forwarded; /* an upstream has given the result: limits.upstreams.answer holds where that is more */
     bool has_progress; /* `progress` was sent at least once */
     double progress;   /* the last progress value that was sent */
     struct mp_cron *MP_NULLABLE scheduled; /* the scheduled job that the task runs, or NULL */

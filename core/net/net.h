@@ -68,9 +68,8 @@ void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *MP_NULLABLE proxies);
 /* Takes ownership of `fd` and copies `endpoint`. */
 int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
-/* Tells the server its `siblings`, which have listeners for the same addresses and outlive the server's loop; the
- * server may be among them. It hands connections over to a sibling that has clearly fewer. Call it before the loops
- * run. */
+/* Tells the server its `siblings`, itself perhaps among them, which have listeners for the same addresses and outlive
+ * its loop: connections are handed over to one that has clearly fewer. Call it before the loops run. */
 void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count);
 /* The open connections that the server accepted. On its thread. */
 size_t mp_server_connections(const mp_server *server);
@@ -200,8 +199,9 @@ int mp_stream_fd(const mp_stream *stream);
 /* Counts bytes of answers that no stream has in its queue yet: a batch collects them, or they are on their way to a
  * stream of another worker. `limit` is limits.answers. False if they do not fit: nothing was counted. Any thread. */
 bool mp_answers_take(size_t bytes, size_t limit);
-/* Ends the count of bytes of mp_answers_take. */
-void mp_answers_give(size_t bytes);
+void mp_answers_give(size_t bytes); /* ends the count */
+/* The most bytes of answers that may wait for one stream when it gets another: a share of limits.answers, or more. */
+size_t mp_answers_before(size_t answers, size_t stream_queue);
 /* True if more than limits.answers bytes wait for their readers: refuse new calls. */
 bool mp_stream_is_crowded(const mp_stream *stream);
 /* The seconds of Retry-After of a request that is refused for that: until readers, at their pace, have read enough. */

@@ -480,6 +480,10 @@ function host.call.measure(call, metrics) end
 ---@param call moonpool.Call
 function host.call.clear_deadline(call) end
 
+--- The result of the call is one that an upstream gave: it may be as large as limits.upstreams.answer.
+---@param call moonpool.Call
+function host.call.forwards(call) end
+
 --- Counts a fault of a script. The Lua library has logged the fault.
 function host.call.count_fault() end
 

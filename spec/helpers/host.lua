@@ -145,7 +145,7 @@ function host.start(scripts, options)
     ["metrics.series"] = function() return 0 end, ["metrics.observe"] = function() end, ["metrics.count"] = function() end,
     ["metrics.declare"] = function(kind, name) return kind .. name end, ["metrics.member"] = function() return 0 end, ["metrics.enter"] = function() end,
     ["metrics.limit"] = 1000,
-    ["call.clear_deadline"] = function(call) call.is_unhurried = true end,
+    ["call.clear_deadline"] = function(call) call.is_unhurried = true end, ["call.forwards"] = function() end,
     ["call.withdraw"] = function() end, ["call.question"] = function() return false end, ["call.count_question"] = function() end,
     ["call.count_fault"] = function() vm.faults = vm.faults + 1 end,
     ["call.ask"] = function(call, method, params)

@@ -32,6 +32,7 @@ static bool answer_call(mp_lib_task *task, mp_call *call, const mp_exchange_even
     mp_stat_add(&mp_stat_calls_forwarded, 1); /* counted before the client can look at the counter */
     if (has_failed)
         mp_call_fails(call);
+    task->is_forwarded = true;
     mp_task_end_answer(task, size);
     return true;
 }

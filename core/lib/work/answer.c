@@ -1,28 +1,39 @@
-/* answer.c: encodes a Lua value as the answer to a call, and enforces limits.call.output. */
+/* answer.c: encodes a Lua value as the answer to a call, and enforces limits.call.output; of a result that an upstream
+ * gave, limits.upstreams.answer where that is more. */
 #include "lib/bindings.h"
 #include "lib/shortcut/frozen_answer.h"
 #include <lauxlib.h>
 
 MP_COUNTER(tool_output, "tool_aborted", "reason", "output", "results over limits.call.output")
 
+/* bytes that the gateway adds to the result of an upstream: members of `_meta` */
+#define ADDED_BYTES ((size_t)64 << 10)
+
+/* Limit of the bytes of the task's result or error. */
+static size_t max_output(const mp_lib_task *task)
+{
+    size_t output = mp_state_of(task->super.vm)->call_output;
+    size_t answer = mp_lib_of_vm(task->super.vm)->upstream_answer + ADDED_BYTES;
+    return task->is_forwarded && answer > output ? answer : output;
+}
+
 mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, char why[MP_REFUSAL])
 {
     size_t max_bytes = MP_MAX_ENCODED_BYTES; /* larger values are not measured */
     int len =
         snprintf(why, MP_REFUSAL, "the %s is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less",
-                 what, size > max_bytes ? "more than " : "", size > max_bytes ? max_bytes : size,
-                 mp_state_of(task->super.vm)->call_output);
+                 what, size > max_bytes ? "more than " : "", size > max_bytes ? max_bytes : size, max_output(task));
     mp_stat_add(&mp_stat_tool_output, 1);
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(&task->super)),
            mp_log_str("why", mp_str_of(why)));
     return (mp_str){why, (size_t)len};
 }
 
-/* True if `what` is over limits.call.output, and the task's call has the error that says so. */
+/* True if `what` is over its limit, and the task's call has the error that says so. */
 static bool is_refused(mp_lib_task *task, const char *what, size_t size)
 {
     char why[MP_REFUSAL];
-    if (size <= mp_state_of(task->super.vm)->call_output)
+    if (size <= max_output(task))
         return false;
     mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, what, size, why), MP_STR_NONE);
     return true;
@@ -59,7 +70,7 @@ int mp_task_answer(lua_State *L, mp_lib_task *task, int index)
             mp_call_fails(task->call);
         lua_pop(L, 1);
     }
-    return mp_lua_encode_in_turns(L, index, mp_state_of(task->super.vm)->call_output, send_answer, task);
+    return mp_lua_encode_in_turns(L, index, max_output(task), send_answer, task);
 }
 
 /* Stack indexes of the error's code, message and data. */
@@ -93,5 +104,5 @@ int mp_task_answer_error(lua_State *L, mp_lib_task *task, int error)
         luaL_error(L, "dispatch returned an error without code and message");
     if (lua_isnil(L, DATA))
         return send_error(L, task, MP_STR_NONE, 0);
-    return mp_lua_encode_in_turns(L, DATA, mp_state_of(task->super.vm)->call_output, send_error, task);
+    return mp_lua_encode_in_turns(L, DATA, max_output(task), send_error, task);
 }

@@ -427,6 +427,14 @@ static int l_clear_deadline(lua_State *L)
     return 0;
 }
 
+/* call.forwards(call): the call's result is one that an upstream gave, and may be as large as
+ * limits.upstreams.answer.  [-0, +0, throws] */
+static int l_forwards(lua_State *L)
+{
+    mp_check_call(L)->is_forwarded = true;
+    return 0;
+}
+
 /* call.count_fault(): counts an error of a script, which the library has logged.  [-0, +0] */
 static int l_count_fault(MP_UNUSED lua_State *L)
 {
@@ -492,6 +500,7 @@ MP_LIBRARY(call)
                                          {"call.audit_begin", l_audit_begin},
                                          {"call.audit_end", l_audit_end},
                                          {"call.clear_deadline", l_clear_deadline},
+                                         {"call.forwards", l_forwards},
                                          {"call.count_fault", l_count_fault},
                                          {"call.forbid", l_forbid},
                                          {"call.retry_after", l_retry_after},

@@ -31,6 +31,12 @@ static int64_t nearly_full(const mp_server *server)
     return (int64_t)(server->limits.answers + server->limits.answers / 4);
 }
 
+size_t mp_answers_before(size_t answers, size_t stream_queue)
+{
+    size_t share = answers / 16;
+    return share > stream_queue ? share : stream_queue;
+}
+
 static int64_t full(size_t answers)
 {
     return (int64_t)(answers + answers / 2);
@@ -136,6 +142,8 @@ static void queue_own(mp_stream *stream, mp_str bytes)
 static void drop_queued(mp_stream *stream, size_t bytes)
 {
     mp_queue_drop(&stream->queue, bytes);
+    if (stream->answers > stream->queue.bytes)
+        stream->answers = stream->queue.bytes;
     uncount_bytes(stream, bytes);
 }
 
@@ -145,6 +153,7 @@ void mp_stream_forget_queue(mp_stream *stream)
         mp_queue_drop(&stream->queue, stream->queue.bytes);
     uncount_bytes(stream, stream->counted);
     stream->flying = 0;
+    stream->answers = 0;
 }
 
 /* Writes are collected until the end of the turn. */
@@ -381,7 +390,7 @@ int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const m
     return 0;
 }
 
-static int send_bytes(mp_stream *stream, mp_str bytes, bool is_bounded)
+static int send_bytes(mp_stream *stream, mp_str bytes, bool is_answer)
 {
     const mp_live *live = stream->live;
     if (live == NULL || stream->state != MP_STREAM_EVENTS)
@@ -389,7 +398,11 @@ static int send_bytes(mp_stream *stream, mp_str bytes, bool is_bounded)
     if (bytes.len == 0)
         return 0;
     size_t most = live->conn->server->limits.stream_queue;
-    if (is_bounded && (bytes.len > most || stream->queue.bytes > most - bytes.len)) {
+    size_t room =
+        bytes.len < most ? most - bytes.len : most; /* one event may be larger than the limit for the others */
+    bool is_overfull = is_answer ? stream->answers > mp_answers_before(live->conn->server->limits.answers, most)
+                                 : !stream->is_passage && stream->queue.bytes - stream->answers > room;
+    if (is_overfull) {
         mp_stat_add(&mp_stat_dropped_slow, 1);
         mp_stream_lose(stream, true);
         return -1;
@@ -399,18 +412,19 @@ static int send_bytes(mp_stream *stream, mp_str bytes, bool is_bounded)
         return -1;
     }
     mp_queue_put(&stream->queue, bytes);
+    stream->answers += is_answer ? bytes.len : 0;
     mp_stream_write_soon(stream);
     return 0;
 }
 
 int mp_stream_send(mp_stream *stream, mp_str bytes)
 {
-    return send_bytes(stream, bytes, !stream->is_passage);
+    return send_bytes(stream, bytes, false);
 }
 
 int mp_stream_send_answer(mp_stream *stream, mp_str bytes)
 {
-    return send_bytes(stream, bytes, false);
+    return send_bytes(stream, bytes, true);
 }
 
 size_t mp_stream_room(const mp_stream *stream)

@@ -166,6 +166,7 @@ struct mp_stream {
     mp_queue queue;
     size_t flying;  /* bytes at the front of the queue that libh2o is writing */
     size_t counted; /* bytes of the queue that are counted in limits.answers */
+    size_t answers; /* bytes of the queue that belong to answers; at most those of the queue */
     uint64_t wrote_at;
 };
 

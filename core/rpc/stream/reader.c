@@ -289,18 +289,17 @@ typedef struct {
     char bytes[];
 } event_message;
 
-/* An answer may be larger than limits.stream_queue, but no more than that waits before it. */
-static int send_to(const mp_rpc *rpc, mp_stream *stream, mp_str bytes, bool is_answer)
+/* limits.stream_queue bounds what else waits: answers have limits.answers, of which each stream has a share. */
+static int send_to(mp_stream *stream, mp_str bytes, bool is_answer)
 {
-    bool is_next = is_answer && mp_stream_queued(stream) <= rpc->config->stream_queue;
-    return is_next ? mp_stream_send_answer(stream, bytes) : mp_stream_send(stream, bytes);
+    return is_answer ? mp_stream_send_answer(stream, bytes) : mp_stream_send(stream, bytes);
 }
 
 static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_up, bool is_answer)
 {
     if (seq > 0)
         reader->sent = seq;
-    if (send_to(reader->rpc, reader->stream, bytes, is_answer) == 0 &&
+    if (send_to(reader->stream, bytes, is_answer) == 0 &&
         hangs_up) /* on -1 the client has disconnected, and `reader` is freed */
         mp_reader_end(reader);
 }
@@ -310,6 +309,11 @@ static bool is_for(const event_message *message, const mp_reader *reader)
 {
     return message->is_overfull ? reader->serial == message->serial
                                 : reader->number == message->number && !reader->is_replaced;
+}
+
+static size_t *posted_of(mp_reader *reader, bool is_answer)
+{
+    return is_answer ? &reader->posted_answers : &reader->posted_bytes;
 }
 
 /* Counts a message no more, because it has arrived, and returns the reader that it is for; NULL: there is none any
@@ -324,7 +328,7 @@ static mp_reader *MP_NULLABLE take_message(const event_message *message)
         if (reader->rpc != message->rpc)
             continue;
         if (reader->serial == message->serial)
-            reader->posted_bytes -= message->len;
+            *posted_of(reader, message->is_answer) -= message->len;
         if (is_for(message, reader))
             found = reader;
     }
@@ -346,15 +350,17 @@ static void deliver_event(void *content, mp_loop *MP_NULLABLE loop)
     mp_session_unref(message->session);
 }
 
-/* Counts bytes on their way to the reader, whose worker may be stuck. They must fit into the limit of its stream,
- * beside an answer, and into limits.answers. The caller has the session's lock. */
+/* Counts bytes on their way to the reader, whose worker may be stuck. They must fit into limits.answers, and into the
+ * room of its stream. The caller has the session's lock. */
 static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes, bool is_answer)
 {
-    size_t most = from->config->stream_queue;
-    bool fits = is_answer ? reader->posted_bytes <= most : bytes <= most && reader->posted_bytes <= most - bytes;
-    if (!fits || !mp_answers_take(bytes, from->config->answers))
+    size_t most = from->config->stream_queue, *posted = posted_of(reader, is_answer);
+    size_t room = is_answer      ? mp_answers_before(from->config->answers, most)
+                  : bytes < most ? most - bytes
+                                 : most; /* one event may be larger than the limit for the others */
+    if (*posted > room || !mp_answers_take(bytes, from->config->answers))
         return false;
-    reader->posted_bytes += bytes;
+    *posted += bytes;
     return true;
 }
 
@@ -420,7 +426,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     if (here != NULL) {
         send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up, parcel->is_answer);
     } else if (current == NULL && mp_stream_is_open(parcel->own)) {
-        bool sent = send_to(from, parcel->own, mp_buf_str(&bytes), parcel->is_answer) == 0;
+        bool sent = send_to(parcel->own, mp_buf_str(&bytes), parcel->is_answer) == 0;
         is_delivered |= sent;
         if (sent && parcel->hangs_up)
             mp_stream_end(parcel->own);

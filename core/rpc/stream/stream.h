@@ -27,9 +27,9 @@ struct mp_reader {
     mp_timer expiry;
     int64_t expires; /* when the principal's credentials expire, in seconds since 1970; 0: never */
     uint64_t expired_at;
-    uint64_t posted; /* the last event posted by another thread; `posted`, `posted_bytes` and `is_overfull` are under
-                        the session's lock */
-    size_t posted_bytes; /* of messages from other threads that are on their way to the reader's */
+    uint64_t posted; /* the last event posted by another thread; `posted`, both numbers of bytes and `is_overfull` are
+                        under the session's lock */
+    size_t posted_bytes, posted_answers; /* of messages from other threads on their way: of answers the second */
     bool is_overfull; /* a message of another thread did not fit: the reader's own thread is about to end the stream */
     uint64_t sent;    /* the last event sent on the reader's stream; only its own thread uses this */
 };
@@ -76,7 +76,7 @@ typedef struct {
     mp_str bytes;              /* bytes to send without an id if there is no event; or empty */
     bool hangs_up;             /* the connection ends after this message */
     bool is_last;              /* the feed ends after this message */
-    bool is_answer;            /* may be larger than limits.stream_queue */
+    bool is_answer;            /* limits.stream_queue does not bound it */
 } mp_parcel;
 /* Called on the thread of any rpc. False if no client reads the message and it is not kept. */
 bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel);

@@ -3,6 +3,7 @@
 -- lines or bodies.
 --   failure   { outcome, reason, status?, retry_after?, body?, … }, as host.upstream gives it
 
+local host = require "moonpool.host"
 local rpc_error = require "moonpool.runtime.rpc_error"
 
 local errors = {}
@@ -20,7 +21,7 @@ local words = {
   closed = function() return "went away before it answered" end,
   timeout = function(f, record) return "did not answer within " .. duration(f.after or record.timeout) end,
   total = function(_, record) return "did not end the call within " .. duration(record.total) end,
-  too_large = function() return "gave an answer over limits.upstreams.answer" end,
+  too_large = function() return ("gave an answer over limits.upstreams.answer (%d bytes)"):format(host.limits.upstreams.answer) end,
   unreadable = function(f) return "gave an answer that cannot be read" .. (f.what and " (" .. f.what .. ")" or "") end,
   status = function(f) return "gave no answer to this call" .. (f.status and " (status " .. f.status .. ")" or "") end,
   busy = function(f)

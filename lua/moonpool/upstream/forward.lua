@@ -11,8 +11,8 @@ local config = require "moonpool.upstream.config"
 local content = require "moonpool.things.tool_result"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.upstream.errors"
-local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
+local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
@@ -30,6 +30,12 @@ local NEW_CHANNEL = "dev.moonpool/channel"
 
 -- The least level of the log messages that a client with a session gets which has set none. Other clients get none.
 local UNSET_LEVEL <const> = call_library.level "info"
+
+-- Marks a result of an upstream, which goes to the client of the call.
+local function for_client(call, result)
+  host.call.forwards(call)
+  return content.forwarded(result)
+end
 
 local is_object = message.is_object
 
@@ -259,7 +265,7 @@ function forward.tool(record, name, facts, args, call, options)
   if options.learn and count and count.is_plain and facts.task ~= "required" then
     options.learn(count.channel, facts.task ~= nil or tasks.has_extension(facts_of(record)), tasks.wish_of(call) ~= nil)
   end
-  return content.forwarded(result)
+  return for_client(call, result)
 end
 
 --- Gets the upstream's prompt `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the
@@ -287,7 +293,7 @@ function forward.prompt(record, name, args, call)
   local result, failed, err = forward.try_prompt(record, name, args, call)
   if not result then refuse(record, call, failed, err) end
   wrapping.prompt_result(record, call, result)
-  return content.forwarded(result)
+  return for_client(call, result)
 end
 
 --- Reads a resource of the upstream. Returns the result in the base revision; or nil, a failure; or nil, nil, the
@@ -315,7 +321,7 @@ function forward.resource(record, uri, call)
   local result, failed, err = forward.try_resource(record, uri, call)
   if not result then refuse(record, call, failed, err) end
   wrapping.read_result(record, call, result, uri)
-  return content.forwarded(result)
+  return for_client(call, result)
 end
 
 --- Completes a value. `ref` is the reference with the upstream's own name or URI. Returns the member `completion` of

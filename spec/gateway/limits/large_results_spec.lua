@@ -34,6 +34,11 @@ return tool { "Tells, and gives much.", input = { mib = t.integer, after = t.num
   sleep(args.after)
   return ("x"):rep(args.mib << 20)
 end }]]
+scripts["tools/shouts.lua"] = [[
+return tool { "Notes that are larger than limits.stream_queue.", input = { mib = t.integer }, function(args, call)
+  call:progress(1, 2, ("x"):rep(args.mib << 20))
+  return "done"
+end }]]
 scripts["tools/fails.lua"] = [[
 return tool { "Fails with much data.", function(_, call)
   local list = {} for i = 1, 100000 do list[i] = { id = i } end
@@ -154,17 +159,28 @@ end
 
 for workers = 1, 2 do
   describe("with " .. workers .. " workers, a result over HTTP+SSE", function()
-    it("reaches its client also if it is larger than limits.stream_queue, and those that wait there are no more than that and one", function()
-      -- limits.stream_queue is 1 MiB by default
+    it("reaches its client also if it is larger than limits.stream_queue, and beside others; a 16th of limits.answers may wait", function()
+      -- limits.stream_queue is 1 MiB by default, limits.answers 256 MiB
       local g <close> = gateway.start { scripts = scripts, workers = workers }
       local me = g:client "2024-11-05"
       for _, mib in ipairs { 1, 6, 6 } do
         local answer = me:call("tools/call", { name = "tells", arguments = { mib = mib }, _meta = { progressToken = "p" } }, 60)
         assert.equal(mib << 20, #answer.result.content[1].text)
       end
+      -- the client reads nothing until the notes of each have come after the answers of others
+      local calls = {}
+      me.stream:pause()
+      for i, after in ipairs { 0, 0, 0.2 } do
+        calls[i] = me:message("tools/call", { name = "tells", arguments = { mib = 6, after = after }, _meta = { progressToken = i } })
+        assert.equal(202, me:post(calls[i]).status)
+      end
+      assert.equal(202, me:post(me:message("tools/call", { name = "shouts", arguments = { mib = 2 }, _meta = { progressToken = 4 } })).status)
+      g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
+      me.stream:resume()
+      for _, call in ipairs(calls) do assert.equal(6 << 20, #me.stream:wait_event(call.id, 60).json.result.content[1].text) end
       assert.equal(0, g:status().counters.dropped.slow)
       me.stream:pause()
-      for _ = 1, 8 do
+      for _ = 1, 20 do
         assert.equal(202, me:post(me:message("tools/call", { name = "tells", arguments = { mib = 6 } })).status)
         g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
         if g:status().counters.streams_ended.slow > 0 then break end
@@ -175,6 +191,19 @@ for workers = 1, 2 do
     end)
   end)
 end
+
+describe("a notification", function()
+  for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
+    it("reaches a client of " .. revision .. " also if it is larger than limits.stream_queue, and the answer after it", function()
+      local g <close> = gateway.start { scripts = scripts, workers = 1 }
+      local me <close> = g:client(revision)
+      local stream = me:open("tools/call", { name = "shouts", arguments = { mib = 5 }, _meta = { progressToken = "p" } })
+      local note = stream:wait_event("notifications/progress", 60).json
+      assert.equal(revision == "2024-11-05" and 0 or 5 << 20, #(note.params.message or ""))
+      assert.equal("done", stream:answer(60).result.content[1].text)
+    end)
+  end
+end)
 
 describe("the results of a batch on an event stream", function()
   it("reach their client also if each is larger than limits.stream_queue", function()

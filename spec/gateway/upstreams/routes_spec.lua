@@ -155,14 +155,15 @@ describe("a result that the quick way passes on", function()
     end
   end)
 
-  it("is refused above limits.call.output", function()
+  it("is refused above limits.upstreams.answer, or limits.call.output where that is more", function()
     local u <close> = upstream.start { revision = "2026-07-28" }
-    local both <close> = gateways({ one = u }, { config = { limits = { call = { output = "5000B" } } } })
+    local both <close> = gateways({ one = u }, { config = { limits = { call = { output = "5000B" }, upstreams = { answer = "100KiB" } } } })
     local answers = {}
     for mode, g in pairs { on = both.on, off = both.off } do
       local c <close> = g:client "2026-07-28"
       call(c, "one_big", { bytes = 10 })
-      answers[mode] = call(c, "one_big", { bytes = 6000 })
+      assert.equal(6000, #call(c, "one_big", { bytes = 6000 }).result.content[1].text)
+      answers[mode] = call(c, "one_big", { bytes = 200000 })
       answers[mode].id = nil
     end
     assert.is_table(answers.on.error)
