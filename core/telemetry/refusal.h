@@ -1,8 +1,7 @@
 /* refusal.h: log lines about refused requests and connections, and the readable request lines of `run --trace`.
  *
- * Each line names the cause and a remedy. Each cause has its own budget of lines per second (10), so that
- * an attacker cannot fill the log. Lines over the budget are counted; the next line of that cause reports their
- * number as `suppressed`. */
+ * Each line names the cause and a remedy. Each cause has a budget of 10 lines per second, so that an attacker cannot
+ * fill the log. Lines over the budget are counted; the next line of that cause has their number as `suppressed`. */
 #ifndef MP_TELEMETRY_REFUSAL_H
 #define MP_TELEMETRY_REFUSAL_H
 
@@ -18,6 +17,7 @@
     X(AUTH_WAITING, "auth waiting", "auth scripts take longer than 10 s, or 1,024 requests wait for them")             \
     X(SCOPES, "scopes", "grant the scopes in the auth script, or moonpool explain PRINCIPAL NAME")                     \
     X(TLS, "tls", "compare the client's TLS version, certificate and trusted authorities with tls in listen")          \
+    X(SCHEME, "scheme", "the client's URL begins with https:// if the listener has tls in listen, else with http://")  \
     X(PROXY, "proxy",                                                                                                  \
       "see proxy_protocol and trusted_proxies in listen: only trusted proxies connect there, with a PROXY header")     \
     X(SESSION, "session",                                                                                              \

@@ -200,7 +200,7 @@ static void note_client_hello(mp_conn *conn)
     if (!is_first || input->bytes[0] != 0x16 || input->bytes[1] != 3)
         return;
     mp_stat_add(&mp_stat_refused_client_hello, 1);
-    mp_refused(MP_CAUSE_TLS, MP_STR("TLS was sent to a listener that speaks plain HTTP: http:// is its scheme"),
+    mp_refused(MP_CAUSE_SCHEME, MP_STR("TLS was sent to a listener that speaks plain HTTP: http:// is its scheme"),
                mp_log_str("address", mp_conn_peer(conn)));
 }
 

@@ -134,8 +134,8 @@ static void fail_handshake(mp_tls_conn *tls, const char *error)
     ERR_clear_error();
     audit_certificate(tls, code);
     mp_stat_add(&mp_stat_refused_tls, 1);
-    mp_refused(MP_CAUSE_TLS,
-               mp_str_of(is_http          ? "plain HTTP was sent to a listener that speaks TLS"
+    mp_refused(is_http ? MP_CAUSE_SCHEME : MP_CAUSE_TLS,
+               mp_str_of(is_http          ? "plain HTTP was sent to a listener that speaks TLS: https:// is its scheme"
                          : reason != NULL ? reason
                                           : error),
                mp_log_str("address", mp_conn_peer(tls->conn)));

@@ -140,7 +140,7 @@ describe("a client with the wrong path or protocol", function()
   it("leaves a line and a count if it sends TLS to a plain address", function()
     local g <close> = gateway.start { workers = 1, scripts = scripts }
     answer_to(g.port, "\22\3\1\0\5\1\0\0\1\0\r\n\r\n")
-    g:wait_log("refused", { cause = "tls", why = "TLS was sent to a listener that speaks plain HTTP: http:// is its scheme", address = "127.0.0.1" })
+    g:wait_log("refused", { cause = "scheme", why = "TLS was sent to a listener that speaks plain HTTP: http:// is its scheme", address = "127.0.0.1" })
     assert.equal(1, g:status().counters.refused.client_hello)
   end)
 end)

@@ -208,7 +208,9 @@ describe("log.level: info", function()
     g.tls = nil
     local connection <close> = g:connect()
     connection:send_raw "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    g:wait_log("refused", { cause = "tls", why = "plain HTTP was sent to a listener that speaks TLS", address = "127.0.0.1" })
+    local line = g:wait_log("refused", { cause = "scheme", why = "plain HTTP was sent to a listener that speaks TLS: https:// is its scheme" })
+    assert.equal("127.0.0.1", line.fields.address)
+    assert.equal("the client's URL begins with https:// if the listener has tls in listen, else with http://", line.fields.hint)
     g.tls = tls
     assert.is_table(certificates)
   end)
