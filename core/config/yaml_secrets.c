@@ -1,7 +1,7 @@
 /* yaml_secrets.c: which bytes of a configuration file no report may quote: values of keys whose names say that they are
- * secret, users and passwords of URLs, values of options such as --token, and texts that look like the keys of known
- * services. Reads the text itself and not its tree, because a file that is no valid YAML has none. It hides too much
- * where it cannot tell. */
+ * secret, users, passwords and queries of URLs, values of options such as --token, and texts that look like the keys of
+ * known services. Reads the text itself and not its tree, because a file that is no valid YAML has none. It hides too
+ * much where it cannot tell. */
 #define _GNU_SOURCE 1 /* for memmem */
 #include "config.h"
 #include "yaml.h"
@@ -251,19 +251,46 @@ static void scan_keys(scan *s)
     }
 }
 
-/* Hides user and password of URLs, and what looks like the key of a known service. */
+static bool ends_url(char c)
+{
+    return is_break(c) || c == ' ' || is_quote(c);
+}
+
+/* Hides the query at each '?' that a name and '=' follow: text without a scheme may be a URL, too. */
+static void hide_queries(scan *s)
+{
+    for (size_t i = 0, end; i < s->text.len; i = end + 1) {
+        for (end = i; end < s->text.len && s->text.ptr[end] != '?'; end++)
+            ;
+        size_t from = end + 1, name = from;
+        while (is_word(at(s, name)))
+            name++;
+        if (name == from || at(s, name) != '=')
+            continue;
+        for (end = name; end < s->text.len && !ends_url(s->text.ptr[end]); end++)
+            ;
+        hide_span(s, from, end);
+    }
+}
+
+/* Hides user, password and query of URLs, and what looks like the key of a known service. */
 static void scan_texts(scan *s)
 {
     mp_str all = s->text;
     const char *found = all.ptr;
     while (found != NULL && (found = memmem(found, all.len - (size_t)(found - all.ptr), "://", 3)) != NULL) {
-        size_t from = (size_t)(found - all.ptr) + 3, end = from, last = 0;
-        for (; end < all.len && !is_break(all.ptr[end]) && all.ptr[end] != ' ' && !is_quote(all.ptr[end]); end++)
+        size_t from = (size_t)(found - all.ptr) + 3, end = from, last = 0, query = 0;
+        for (; end < all.len && !ends_url(all.ptr[end]); end++)
             if (all.ptr[end] == '@')
                 last = end;
+            else if (all.ptr[end] == '?' && query == 0)
+                query = end;
         hide_span(s, from, last);
+        if (query > 0)
+            hide_span(s, query + 1, end);
         found = all.ptr + end;
     }
+    hide_queries(s);
     for (size_t i = 0, end; i < all.len; i = end + 1) {
         for (end = i; end < all.len && (is_word(all.ptr[end]) || all.ptr[end] == '='); end++)
             ;
