@@ -22,11 +22,15 @@ enum {
     LARGE = 32 << 10,   /* from this size on, input is moved to a mapped block, and below it out of one */
 };
 
+/* bytes of a refused request that are discarded: more than clients send by mistake; their time is libh2o's limit */
+#define MAX_DISCARDED ((size_t)256 << 20)
+
 static mp_holdings holdings;            /* the bytes of each address, by mp_conn_share */
 static mp_pace returned = MP_PACE_INIT; /* bytes that are no longer counted */
 
 /* libh2o's own h2o_socket_read_start. */
 void libh2o_socket_read_start(h2o_socket_t *socket, h2o_socket_cb callback);
+int h2o_http1_answered_early(h2o_socket_t *socket);
 
 /* Replaces the count of the connection by `bytes`. */
 static void count_bytes(mp_conn *conn, size_t bytes)
@@ -148,12 +152,27 @@ static void refuse_body(mp_conn *conn)
     h2o_socket_write(conn->socket, pieces, 3, on_refusal_written);
 }
 
-/* Discards input of a refused connection, at most one maximum body. libh2o's own time limit still applies. */
+/* Replaces libh2o's function of this name: a request is answered of which a part has not come yet. Nonzero: the
+ * connection reads on. What comes is discarded: with unread input the connection would be reset when it is closed, and
+ * its client, which may be sending, would lose the answer (RFC 9112 9.6). */
+int h2o_http1_answered_early(h2o_socket_t *socket)
+{
+    mp_conn *conn = mp_conn_of(socket);
+    if (conn == NULL || conn->server->is_draining)
+        return 0;
+    conn->is_refused = true;
+    count_bytes(conn, 0);
+    drop_input(socket);
+    shutdown(h2o_socket_get_fd(socket), SHUT_WR);
+    return 1;
+}
+
+/* Discards input of a refused connection. libh2o's own time limit still applies. */
 static void discard_input(mp_conn *conn)
 {
     conn->discarded += conn->socket->input->size;
     drop_input(conn->socket);
-    if (conn->discarded > conn->server->limits.body && !h2o_socket_is_writing(conn->socket))
+    if (conn->discarded > MAX_DISCARDED && !h2o_socket_is_writing(conn->socket))
         conn->read(conn->socket, h2o_socket_error_closed);
 }
 

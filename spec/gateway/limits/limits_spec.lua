@@ -2,6 +2,7 @@
 -- disturbed. B-64: the limit of a body.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
+local uv = require "luv"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
@@ -51,6 +52,42 @@ describe("limits.body", function()
     connection:send { method = "POST", path = "/mcp", headers = { ["Content-Type"] = "application/json", ["Content-Length"] = "99999999999" }, body = "{" }
     assert.equal(413, connection:read_head().status)
     connection:close()
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("a request that is answered before all of it has arrived", function()
+  local text = ("x"):rep(9 << 20)
+  local CHUNKED <const> = "Transfer-Encoding: chunked"
+  local requests = {
+    ["a length above limits.body"] = { 413, "Content-Length: " .. #text, text },
+    ["chunks above limits.body"] = { 413, CHUNKED, chunked(text, 1 << 20) },
+    ["broken chunks"] = { 400, CHUNKED, "zz\r\n" .. text },
+    ["a coding that nobody knows"] = { 400, "Transfer-Encoding: rot13", text },
+    ["an expectation that nobody knows"] = { 417, "Expect: the worst\r\nContent-Length: " .. #text, text },
+    ["a header line that is none"] = { 400, "a b: c", text },
+  }
+
+  -- Sends all of the text, and reads then. Returns the status of the answer; nil, an error of sending.
+  local function send_first(g, bytes)
+    local tcp, sent, came = uv.new_tcp(), nil, ""
+    tcp:connect("127.0.0.1", g.port, function(err)
+      assert(not err, err)
+      tcp:write(bytes, function(fault) sent = fault or "all" end)
+    end)
+    wait.for_fact("the end of the request", 20, function() return sent end)
+    tcp:read_start(function(_, more) came = came .. (more or "") end)
+    if sent == "all" then wait.for_fact("the answer", 20, function() return came:find("\r\n\r\n", 1, true) end) end
+    tcp:close()
+    return tonumber(came:match "^HTTP/1.1 (%d+)"), sent
+  end
+
+  it("is taken to its end, so that its client can read the answer", function()
+    local g <close> = gateway.start { workers = 1 }
+    for name, row in pairs(requests) do
+      local head = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n" .. row[2] .. "\r\n\r\n"
+      assert.same({ row[1], "all" }, { send_first(g, head .. row[3]) }, name)
+    end
     assert.has_nothing_left(g)
   end)
 end)
