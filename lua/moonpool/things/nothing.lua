@@ -68,8 +68,18 @@ function nothing.lists(value, schema)
   return value
 end
 
+-- True if a null is in the value. Most arguments have none, and this is much less work than a walk by the schema.
+local function has_null(value)
+  if type(value) ~= "table" then return value == json.null end
+  for _, inner in pairs(value) do
+    if has_null(inner) then return true end
+  end
+  return false
+end
+
 --- Takes out of arguments each null for what may be missing and cannot be null. Returns whether there was one.
 function nothing.drop_nulls(args, schema)
+  if not has_null(args) then return false end
   local found = false
   local function f(holder, name, inner, is_required)
     if holder[name] == json.null and not is_required and (takes(inner, "null") == false or inner.enum and takes(inner, "null") == nil) then
