@@ -23,7 +23,10 @@ static const mp_transport detached = {.name = "detached", .send = send_nothing, 
 
 static mp_call *MP_NULLABLE spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
 {
-    mp_str address = like->rpc == NULL ? MP_STR_NONE : mp_call_address(like);
+    /* a call that began in another one without a client counts for the client of the first */
+    mp_str address = like->rpc == NULL   ? MP_STR_NONE
+                     : like->is_detached ? mp_owner_name(like->owner)
+                                         : mp_call_address(like);
     mp_owner *owner = mp_quota_take_for(rpc->table, MP_QUOTA_DETACHED, like->principal, address);
     if (owner == NULL)
         return NULL;

@@ -49,7 +49,8 @@ static mp_owner *add_owner(mp_map *map, uint16_t number, mp_str name)
 {
     mp_owner *owner = mp_slab_new(sizeof *owner + name.len + 1);
     owner->number = number;
-    memcpy(owner->name, name.ptr, name.len);
+    if (name.len > 0) /* the address of a client that is gone is empty */
+        memcpy(owner->name, name.ptr, name.len);
     owner->node.key = (mp_str){owner->name, name.len};
     mp_map_put(map, &owner->node);
     return owner;
