@@ -1,8 +1,8 @@
 -- Runs spec files, each in a busted process of its own, several of them side by side:
 --   lua5.4 spec/lanes.lua [--lanes=N] [BUSTED OPTION | FILE | FOLDER]…
 -- If N is not given, it is twice the number of processors, and up to six times while processors are idle: some specs
--- compute, and some wait most of their time. What has sanitizers or runs under qemu computes for longer: there N is the
--- number of processors.
+-- compute, and some wait most of their time. What has sanitizers or runs under qemu computes for longer: there it is the
+-- number of processors, and up to three times while they are idle.
 -- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs
 -- most of it. With "-- lane: quiet" it needs a processor for itself: such files run before those, one on each processor.
 -- With "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the others have
@@ -67,7 +67,7 @@ end
 local function default_lanes()
   local processors = uv.available_parallelism()
   local is_slow = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS" or os.getenv "MOONPOOL_EMULATED"
-  if is_slow then return math.min(MOST_LANES, processors), math.min(MOST_LANES, processors) end
+  if is_slow then return math.min(MOST_LANES, processors), math.min(MOST_LANES, 3 * processors) end
   return math.min(MOST_LANES, 2 * processors), math.min(MOST_LANES, 6 * processors)
 end
 
