@@ -86,7 +86,8 @@ describe("calls that together need more than limits.lua_memory", function()
     g:wait_status(function(status)
       assert.equal("x", echo:result("tools/call", { name = "echo", arguments = { text = "x" } }).content[1].text)
       return status.gauges.requests_in_flight + status.counters.refused.lua_memory == CALLS and status.counters.refused.lua_memory > 0
-        and select(2, g:log():gsub("info  holds", "")) + status.counters.refused.lua_memory == CALLS
+        -- a call that has said that it holds may still need more, and be refused
+        and select(2, g:log():gsub("info  holds", "")) + status.counters.refused.lua_memory >= CALLS
     end, 60)
     for _ = 1, 50 do assert.equal("x", echo:result("tools/call", { name = "echo", arguments = { text = "x" } }).content[1].text) end
     local refused = g:status().counters.refused.lua_memory

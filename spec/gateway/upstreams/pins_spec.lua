@@ -175,6 +175,7 @@ describe("a definition that is not the approved one", function()
       offer '{"x":1,"ui":{"resourceUri":"ui://p"}}'
       wait.for_fact("the list", 20, function() return names(me) == "one_a one_b" end)
       assert.equal(0, (run "--yes"))
+      g:wait_log("reloaded", { generation = 2 })
       local path = g.dir .. "/moonpool.lock"
       -- Rewrites an approval as an older version wrote it: with the SHA-256 of
       -- {"_meta":{"ui":{"resourceUri":"ui://p"}},"inputSchema":{"type":"object"},"name":"a"}, or of the definition of
@@ -188,6 +189,7 @@ describe("a definition that is not the approved one", function()
       local b = '{"description":"B.","inputSchema":{"type":"object"},"name":"b"}'
       local text = older(read(path), "a", "sha256:" .. digest(a), a)
       write(path, older(text, "b", "sha256:" .. digest(b), b))
+      g:wait_log("reloaded", { generation = 3 })
       offer '{"x":2,"ui":{"resourceUri":"ui://p"}}'
       g:wait_log("definition changed", { name = "a" })
       wait.for_fact("the changed list, of which all holds", 20, function() return names(me) == "one_a one_b" end)
