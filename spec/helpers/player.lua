@@ -260,9 +260,10 @@ local function check_place(self, stream, message, where)
 end
 
 function player:hear(step)
-  local wanted, mismatch = completed(self, step.message), nil
+  local wanted, mismatches = completed(self, step.message), {}
   local function find()
     local hope = false
+    mismatches = {}
     for _, stream in ipairs(self.transport:streams()) do
       for _, list in ipairs(lists_for(self, stream, step)) do
         local first = list[1]
@@ -275,7 +276,7 @@ function player:hear(step)
             stream.last = table.remove(list, 1).event or stream.last
             return stream, first.message
           end
-          mismatch = ("\n  %s\nwhich differs at %s"):format(json.encode(first.message), path)
+          mismatches[#mismatches + 1] = ("\n  %s\nwhich differs at %s"):format(json.encode(first.message), path)
         else
           hope = hope or not stream.over
         end
@@ -286,7 +287,7 @@ function player:hear(step)
   local ok, stream, message = pcall(wait.for_fact, "it", PATIENCE, find)
   if not ok then
     error(("%s: what is written\n  %s\nhas not come (%s); what came is%s"):format(step.where, json.encode(wanted), stream,
-      mismatch or " nothing"), 0)
+      mismatches[1] and table.concat(mismatches) or " nothing"), 0)
   end
   check_place(self, stream, message, step.where)
   check_schema(self, message, step.where)
@@ -331,8 +332,8 @@ function player.play(it, revision, transport, g, version, official)
     for _, step in ipairs(transcript.steps(it, revision, transport)) do self[step.does](self, step) end
     hear_out(self)
   end)
-  self.transport:leave()
-  if not ok then error(problem, 0) end
+  local left, complaint = pcall(self.transport.leave, self.transport)
+  if not (ok and left) then error(ok and complaint or problem, 0) end
 end
 
 return player
