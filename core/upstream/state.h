@@ -237,6 +237,12 @@ struct mp_queued_event {
     char bytes[];
 };
 
+/* True for a question that came beside the stream of its request: which request asks is a guess. */
+static inline bool mp_event_is_guess(const mp_exchange_event *event)
+{
+    return event->kind == MP_EVENT_REQUEST && event->status == 0;
+}
+
 /* The functions of upstream.h that each kind of exchange implements; on the thread of its task. */
 typedef struct {
     /* The next event, which the caller frees; NULL: none has arrived. */
@@ -334,7 +340,10 @@ struct mp_upstream_host {
     mp_client *client;
     mp_client *stream_client;                   /* HTTP client for streams that do not end */
     mp_link listen_streams, hot_listen_streams; /* all listen streams; those with bytes to read */
-    mp_link observed;                           /* observations that Lua has not taken */
+    /* Gives a question, a whole message, to another exchange of the channel, because that which had it has ended: the
+     * newest whose task can ask a client. If there is none, the question is observed, and refused. Any thread. */
+    void (*hand_on)(mp_channel *channel, mp_str bytes);
+    mp_link observed; /* observations that Lua has not taken */
     size_t observed_bytes;
     void *MP_NULLABLE observation; /* the observation that was taken last */
     void (*MP_NULLABLE on_observed)(void *ctx);

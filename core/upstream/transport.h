@@ -48,6 +48,9 @@ struct mp_upstream_transport {
     void (*MP_NULLABLE free_host)(mp_upstream_host *host);
 };
 
+/* The `hand_on` of all hosts. */
+void mp_channel_hand_on(mp_channel *channel, mp_str bytes);
+
 extern const mp_upstream_transport mp_upstream_http, mp_upstream_sse, mp_upstream_stdio;
 
 /* -- http.c: headers of an answer ---------------------------------------------------------------------------------- */

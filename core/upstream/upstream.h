@@ -291,10 +291,8 @@ typedef struct {
     uint64_t timeout_ms, total_ms;          /* 0: as configured */
     size_t answer;                          /* cap in bytes; 0: as configured */
     bool is_retry;                          /* the same request was sent before; only counted */
-    bool is_trial; /* the request uses a revision that the upstream may not know: a refusal is not counted as a failure
-                    */
-    bool is_opening; /* `initialize`: over HTTP it has no session id, and the answer that holds its result may give one
-                      */
+    bool is_trial;   /* the upstream may not know the revision of the request: a refusal is not counted as a failure */
+    bool is_opening; /* `initialize`: over HTTP it has no session id, and the answer with its result may give one */
     bool takes_questions; /* a request of the upstream that names no exchange goes to the newest of these first */
     mp_str cancel;        /* a message that is sent upstream if the exchange ends before its answer; may be empty */
     /* There is an event, or the exchange has failed. Marks and enqueues only. Not before mp_exchange_send returns. */
@@ -317,9 +315,11 @@ mp_str mp_exchange_session(const mp_exchange *exchange);
 bool mp_exchange_is_over(const mp_exchange *exchange);
 /* NULL: it has not failed, or events are still to be taken. */
 const mp_upstream_failure *MP_NULLABLE mp_exchange_failure(const mp_exchange *exchange);
-/* Sends a response to a request of the upstream. An empty one: the upstream has taken its request back. False if the
- * exchange has ended: the response can be sent as a message of its own. */
+/* Sends a response to a request of the upstream, also if the exchange has ended. An empty one: the upstream has taken
+ * its request back. False if it cannot be sent any more. */
 bool mp_exchange_reply(mp_exchange *exchange, mp_str message);
+/* Gives a question, a whole message, to another exchange of the channel, as this one has ended; or refuses it. */
+void mp_exchange_hand_on(const mp_exchange *exchange, mp_str bytes);
 /* Ends the exchange. `message` (a notification; empty: that of the options) is sent where the connection stays open. */
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message);
 /* Cancels the exchange unless it is over. A message without an id is still sent. */

@@ -392,6 +392,7 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
     host->client = mp_client_new(loop, &own);
     host->stream_client = mp_client_new(loop, &own);
     host->most_held = limits->held;
+    host->hand_on = mp_channel_hand_on;
     pthread_mutex_lock(&table->lock);
     mp_link_put(&table->hosts, &host->in_table);
     table->host_count++;

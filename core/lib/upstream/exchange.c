@@ -325,6 +325,17 @@ static int l_reply(lua_State *L)
     return 1;
 }
 
+/* exchange:hand_on(bytes): gives a question of the upstream, a whole message, to another exchange of the channel, as
+ * this one has ended; the question is refused if there is none.  [-0, +0, throws] */
+static int l_hand_on(lua_State *L)
+{
+    const exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
+    mp_str message = mp_check_str(L, 2);
+    if (it->exchange != NULL)
+        mp_exchange_hand_on(it->exchange, message);
+    return 0;
+}
+
 /* __close: ends the exchange, since its task needs no answer any more. A message without an id is still sent.  [-0, +0,
  * throws] */
 static int l_exchange_close(lua_State *L)
@@ -507,9 +518,10 @@ void mp_upstream_add_exchange(lua_State *L)
                                          {"upstream.fetch", l_fetch},
                                          {"upstream.expect", l_expect},
                                          {NULL, NULL}};
-    static const luaL_Reg exchange[] = {
-        {"next", l_next}, {"take", l_take}, {"reply", l_reply}, {"cancel", l_cancel}, {"make_pending", l_make_pending},
-        {NULL, NULL}};
+    static const luaL_Reg exchange[] = {{"next", l_next},     {"take", l_take},
+                                        {"reply", l_reply},   {"hand_on", l_hand_on},
+                                        {"cancel", l_cancel}, {"make_pending", l_make_pending},
+                                        {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_push_metatable(L, JOURNAL, l_journal_gc);
     lua_pop(L, 1);

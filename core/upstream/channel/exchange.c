@@ -42,10 +42,19 @@ static void free_event(mp_own_exchange *exchange, mp_queued_event *event)
     free(event);
 }
 
+/* Frees an event that the task will not take. A question that did not come on the stream of its own request may belong
+ * to another exchange: it goes on to that, or is refused. */
+static void discard_event(mp_own_exchange *exchange, mp_queued_event *event)
+{
+    if (mp_event_is_guess(&event->event) && !exchange->asks_too_much && !exchange->super.host->is_over)
+        exchange->super.host->hand_on(exchange->super.channel, event->event.bytes);
+    free_event(exchange, event);
+}
+
 static void free_events(mp_own_exchange *exchange)
 {
     MP_EACH_TAKEN(mp_queued_event, event, &exchange->super.events, link)
-        free_event(exchange, event);
+        discard_event(exchange, event);
     free(exchange->super.taken);
     exchange->super.taken = NULL;
 }
@@ -341,7 +350,7 @@ static void enqueue_event(mp_own_exchange *exchange, mp_queued_event *event)
 {
     bool is_answer = event->event.kind == MP_EVENT_ANSWER || event->event.kind == MP_EVENT_ACCEPTED;
     if (exchange->super.is_ended || exchange->is_detached || (exchange->asks_too_much && !is_answer)) {
-        free_event(exchange, event);
+        discard_event(exchange, event);
         return;
     }
     mp_exchange_ref(exchange);
@@ -492,12 +501,24 @@ static mp_queued_event *MP_NULLABLE take_own(mp_exchange *exchange)
     return event;
 }
 
+/* Sends an answer to a question whose exchange has ended. */
+static bool send_apart(const mp_exchange *ended, mp_str message)
+{
+    mp_upstream_failure failure;
+    mp_exchange *apart =
+        mp_exchange_send(ended->host, ended->channel, &(mp_exchange_options){.message = message}, &failure);
+    mp_exchange_free(apart); /* a message without an id is still sent */
+    return apart != NULL;
+}
+
 static bool reply_own(mp_exchange *super, mp_str message)
 {
     mp_own_exchange *exchange = own_of(super);
     exchange->questions -= exchange->questions > 0;
-    if (super->is_ended || !exchange->is_started)
+    if (!exchange->is_started)
         return false;
+    if (super->is_ended)
+        return message.len == 0 || send_apart(super, message);
     mp_timer_start(super->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
     return message.len == 0 || give_message(exchange, SAY, message);
 }

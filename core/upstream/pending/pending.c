@@ -39,8 +39,13 @@ static void discard_event(mp_pending_exchange *pending, mp_queued_event *event)
 
 static void clear_kept(mp_pending_exchange *pending)
 {
-    while (!mp_link_is_alone(&pending->kept))
-        discard_event(pending, mp_container(pending->kept.next, mp_queued_event, link));
+    while (!mp_link_is_alone(&pending->kept)) {
+        mp_queued_event *event = mp_container(pending->kept.next, mp_queued_event, link);
+        const mp_exchange *exchange = &pending->exchange->super;
+        if (mp_event_is_guess(&event->event))
+            exchange->host->hand_on(exchange->channel, event->event.bytes);
+        discard_event(pending, event);
+    }
 }
 
 static void clear_cancel_messages(mp_pending_exchange *pending)

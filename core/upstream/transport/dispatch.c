@@ -5,6 +5,9 @@
 MP_REFUSED(refused_upstream_processes, "upstream_processes", MP_LIMIT_REACHED,
            "programs of upstreams over limits.upstreams.processes, or started too often")
 
+MP_COUNTER(upstream_handed_on, "upstream_questions_handed_on", "", "",
+           "questions of upstreams whose call had ended: they went on to another call of the channel, or were refused")
+
 /* Time in which MP_UPSTREAM_ENDS programs of an upstream may end by themselves: more are started after it, since a
  * program that goes on crashing needs a person, or time. */
 #define ENDS_WITHIN_MS ((uint64_t)MP_LIMIT(upstream_ends_within_ms, 60000))
@@ -230,6 +233,34 @@ bool mp_channel_message(mp_channel *channel, mp_str bytes)
     while ((element = mp_message_next(&cursor)).ptr != NULL)
         take_one(channel, element);
     return true;
+}
+
+/* -- questions whose exchange has ended ---------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_channel *channel; /* a counted reference */
+    size_t len;
+    char bytes[];
+} handed_message;
+
+static void deliver_handed(void *content, mp_loop *MP_NULLABLE loop)
+{
+    const handed_message *it = content;
+    if (loop != NULL)
+        take_one(it->channel, (mp_str){it->bytes, it->len});
+    mp_channel_unref(it->channel);
+}
+
+void mp_channel_hand_on(mp_channel *channel, mp_str bytes)
+{
+    const handed_message message = {mp_channel_ref(channel), bytes.len};
+    mp_stat_add(&mp_stat_upstream_handed_on, 1);
+    mp_loop_send(channel->worker->loop, deliver_handed, &message, sizeof message, bytes);
+}
+
+void mp_exchange_hand_on(const mp_exchange *exchange, mp_str bytes)
+{
+    mp_channel_hand_on(exchange->channel, bytes);
 }
 
 /* -- the end of a connection --------------------------------------------------------------------------------------- */

@@ -66,11 +66,6 @@ function ask.no_answer(id, method, why)
   return message.answer(id, nil, errors.new("internal", why))
 end
 
--- Sends an answer to the upstream: within the exchange, or as a message of its own once the exchange is over.
-local function reply(channel, pending, bytes)
-  if not pending:reply(bytes) then channel:send(bytes, {}) end
-end
-
 local function answer_to_stray(event, class_text)
   local method, id = event.method, event.id
   if method == "ping" then return message.answer(id, json.object {}) end
@@ -84,7 +79,7 @@ end
 
 --- Answers a question of an upstream that belongs to no call of a client. `class_text`: what the clients of the channel
 --- can be asked.
-function ask.decline(channel, pending, event, class_text) reply(channel, pending, answer_to_stray(event, class_text)) end
+function ask.decline(pending, event, class_text) pending:reply(answer_to_stray(event, class_text)) end
 
 -- -- one question ----------------------------------------------------------------------------------------------------
 
@@ -245,7 +240,7 @@ end
 -- Sends a question on the stream of the client's call.
 local function send_to_client(self, question)
   local handle, params = ask.send(self.record, self.call, question, self.signal)
-  if not handle then return reply(self.channel, self.pending, ask.no_answer(question.id, question.method, "the client cannot be asked this")) end
+  if not handle then return self.pending:reply(ask.no_answer(question.id, question.method, "the client cannot be asked this")) end
   if question.params.elicitationId then self.pages[question.params.elicitationId] = params.elicitationId end
   question.handle = handle
   if question.method == "roots/list" then roots.asked(self.record, self.server_info, self.call) end
@@ -262,18 +257,19 @@ end
 --- Takes a question that the upstream asked.
 function asker:take(event)
   local method = event.method
-  if not class.kind(method) then return ask.decline(self.channel, self.pending, event, self.class) end
+  if not class.kind(method) then return ask.decline(self.pending, event, self.class) end
   local whole = json.preserving(event.bytes)
   local question = ask.question(method, type(whole) == "table" and whole.params)
   question.id, question.is_guess = event.id, event.status == nil
+  question.bytes = question.is_guess and event.bytes or nil
   if question.is_guess and self.turns_at then serial_calls.doubt(self.record, self.turns_at) end
   if not class.allows(self.class, method, question.params) then
     local name = method == "elicitation/create" and question.params.mode == "url" and "elicitation.url" or method
     local err = errors.new("invalid_params", "this client declared no capability for " .. name)
-    return reply(self.channel, self.pending, message.answer(event.id, nil, err))
+    return self.pending:reply(message.answer(event.id, nil, err))
   end
   local why = ask.refusal(self.record, self.call, self.class, question, #self.open + #self.gathered)
-  if why then return reply(self.channel, self.pending, ask.no_answer(event.id, method, why)) end
+  if why then return self.pending:reply(ask.no_answer(event.id, method, why)) end
   self.gathered[#self.gathered + 1] = question
   self.gather_until = self.gather_until or host.time.now() + GATHER_S
 end
@@ -316,7 +312,7 @@ function asker:step()
       table.remove(self.open, i)
       text = is_error and text or message.answer_text(text)
       local result = question.method == "sampling/createMessage" and not is_error and older_result(self.server_info, text) or json.raw(text)
-      reply(self.channel, self.pending, message.answer(question.id, not is_error and result or nil, is_error and result or nil))
+      self.pending:reply(message.answer(question.id, not is_error and result or nil, is_error and result or nil))
     end
   end
   if self.gathered[1] and (self.way == "stream" or host.time.now() >= self.gather_until) then
@@ -333,6 +329,17 @@ function asker:wait(seconds)
   self.signal:clear()
 end
 
+-- Gives up a question: one that may belong to another call goes on to that, or is refused if there is none; others are
+-- refused.
+local function give_up(self, question)
+  if question.handle then question.handle:withdraw() end
+  if question.bytes then return self.pending:hand_on(question.bytes) end
+  self.pending:reply(ask.no_answer(question.id, question.method, "the call has ended"))
+end
+
+-- True for a question that the client answers without its user, beside the stream of a request.
+local function is_for_program(self, question) return question.is_guess and self.way == "stream" and question.method == "roots/list" end
+
 local function has_guess(list)
   for _, question in ipairs(list) do
     if question.is_guess then return true end
@@ -340,9 +347,14 @@ local function has_guess(list)
   return false
 end
 
---- The upstream has answered. Questions that may belong to another request of this client are still answered, for at
---- most the time that a request may take; others are taken back from the client.
+--- The upstream has answered. Questions that may belong to another request and that the client does not have yet go on
+--- to that request. Those that the client has are still answered, for at most the time that a request may take; others
+--- are taken back from the client.
 function asker:finish()
+  for i = #self.gathered, 1, -1 do
+    local question = self.gathered[i]
+    if question.is_guess and not is_for_program(self, question) then give_up(self, table.remove(self.gathered, i)) end
+  end
   local ends_at = host.time.now() + self.record.total
   while (has_guess(self.open) or has_guess(self.gathered)) and host.time.now() < ends_at do
     self:step()
@@ -350,18 +362,18 @@ function asker:finish()
   end
 end
 
--- The exchange ends: questions without an answer are taken back from the client, and refused upstream.
+-- The exchange ends: questions without an answer are taken back from the client, and refused upstream. Those that the
+-- client did not get may go on to another call.
 function asker:__close()
-  for _, list in ipairs { self.open, self.gathered } do
-    for _, question in ipairs(list) do
-      if question.handle then question.handle:withdraw() end
-      self.pending:reply(ask.no_answer(question.id, question.method, "the call has ended"))
-    end
+  for _, question in ipairs(self.open) do
+    question.bytes = nil
+    give_up(self, question)
   end
+  for _, question in ipairs(self.gathered) do give_up(self, question) end
   self.open, self.gathered = {}, {}
 end
 
 --- Begins to take the questions of an exchange.
-function asker:attach(channel, pending) self.channel, self.pending = channel, pending end
+function asker:attach(pending) self.pending = pending end
 
 return ask

@@ -16,14 +16,14 @@ local function notified(listener, event)
 end
 
 -- Reads events until the answer. No client can be asked, so questions are refused.
-local function wait(channel, pending, options)
+local function wait(pending, options)
   while true do
     local event, failure = pending:next()
     if not event then return nil, failure end
     if event.kind == "answer" then return event end
     if event.kind == "request" then
       if options.asks_too_much and options.asks_too_much() then return nil, { outcome = "unknown", reason = "questions" } end
-      ask.decline(channel, pending, event, options.class or "none")
+      ask.decline(pending, event, options.class or "none")
     else
       notified(options.listener, event)
     end
@@ -31,9 +31,9 @@ local function wait(channel, pending, options)
 end
 
 -- Reads events until the answer, while questions go to the client and answers come back.
-local function wait_with_questions(channel, pending, options)
+local function wait_with_questions(pending, options)
   local asker <close> = options.asker
-  asker:attach(channel, pending)
+  asker:attach(pending)
   while true do
     local event, failure = pending:take()
     if failure then return nil, failure end
@@ -69,18 +69,16 @@ function exchange.ask(channel, id, bytes, options)
   if entry then entry.pending, entry.id, entry.asker = pending, id, asker end
   if asker then asker.entry, asker.turns_at = entry, options.turns_at end
   local event
-  event, failure = (asker and wait_with_questions or wait)(channel, pending, options)
+  event, failure = (asker and wait_with_questions or wait)(pending, options)
   if entry then entry.pending = nil end
   return event, failure
 end
 
-local no_channel = { send = function() end }
-
 --- Continues a pending exchange that the retry of a client has resumed. `options`: listener, asker, class. Returns what
 --- exchange.ask returns.
 function exchange.resume(pending, options)
-  if options.asker then return wait_with_questions(no_channel, pending, options) end
-  return wait(no_channel, pending, options)
+  if options.asker then return wait_with_questions(pending, options) end
+  return wait(pending, options)
 end
 
 --- Sends a notification, and waits until the upstream has received it. True; or nil and a failure.
