@@ -1,4 +1,4 @@
-#define _GNU_SOURCE 1 /* for pthread_cond_clockwait, pthread_clockjoin_np */
+#define _GNU_SOURCE 1 /* for pthread_cond_clockwait */
 #include "last_good_writer.h"
 #include "json/json.h"
 #include "net/net.h"
@@ -22,7 +22,7 @@ struct mp_last_good_writer {
     pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t news;
     pthread_t thread;
-    bool has_thread, is_ending;
+    bool has_thread, is_ending, has_ended;
     change *MP_NULLABLE newest; /* the change to carry out next; NULL: none */
     int64_t kept;               /* the generation that the file has; 0: none of this process */
     mp_err err;                 /* why the newest generation is not in the file; empty: it is there */
@@ -176,8 +176,10 @@ static void *MP_NULLABLE run_thread(void *arg)
         writer->kept = one->source == NULL ? 0 : one->generation;
         free_change(one);
     }
-    pthread_mutex_unlock(&writer->lock);
     free_change(failed);
+    writer->has_ended = true;
+    pthread_cond_signal(&writer->news);
+    pthread_mutex_unlock(&writer->lock);
     return NULL;
 }
 
@@ -212,21 +214,30 @@ mp_last_good_writer *MP_NULLABLE mp_last_good_writer_new(const char *MP_NULLABLE
     return writer;
 }
 
+/* Ends the thread. False: it does not end in time. */
+static bool end_thread(mp_last_good_writer *writer)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += END_SECONDS;
+    {
+        MP_LOCKED(&writer->lock);
+        writer->is_ending = true;
+        pthread_cond_signal(&writer->news);
+        while (!writer->has_ended)
+            if (pthread_cond_clockwait(&writer->news, &writer->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+                return false;
+    }
+    pthread_join(writer->thread, NULL);
+    return true;
+}
+
 void mp_last_good_writer_free(mp_last_good_writer *MP_NULLABLE writer)
 {
     if (writer == NULL)
         return;
-    if (writer->has_thread) {
-        struct timespec until;
-        pthread_mutex_lock(&writer->lock);
-        writer->is_ending = true;
-        pthread_cond_signal(&writer->news);
-        pthread_mutex_unlock(&writer->lock);
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += END_SECONDS;
-        if (pthread_clockjoin_np(writer->thread, NULL, CLOCK_MONOTONIC, &until) != 0)
-            return; /* the writer's thread still uses it; the process ends */
-    }
+    if (writer->has_thread && !end_thread(writer))
+        return; /* the writer's thread still uses it; the process ends */
     free_change(writer->newest);
     pthread_mutex_destroy(&writer->lock);
     pthread_cond_destroy(&writer->news);
