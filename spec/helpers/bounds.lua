@@ -364,6 +364,7 @@ row([[moonpool.channel:send
   moonpool.exchange:next
   moonpool.exchange:take
   moonpool.exchange:reply
+  moonpool.exchange:hand_on
   moonpool.question:answer
   host.upstream.observed]], 40, "one message is copied: limits.call.output going up, limits.upstreams.answer coming back (bounds_spec measures whole answers)")
 row("moonpool.channel:authorize", 10, "a copy of a token of at most 16 KiB")
