@@ -100,7 +100,7 @@ typedef struct {
     bool has_session;  /* the cancelled call had a session */
     bool has_plan;     /* the call is served by a plan */
     bool is_recorded;  /* the call is recorded for `moonpool replay` */
-    bool is_forwarded; /* an upstream has given the result: limits.upstreams.answer holds where that is more */
+    bool is_forwarded; /* an upstream gave the result, which may be as large as limits.upstreams.answer */
     bool has_progress; /* `progress` was sent at least once */
     double progress;   /* the last progress value that was sent */
     struct mp_cron *MP_NULLABLE scheduled; /* the scheduled job that the task runs, or NULL */

@@ -1,5 +1,5 @@
-/* answer.c: encodes a Lua value as the answer to a call, and enforces limits.call.output; of a result that an upstream
- * gave, limits.upstreams.answer where that is more. */
+/* answer.c: encodes a Lua value as the answer to a call, and enforces limits.call.output. A result that an upstream
+ * gave may be as large as limits.upstreams.answer, where that is more. */
 #include "lib/bindings.h"
 #include "lib/shortcut/frozen_answer.h"
 #include <lauxlib.h>

@@ -289,7 +289,8 @@ typedef struct {
     char bytes[];
 } event_message;
 
-/* limits.stream_queue bounds what else waits: answers have limits.answers, of which each stream has a share. */
+/* The answer to a call counts against the share of limits.answers that its stream has, any other event against
+ * limits.stream_queue. */
 static int send_to(mp_stream *stream, mp_str bytes, bool is_answer)
 {
     return is_answer ? mp_stream_send_answer(stream, bytes) : mp_stream_send(stream, bytes);
