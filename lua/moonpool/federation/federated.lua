@@ -3,6 +3,7 @@
 -- catalogue has changed, and then its clients are notified. This file is long because making, reading and waiting share
 -- the table `now`.
 
+local absent = require "moonpool.federation.absent"
 local access = require "moonpool.access.access"
 local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
@@ -43,10 +44,12 @@ local list_of = { tools = "tools", prompts = "prompts", resources = "resources",
 -- { kind, key, why, hint }; `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts`
 -- of its catalogue, and `classes`, the set of those whose lists were read. `pages`: of app_pages. `looks`: of tools and
 -- prompts, look -> key. `listed`: name -> true for upstreams whose lists were read, even if empty now. `routes`: key of
--- a decision of owners.of -> { kind, key }, while an upstream lists the name or URI that it is about.
+-- a decision of owners.of -> { kind, key }, while an upstream lists the name or URI that it is about. `absent`: see
+-- absent.lua.
 local now = {
   things = { tools = {}, prompts = {}, resources = {}, templates = {} }, views = {}, withheld = {}, withheld_keys = {}, hashes = {}, facts = {},
   classes = {}, hidden = {}, pages = {}, looks = {}, listed = {}, routes = {},
+  absent = { tools = {}, prompts = {}, resources = {}, templates = {} },
 }
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
@@ -363,6 +366,7 @@ local function rebuild()
   local order = ordered(made)
   made.views, made.pages = views_of(made, order), app_pages.gather(made.things.tools, order.tools)
   registry.set_federated(made.things, order, app_pages.are_offered(made.pages, made.classes), made.caching)
+  made.absent = absent.carry(now, made)
   now = made                                  -- set last: a task that waits for lists looks here, then in the registry
   if is_attached then
     describe()
@@ -497,6 +501,7 @@ end
 -- reads the lists again.
 local function on_failure(record, failure, claim)
   host.store.delete(fresh_key(record))
+  absent.note(record, failure)
   if host.store.add(down_key(record), "1") then
     if not host.store.set(keep_key(record), "1", math.max(record.keep, 0.001)) then host.store.delete(down_key(record)) end
     host.log.write("warn", "upstream lists cannot be read", { upstream = record.name, why = failure.reason, status = failure.status, detail = failure.why })
@@ -522,6 +527,7 @@ function federated.read(record)
   local text, rest = lists.read(record, nil, function(part) publish(record, part, claim) end)
   if text then
     host.store.delete(down_key(record))
+    absent.note(record, nil)
     host.store.set(fresh_key(record), "", rest or record.refresh)
     publish(record, text, claim)
     if was_stale then class_lists.forget(record, began) end -- a reload has changed the connection
@@ -717,11 +723,13 @@ local function callers_for(method, params)
 end
 
 --- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request
---- that depends on them. If the lists of an upstream could not be read for this caller, it may have the requested
---- thing: returns an error with the reason that they could not be read.
+--- that depends on them. If the lists of an upstream could not be read, also those for this caller alone, it may have the
+--- requested thing: returns an error with the reason that they could not be read.
 function federated.settle(call, method, params)
   federated.settle_base()
   if config.has_any and not is_known(method, params) then settle_class(call) end
+  local refusal = config.has_any and not is_list[method] and absent.refusal(now, method, params)
+  if refusal then return refusal end
   if not caller_lists.records[1] then return nil end
   local records = callers_for(method, params)
   settle_callers(call, records)
