@@ -12,7 +12,6 @@ local json = require "moonpool.json"
 local characters = require "moonpool.runtime.characters"
 local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
-local open = require "moonpool.upstream.open"
 local param_headers = require "moonpool.protocol.param_headers"
 local pins = require "moonpool.upstream.pins"
 local request = require "moonpool.upstream.request"
@@ -430,7 +429,7 @@ end
 --- which they are to be read again; or nil and a failure.
 function lists.read(record, way, on_part)
   way = way or shared
-  local channel, server_info = open.channel(record, way.key, way.options)
+  local channel, server_info = request.channel(record, way.key, way.options)
   if not channel then return nil, server_info end
   local state = new_state(record, server_info, way.kept_as or way.class or catalogue.class)
   read_parts(record, server_info, state, way, math.max(record.list_wait / 2, LEAST_PATIENCE_S), on_part and function()

@@ -119,9 +119,32 @@ local function try_circuit(channel, server_info)
   local id = channel:next_id()
   local params = { _meta = message.meta(server_info) }
   local method = server_info.is_modern and "server/discover" or "ping"
-  return exchange.ask(channel, id, message.request(id, method, server_info.is_modern and params or nil), {
+  local event, failure = exchange.ask(channel, id, message.request(id, method, server_info.is_modern and params or nil), {
     headers = server_info.is_modern and message.headers(method, params) or nil, is_modern = server_info.is_modern, transport = server_info.transport,
   })
+  -- A program or event stream that has not answered the probe would not answer the next one either: the channel is lost,
+  -- and the next attempt opens another.
+  if failure and failure.reason == "timeout" and server_info.transport ~= "http" then channel:lost(server_info.serial) end
+  return event, failure
+end
+
+--- The channel of an upstream with this key, open, and its server info, for a task that sends several requests; or nil and
+--- a failure. If the circuit is open, one harmless request has closed it. `options`: those of open.channel.
+function request.channel(record, key, options)
+  for _ = 1, 2 do
+    local channel, server_info, is_probe = open.channel(record, key, options)
+    if not channel or not is_probe then return channel, server_info end
+    local event, failure = try_circuit(channel, server_info)
+    local _, err
+    if event then _, err = exchange.read(event) end
+    if not is_lost(server_info, event, failure, err) then
+      if event then return channel, server_info end
+      failure.outcome = "not_run"
+      return nil, failure
+    end
+    channel:lost(server_info.serial)
+  end
+  return nil, { outcome = "not_run", reason = "lost" }
 end
 
 -- Decides after a 401, which runs nothing: the request is sent once more, with another token.
@@ -207,13 +230,9 @@ function request.send(record, spec)
     local channel, server_info, is_probe = begun_channel(spec)
     if not channel then channel, server_info, is_probe = open.channel(record, spec.key, spec.options) end
     if not channel then return nil, failure_of(server_info, may_have_run) end
-    local event, failure
+    local event, failure, _
     if is_probe then
-      event, failure = try_circuit(channel, server_info)
-      if event then event = nil end
-      -- A program or event stream that has not answered the probe would not answer the next one either: the channel is
-      -- lost, and the next attempt opens another.
-      if failure and failure.reason == "timeout" and server_info.transport ~= "http" then channel:lost(server_info.serial) end
+      _, failure = try_circuit(channel, server_info)
     end
     local result, err, unreadable
     if not failure then

@@ -14,8 +14,8 @@ local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 local observer = require "moonpool.upstream.observer"
-local open = require "moonpool.upstream.open"
 local principal = require "moonpool.access.principal"
+local request = require "moonpool.upstream.request"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local subscribe = {}
@@ -165,8 +165,8 @@ local opening = { __close = function(it)
   if it.is_kept then return end
   if it.server_info.transport == "http" then return end_listen(it.channel, it.server_info, it.id) end
   host.job.begin(function()                           -- a task that was ended cannot wait
-    local channel, server_info = open.channel(it.record, channel_key.shared, {})
-    if channel and server_info.serial == it.server_info.serial then end_listen(channel, server_info, it.id) end
+    local channel = host.upstream.open_channel(it.record.name, channel_key.shared)
+    if channel and channel:serial() == it.server_info.serial then end_listen(channel, it.server_info, it.id) end
   end, ACK_S)
 end }
 
@@ -184,7 +184,7 @@ local function listen(record, channel, server_info, state, set)
   local params = { notifications = filter, _meta = message.meta(server_info) }
   local bytes = message.request(id, "subscriptions/listen", params)
   local _ <close> = await(record, id)
-  local request <close> = setmetatable({ record = record, channel = channel, server_info = server_info, id = id }, opening)
+  local asked <close> = setmetatable({ record = record, channel = channel, server_info = server_info, id = id }, opening)
   if server_info.transport == "http" then
     if channel:listen { id = id, message = bytes, headers = message.headers("subscriptions/listen", params) } == "none" then return nil end
   elseif not exchange.tell(channel, bytes, {}) then
@@ -194,7 +194,7 @@ local function listen(record, channel, server_info, state, set)
   if not accepted then return nil end
   local honoured = {}
   for _, uri in ipairs(type(accepted.resourceSubscriptions) == "table" and accepted.resourceSubscriptions or {}) do honoured[uri] = set[uri] end
-  state.id, request.is_kept = id, true
+  state.id, asked.is_kept = id, true
   if filter.taskIds and type(accepted.taskIds) ~= "table" then state.is_deaf, state.tasks = true, {} end
   end_listen(channel, server_info, before)
   return honoured
@@ -205,7 +205,7 @@ end
 -- Opens the shared channel and loads its subscriptions; a new channel has none. Returns the channel, its server's info,
 -- its state, and the wanted URIs.
 local function current(record)
-  local channel, server_info = open.channel(record, channel_key.shared, {})
+  local channel, server_info = request.channel(record, channel_key.shared, {})
   if not channel then return nil, server_info end
   local state = load(record)
   local wanted = state.uris
