@@ -89,6 +89,7 @@ local function begin_response(self, head)
   assert(status, "no HTTP answer: " .. head:sub(1, 200))
   local it = setmetatable({ status = tonumber(status), reason = reason, head = head, body = "" }, response)
   it.headers = read_headers(head)
+  self.takes_no_more = it.headers.connection == "close"
   local method = table.remove(self.asked, 1)
   if method == "HEAD" or it.status == 204 or it.status == 304 or it.status < 200 then
     it.decode = none

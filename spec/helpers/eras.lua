@@ -82,7 +82,7 @@ end
 
 -- Posts one message on the kept connection; returns the HTTP response.
 function base:post(message, seconds)
-  if not self.kept or self.kept:is_closed_by_peer() then
+  if not self.kept or self.kept.takes_no_more or self.kept:is_closed_by_peer() then
     self.kept = client.connect(self.gateway)
     table.insert(self.connections, self.kept)
   end
