@@ -459,8 +459,13 @@ static void pass_on(mp_others *all, mp_stream *stream, const mp_admin_caller *ca
     const mp_request *request = mp_stream_request(stream);
     mp_scoped_buf target = {0};
     mp_process_facts newest = {.number = mp_processes_newest(mp_others_processes(all))};
-    if (view == MP_VIEW_EVENTS || view == MP_VIEW_FOLLOWED) {
+    if (view == MP_VIEW_FOLLOWED &&
+        mp_str_is(request->method, "GET")) { /* without an end: it would keep this process */
         refuse_request(stream, "another process has taken over: try again, by another connection");
+        return;
+    }
+    if (view == MP_VIEW_EVENTS || view == MP_VIEW_FOLLOWED) {
+        mp_others_open_events(all->admin, stream, caller, &newest, 1);
         return;
     }
     put_target(&target, request->path, request->query);
@@ -603,7 +608,7 @@ void mp_others_on_tick(mp_timer *timer)
     mp_admin_live_settle(live, mp_others_processes(all));
     ask_past(all);
     if (!mp_processes_is_newest(mp_others_processes(all))) {
-        mp_others_review_events(all->admin, true);
+        mp_others_review_events(all->admin, false);
         mp_admin_taps_configure(mp_admin_taps_of(all->admin));
         mp_admin_live_configure(live);
     } else {

@@ -48,11 +48,11 @@ void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin));
 #define MP_OTHERS_ANSWER ((size_t)64 << 20) /* bytes of an answer at most: a text of /metrics has 8 MiB */
 
 /* In others_events.c. Answers with one event stream that joins those of all processes in `processes`. The first process
- * is this one: the joined stream ends when its own stream ends. */
+ * is this one, or the only one: the joined stream ends when its own stream ends. */
 void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller,
                            const mp_process_facts *processes, size_t count);
-/* Ends the streams of callers who have lost their role, or all: the thread has ended, or another process is the
- * newest. */
+/* Ends all of these streams, as the thread has ended, or those of callers who have lost their role, and in an older
+ * process those that it joins itself. */
 void mp_others_review_events(mp_admin *admin, bool ends_all);
 /* Answers with the event stream of the process with this pid alone. False: there is none. */
 bool mp_others_open_process(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, int64_t pid);

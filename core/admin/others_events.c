@@ -23,8 +23,9 @@ struct joined {
     mp_stream *stream; /* counted reference */
     mp_admin_caller caller;
     mp_timer next;
-    bool is_open; /* the answer has begun */
-    mp_buf body;  /* body of the request */
+    bool is_open;      /* the answer has begun */
+    bool is_passed_on; /* another process is the newest, and answers for all */
+    mp_buf body;       /* body of the request */
     size_t count;
     source list[]; /* the first is this process, or the only one */
 };
@@ -180,6 +181,7 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
     of->admin = admin;
     of->stream = mp_stream_ref(stream);
     of->caller = *caller;
+    of->is_passed_on = !mp_processes_is_newest(mp_admin_gateway_of(admin)->processes);
     mp_link_put(mp_others_streams(admin), &of->link);
     mp_buf_put(&of->body, request->body);
     mp_buf_printf(&target, "%.*s?%.*s", MP_STR_ARG(request->path), MP_STR_ARG(request->query));
@@ -194,7 +196,7 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
                                  .ctx = from};
         from->transfer =
             mp_others_ask(admin, processes[i].number, &how,
-                          &(mp_others_question){mp_buf_str(&target), mp_str_of(caller->name), false, false});
+                          &(mp_others_question){mp_buf_str(&target), mp_str_of(caller->name), false, of->is_passed_on});
     }
     mp_stream_on_gone(stream, on_gone, of);
     mp_timer_start(mp_admin_loop(admin), &of->next, 0, on_next);
@@ -204,9 +206,11 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
 void mp_others_review_events(mp_admin *admin, bool ends_all)
 {
     mp_link *all = mp_others_streams(admin);
+    bool is_newest = mp_processes_is_newest(mp_admin_gateway_of(admin)->processes);
     for (mp_link *link = mp_link_first(all); link != all;) {
         joined *of = mp_container(link, joined, link);
-        bool is_allowed = !ends_all && mp_admin_access_has(mp_admin_access_of(admin), &of->caller);
+        bool is_allowed =
+            !ends_all && (is_newest || of->is_passed_on) && mp_admin_access_has(mp_admin_access_of(admin), &of->caller);
         link = is_allowed ? link->next
                           : all->next; /* searched from the start again: writing for one reader may end others */
         if (!is_allowed)

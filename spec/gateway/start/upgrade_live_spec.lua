@@ -122,4 +122,23 @@ describe("a profile", function()
     assert.equal(400, admin(g, "/api/profile?worker=1", "{}").status)
     add(c)
   end)
+
+  it("goes on to its end in the newest process, where the older one is asked by a connection that was open before", function()
+    local g <close> = start()
+    local c <close> = g:client "2025-06-18"
+    local kept <close> = client.connect(g, { admin = true })
+    local tapping <close> = client.connect(g, { admin = true })
+    for _, connection in ipairs { kept, tapping } do assert.equal(200, connection:request(request "/status").status) end
+    g:must_upgrade_by_signal()
+    tapping:send(request "/api/tap")
+    assert.equal(200, tapping:read_head(20).status)
+    kept:send(request("/api/profile", cjson.encode { seconds = 3 })) -- longer than until an older process ends its own streams
+    assert.equal(200, kept:read_head(20).status)
+    local began = kept:wait_event(function(event) return event.json and event.json.event == "profile began" end, 20).json
+    assert.equal(g.pid, began.pid)
+    local ended = kept:wait_event(function(event) return event.json and event.json.event == "profile ended" end, 30).json
+    assert.is_true(ended.ms >= 3000)
+    add(c)
+    tapping:wait_event(function(event) return event.json and event.json.event == "call" end, 20)
+  end)
 end)
