@@ -36,6 +36,28 @@ function page.blocks(path)
   return list
 end
 
+--- The links of a page that lead nowhere. `path` may be absolute.
+function page.broken_links(path)
+  local file <close> = assert(io.open(path, "rb"))
+  local folder, broken = path:match "^(.*/)" or "", {}
+  for target in file:read "a":gsub("```.-```", ""):gmatch "%]%(([^%s)]+)%)" do
+    local linked, anchor = target:match "^([^#]*)#?(.*)$"
+    if not target:find "^https?:" then
+      local full = linked == "" and path or folder .. linked
+      local is_there = uv.fs_stat(full) ~= nil
+      if is_there and anchor ~= "" then
+        is_there = false
+        local other <close> = assert(io.open(full, "rb"))
+        for title in ("\n" .. other:read "a"):gmatch "\n#+ ([^\n]+)" do
+          if title:lower():gsub("[^%w %-_]", ""):gsub(" ", "-") == anchor then is_there = true end
+        end
+      end
+      if not is_there then broken[#broken + 1] = path .. ": " .. target end
+    end
+  end
+  return broken
+end
+
 --- The files in a block that begins with a path, as { { path, text }, … }. The path of a file is its first line, in a
 --- comment.
 function page.files_of(block)

@@ -71,22 +71,7 @@ describe("the documentation", function()
     local _, out = gateway.run_program("/bin/sh", { "-c", "ls CONTRIBUTING.md SECURITY.md docs/dev/*.md examples/*/README.md spec/transcripts/README.md" })
     for path in out:gmatch "[^\n]+" do list[#list + 1] = path end
     for _, path in ipairs(list) do
-      local folder = path:match "^(.*/)" or ""
-      for target in example.read(path):gsub("```.-```", ""):gmatch "%]%(([^%s)]+)%)" do
-        local file, anchor = target:match "^([^#]*)#?(.*)$"
-        if not target:find "^https?:" then
-          local full = file == "" and path or folder .. file
-          local code = gateway.run_program("/usr/bin/test", { "-e", full })
-          local is_there = code == 0
-          if is_there and anchor ~= "" then
-            is_there = false
-            for title in ("\n" .. example.read(full)):gmatch "\n#+ ([^\n]+)" do
-              if title:lower():gsub("[^%w %-_]", ""):gsub(" ", "-") == anchor then is_there = true end
-            end
-          end
-          if not is_there then broken[#broken + 1] = path .. ": " .. target end
-        end
-      end
+      for _, link in ipairs(page_player.broken_links(path)) do broken[#broken + 1] = link end
     end
     assert.same({}, broken)
   end)

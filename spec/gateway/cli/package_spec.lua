@@ -4,6 +4,7 @@ local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local packages = require "spec.helpers.packages"
+local page_player = require "spec.helpers.page"
 local write = require "spec.helpers.shell".write
 
 local here = uv.cwd()
@@ -49,7 +50,8 @@ describe("the Debian package", function()
     for _, path in ipairs {
       "usr/bin/moonpool", "usr/share/man/man1/moonpool.1.gz", "usr/share/man/man5/moonpool.yaml.5.gz", "usr/share/man/man7/moonpool-lua.7.gz",
       "usr/share/bash-completion/completions/moonpool", "usr/share/zsh/vendor-completions/_moonpool",
-      "usr/share/fish/vendor_completions.d/moonpool.fish", "usr/share/doc/moonpool/README.md", "usr/share/doc/moonpool/docs/writing-tools.md",
+      "usr/share/fish/vendor_completions.d/moonpool.fish", "usr/share/doc/moonpool/README.md", "usr/share/doc/moonpool/SECURITY.md",
+      "usr/share/doc/moonpool/docs/writing-tools.md",
       "usr/share/doc/moonpool/changelog.gz", "usr/share/doc/moonpool/changelog.Debian.gz", "usr/share/doc/moonpool/copyright",
       "usr/share/moonpool/examples/hello/moonpool.yaml", "usr/share/moonpool/types/moonpool.d.lua", "usr/lib/systemd/system/moonpool.service",
       "usr/lib/systemd/system/moonpool.socket",
@@ -77,6 +79,17 @@ describe("the Debian package", function()
     local known = { [""] = true }
     for path in must("git ls-files examples", { cwd = here }):gmatch "[^\n]+" do known[path] = true end
     for path in listed:gmatch " %./usr/share/moonpool/(examples/[^\n]*[^/\n])\n" do assert.is_true(known[path], path) end
+  end)
+
+  it("has pages and examples whose links lead to what it holds", function()
+    local root, broken, count = scratch .. "/links", {}, 0
+    must(("mkdir %s && dpkg-deb -x %s %s"):format(root, deb, root))
+    for path in must(("find %s/usr/share -name '*.md'"):format(root)):gmatch "[^\n]+" do
+      count = count + 1
+      for _, link in ipairs(page_player.broken_links(path)) do broken[#broken + 1] = link:sub(#root + 1) end
+    end
+    assert.same({}, broken)
+    assert.is_true(count >= 50, count .. " pages")
   end)
 
   it("has manual pages that can be read, and no page is missing without an error", function()
