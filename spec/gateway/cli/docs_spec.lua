@@ -98,6 +98,14 @@ describe("the documentation", function()
     assert.same({}, missing)
   end)
 
+  it("says of each trouble in the log what to do", function()
+    local page, missing = example.read "docs/how-to/troubleshooting.md", {}
+    for event in example.read "core/telemetry/troubles.def":gmatch '\nTROUBLE%([%w_]+, "([^"]+)"%)' do
+      if not page:find("`" .. event .. "`", 1, true) then missing[#missing + 1] = event end
+    end
+    assert.same({}, missing)
+  end)
+
   it("has an example of every function of the libraries", function()
     local examples, missing = example.read "docs/reference/library-examples.md", {}
     for line in example.read "lua/types/moonpool.d.lua":gmatch "[^\n]+" do
