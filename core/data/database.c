@@ -31,10 +31,13 @@ MP_REFUSED(refused_statements, "statements", MP_LIMIT_REACHED, "SQL statements a
  * the worst statement of MP_MAX_STATEMENT_BYTES */
 #define MAX_COLUMNS 500
 #define MAX_TRIGGER_DEPTH 100 /* depth of triggers that fire triggers */
+#define KEPT 8 /* scripts share the last eighth of a room: each takes as much of it as it leaves to others */
 #define PAGE 4096
 #define DESCRIPTORS 3 /* of a database in a file: that file, its -wal and its -shm */
 #define LOOK 1000     /* instructions of SQLite between two checks whether the statement was cancelled */
 #define RETRY_MS 10
+
+static mp_holdings held; /* the bytes of sqlite_bytes that each script's statements hold */
 
 struct mp_database {
     char *MP_NULLABLE root, *rest, *MP_NULLABLE setup;
@@ -42,10 +45,11 @@ struct mp_database {
     mp_database_limits limits;
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock; /* guards the four members below */
+    pthread_mutex_t lock; /* guards the five members below */
     pthread_cond_t more;
     mp_link waiting;
     int64_t count;
+    mp_holdings holdings;               /* the waiting statements of each script */
     sqlite3 *MP_NULLABLE interruptible; /* the open connection, to interrupt it from another thread */
     atomic_bool is_over;
     atomic_bool has_ended;             /* the thread has finished */
@@ -184,7 +188,7 @@ static void publish_connection(mp_database *database, sqlite3 *MP_NULLABLE db)
 
 static void give_descriptors(mp_database *database)
 {
-    mp_outgoing_give(database->taken);
+    mp_outgoing_give(database->taken, database->account.script);
     database->taken = 0;
 }
 
@@ -207,7 +211,7 @@ static void close_connection(mp_database *database)
 static bool take_descriptors(mp_database *database, mp_statement *statement)
 {
     int count = database->root == NULL ? 0 : DESCRIPTORS;
-    if (count > 0 && !mp_outgoing_take(count)) {
+    if (count > 0 && !mp_outgoing_take(count, database->account.script)) {
         mp_sql_fail(statement, "cannot open the database: " MP_OUTGOING_FULL);
         return false;
     }
@@ -340,6 +344,14 @@ static void run_statement(mp_database *database, mp_statement *statement)
     database->denied = NULL;
 }
 
+/* Counts one more or one less that waits. True if its script may have one more. The caller has the lock. */
+static bool count_waiting(mp_database *database, const mp_statement *statement, int more)
+{
+    int64_t most = MAX_WAITING, all = database->count;
+    database->count += more;
+    return mp_holdings_add(&database->holdings, statement->script, more, all, most - all, most / KEPT) && all < most;
+}
+
 static void *MP_NULLABLE serve_database(void *arg)
 {
     mp_database *database = arg;
@@ -351,7 +363,7 @@ static void *MP_NULLABLE serve_database(void *arg)
             pthread_cond_wait(&database->more, &database->lock);
         mp_link *link = mp_link_take(&database->waiting);
         if (link != NULL)
-            database->count--;
+            count_waiting(database, mp_container(link, mp_statement, link), -1);
         pthread_mutex_unlock(&database->lock);
         if (link == NULL)
             break;
@@ -382,7 +394,7 @@ static bool start_thread(mp_database *database)
 }
 
 mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLABLE rest, bool is_read_only,
-                             const char *MP_NULLABLE setup, const mp_database_limits *limits)
+                             const char *MP_NULLABLE setup, const mp_database_limits *limits, unsigned script)
 {
     mp_database *database = mp_new(sizeof *database);
     database->root = mp_dup_text(root);
@@ -392,7 +404,8 @@ mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLAB
     database->limits = *limits;
     pthread_mutex_init(&database->lock, NULL);
     pthread_cond_init(&database->more, NULL);
-    database->account = (mp_sql_account){.most = (int64_t)limits->memory, .most_heap = MAX_HEAP, .prepares_from = -1};
+    database->account =
+        (mp_sql_account){.most = (int64_t)limits->memory, .most_heap = MAX_HEAP, .script = script, .prepares_from = -1};
     return database;
 }
 
@@ -403,11 +416,12 @@ int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statemen
     statement->loop = loop;
     statement->message.deliver = deliver_result;
     pthread_mutex_lock(&database->lock);
-    bool has_room = database->count < MAX_WAITING || statement->kind == MP_SQL_ROLLBACK;
+    bool has_room = count_waiting(database, statement, 1) || statement->kind == MP_SQL_ROLLBACK;
     if (has_room) {
         mp_link_put(&database->waiting, &statement->link);
-        database->count++;
         pthread_cond_signal(&database->more);
+    } else {
+        count_waiting(database, statement, -1);
     }
     pthread_mutex_unlock(&database->lock);
     mp_stat_add(has_room ? &mp_stat_statements : &mp_stat_refused_statements, 1);
@@ -471,10 +485,15 @@ void mp_databases_end(mp_databases *all)
 
 bool mp_statement_hold(mp_statement *statement, size_t bytes)
 {
-    if (mp_account_hold(&mp_account_sqlite_bytes, &statement->held, bytes, MAX_HELD))
-        return true;
-    mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
-    return false;
+    int64_t most = MAX_HELD, more = (int64_t)bytes - (int64_t)statement->held;
+    bool fits =
+        more <= 0 || mp_holdings_take(&held, &mp_account_sqlite_bytes, statement->script, more, most, most / KEPT);
+    if (more < 0)
+        mp_holdings_give(&held, &mp_account_sqlite_bytes, statement->script, -more);
+    if (fits)
+        statement->held = bytes;
+    mp_stat_add(&mp_stat_refused_sqlite_bytes, !fits);
+    return fits;
 }
 
 void mp_statement_free(mp_statement *statement)
@@ -482,7 +501,7 @@ void mp_statement_free(mp_statement *statement)
     free(statement->sql);
     mp_buf_clear(&statement->params);
     mp_buf_clear(&statement->result);
-    mp_account_give(&mp_account_sqlite_bytes, (int64_t)statement->held);
+    mp_statement_hold(statement, 0);
     free(statement);
 }
 

@@ -44,7 +44,8 @@ typedef struct mp_statement {
         params; /* count in 4 bytes; then for each its name as a text value, empty if it is positional, and its value */
     uint32_t param_count;
     bool has_names;
-    size_t held; /* bytes of the statement in the account sqlite_bytes */
+    size_t held;     /* bytes of the statement in the account sqlite_bytes */
+    unsigned script; /* that runs it: a number of mp_holder_number, also of the script that opens a database */
 
     bool failed;
     mp_buf result; /* if failed, the error; else the number of columns in 4 bytes, their names as texts, the values of
@@ -65,9 +66,9 @@ typedef struct mp_statement {
  * not; NULL `root`: in memory. The first statement opens the file, and after a CLOSE the next statement. `setup` is
  * SQL that runs when the file is opened. */
 mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLABLE rest, bool is_read_only,
-                             const char *MP_NULLABLE setup, const mp_database_limits *limits);
-/* Queues a statement. Returns -1 if too many wait or no thread can be started; the statement is then unchanged. A
- * rollback is never refused after a statement was accepted. */
+                             const char *MP_NULLABLE setup, const mp_database_limits *limits, unsigned script);
+/* Queues a statement. Returns -1 if too many wait, or too many of its script, or no thread can be started; the
+ * statement is then unchanged. A rollback is never refused after a statement was accepted. */
 int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statement);
 /* The name of the database's file, without its folder; ":memory:" if there is no file. Valid as long as the
  * database. */
@@ -80,7 +81,7 @@ int64_t mp_databases_count(mp_databases *all);
 /* Waits until the threads of all closed databases have ended. Called before the loops of their statements are freed. */
 void mp_databases_end(mp_databases *all);
 /* Sets the bytes that the statement holds. False, counting a refusal, if all statements of the process would hold more
- * than 256 MiB. */
+ * than 256 MiB, or those of its script leave too little of them to others. */
 bool mp_statement_hold(mp_statement *statement, size_t bytes);
 void mp_statement_free(mp_statement *statement);
 

@@ -163,7 +163,8 @@ const char *mp_sql_words(sqlite3 *db, mp_sql_account *account)
 {
     static const char *const refusals[] = {
         [MP_SQL_OVER_MEMORY] = "the memory limit of this database is reached (limits.sqlite.memory)",
-        [MP_SQL_OVER_HEAP] = "the memory limit of all databases is reached (512 MiB)",
+        [MP_SQL_OVER_HEAP] =
+            "the memory limit of all databases is reached (512 MiB), or this script leaves too little of it to others",
         [MP_SQL_OVER_PREPARE] = "preparing the statement takes more than 16 MiB: nest fewer views and subqueries",
         [MP_SQL_OVER_LENGTH] = "a statement is at most 64 KiB of SQL: pass values as parameters, or split it"};
     int code = sqlite3_errcode(db) & 0xff;
@@ -232,7 +233,8 @@ static int make_room(mp_statement *statement, size_t more)
     size_t before = to->cap, cap = 2 * before > to->len + more ? 2 * before : to->len + more;
     /* the old and the new buffer both exist while the bytes are moved */
     if (!mp_statement_hold(statement, statement->held + cap))
-        return mp_sql_fail(statement, "too many bytes of SQL results and parameters are held (256 MiB)");
+        return mp_sql_fail(
+            statement, "too many bytes of SQL results and parameters are in memory, of this script or all (256 MiB)");
     to->ptr = mp_resize(to->ptr, cap);
     to->cap = cap;
     mp_statement_hold(statement, statement->held - before);

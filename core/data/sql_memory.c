@@ -7,6 +7,13 @@
 MP_ACCOUNT(sqlite_heap_bytes, "sqlite_heap_bytes", "", "",
            "bytes that SQLite has allocated for the databases of scripts")
 
+MP_REFUSED(refused_sqlite_heap, "sqlite_heap", MP_LIMIT_REACHED,
+           "SQL statements for which the databases of all scripts, or those of their script, hold too much memory")
+
+#define KEPT 8 /* scripts share the last eighth of the memory: each takes as much of it as it leaves to others */
+
+static mp_holdings holdings; /* the bytes of each script's databases */
+
 static _Thread_local mp_sql_account *MP_NULLABLE mine;
 
 MP_REFUSED(refused_sqlite_prepare, "sqlite_prepare", MP_LIMIT_REACHED,
@@ -23,8 +30,11 @@ static bool take_bytes(int64_t size)
                           : own->used + size > own->most ? MP_SQL_OVER_MEMORY
                                                          : MP_SQL_NOT_REFUSED;
     mp_stat_add(&mp_stat_refused_sqlite_prepare, is_over && own->refused_by == MP_SQL_NOT_REFUSED);
-    if (over == MP_SQL_NOT_REFUSED && !mp_account_take(&mp_account_sqlite_heap_bytes, size, own->most_heap))
+    if (over == MP_SQL_NOT_REFUSED && !mp_holdings_take(&holdings, &mp_account_sqlite_heap_bytes, own->script, size,
+                                                        own->most_heap, own->most_heap / KEPT)) {
+        mp_stat_add(&mp_stat_refused_sqlite_heap, own->refused_by == MP_SQL_NOT_REFUSED);
         over = MP_SQL_OVER_HEAP;
+    }
     if (over != MP_SQL_NOT_REFUSED)
         own->refused_by = over;
     else
@@ -38,7 +48,7 @@ static void count_bytes(int64_t size)
     if (mine == NULL || size == 0)
         return;
     mine->used += size;
-    mp_account_add(&mp_account_sqlite_heap_bytes, size);
+    mp_holdings_give(&holdings, &mp_account_sqlite_heap_bytes, mine->script, -size);
 }
 
 static int size_of(void *MP_NULLABLE block)

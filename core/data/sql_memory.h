@@ -10,7 +10,7 @@
 typedef enum {
     MP_SQL_NOT_REFUSED,
     MP_SQL_OVER_MEMORY,  /* over `most` of the account */
-    MP_SQL_OVER_HEAP,    /* over `most_heap` of the account */
+    MP_SQL_OVER_HEAP,    /* over `most_heap` of the account, or the script's part of it */
     MP_SQL_OVER_PREPARE, /* preparing the statement took more than MP_SQL_PREPARE_BYTES */
     MP_SQL_OVER_LENGTH   /* the statement is longer than MP_MAX_STATEMENT_BYTES */
 } mp_sql_refused;
@@ -19,6 +19,7 @@ typedef struct {
     int64_t used;              /* bytes */
     int64_t most;              /* limit of this account: limits.sqlite.memory */
     int64_t most_heap;         /* limit of all accounts of the process */
+    unsigned script;           /* of the script that has opened the database: the number that mp_holdings has of it */
     mp_sql_refused refused_by; /* the limit that has refused an allocation or a statement since the owner reset this */
     /* `used` before the statement that is being prepared, which nothing interrupts; -1: none is being prepared. */
     int64_t prepares_from;

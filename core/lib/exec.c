@@ -149,6 +149,8 @@ static int l_exec(lua_State *L)
                           .ended = on_ended};
     waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
     command.ctx = op;
+    mp_str script = mp_text_field(L, 1, "script");
+    command.holder = mp_holder_number(script.ptr, script.len);
     op->span = begin_span(L, command.path);
     mp_err err = {"", ""};
     lua_Integer most = lua_tointeger(L, lua_upvalueindex(1));

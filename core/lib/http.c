@@ -295,6 +295,11 @@ static int l_http(lua_State *L)
     outgoing.headers = mp_push_texts(L, 1, "headers", MAX_HEADERS);
     outgoing.most = (size_t)mp_number_field(L, 1, "most");
     outgoing.policy = reach_field(L, 1);
+    if (lua_getfield(L, 1, "script") == LUA_TSTRING) {
+        size_t len;
+        const char *script = lua_tolstring(L, -1, &len);
+        outgoing.holder = mp_holder_number(script, len);
+    }
     double seconds = mp_number_field(L, 1, "seconds");
     if (!(seconds > 0 && seconds <= MAX_TIME_S))
         return luaL_error(L, "'seconds' must be above 0 and at most a day");

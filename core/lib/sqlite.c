@@ -7,8 +7,11 @@
 #include "lib/sql_text.h"
 #include <lauxlib.h>
 
-MP_REFUSED(refused_databases, "databases", MP_LIMIT_REACHED, "databases above 32 that one worker has open")
+MP_REFUSED(refused_databases, "databases", MP_LIMIT_REACHED,
+           "databases above 32 that one worker has open, or above what their script leaves to others")
 
+#define MAX_DATABASES MP_LIMIT(sqlite_databases, 32) /* of one worker: each has a thread */
+#define KEPT 4 /* scripts share the last quarter of them: each takes as many of these as it leaves to others */
 #define DATABASE "moonpool.database"
 #define HANDLE "moonpool.statement"
 #define SHARED "moonpool.databases"
@@ -104,9 +107,14 @@ static int l_collect(lua_State *L)
 
 /* -- databases --------------------------------------------------------------------------------------------------- */
 
+typedef struct {
+    mp_database *MP_NULLABLE database; /* NULL once it is closed */
+    unsigned script;                   /* the number of the script that has opened it */
+} opened;
+
 static mp_database *check_database(lua_State *L, int index)
 {
-    mp_database *database = *(mp_database **)luaL_checkudata(L, index, DATABASE);
+    mp_database *database = ((opened *)luaL_checkudata(L, index, DATABASE))->database;
     luaL_argcheck(L, database != NULL, index, "the database is closed");
     return database;
 }
@@ -116,6 +124,7 @@ typedef struct {
     mp_database_limits limits;
     mp_databases leaving; /* databases that are being closed */
     int64_t count;        /* databases that have a handle */
+    mp_holdings holdings; /* those of each script */
 } shared;
 
 static const char shared_key;
@@ -128,8 +137,18 @@ static shared *shared_of(lua_State *L)
     return it;
 }
 
-/* sqlite.open(root, rest, read_only, setup, state): sets state.handle, unless it is set: a database in the file `rest`
- * below the folder `root`; in memory if `root` is nil.  [-0, +0, throws] */
+/* sqlite.script(path): the number of the script with this path, by which it has its share of databases.  [-0, +1] */
+static int l_script(lua_State *L)
+{
+    size_t len;
+    const char *path = luaL_checklstring(L, 1, &len);
+    lua_pushinteger(L, mp_holder_number(path, len));
+    return 1;
+}
+
+/* sqlite.open(root, rest, read_only, setup, state, script): sets state.handle, unless it is set: a database in the file
+ * `rest` below the folder `root`; in memory if `root` is nil. `script`: number of the script that opens it.
+ *  [-0, +0, throws] */
 static int l_open(lua_State *L)
 {
     luaL_checktype(L, 5, LUA_TTABLE);
@@ -139,11 +158,12 @@ static int l_open(lua_State *L)
     shared *all = shared_of(L);
     const char *root = luaL_optstring(L, 1, NULL), *rest = luaL_optstring(L, 2, NULL),
                *setup = luaL_optstring(L, 4, NULL);
-    mp_database **database = lua_newuserdatauv(L, sizeof *database, 0);
-    *database = NULL;
+    opened *it = lua_newuserdatauv(L, sizeof *it, 0);
+    *it = (opened){NULL, (unsigned)luaL_checkinteger(L, 6)};
     luaL_setmetatable(L, DATABASE);
-    *database = mp_database_new(root, rest, lua_toboolean(L, 3), setup, &all->limits);
+    it->database = mp_database_new(root, rest, lua_toboolean(L, 3), setup, &all->limits, it->script);
     all->count++;
+    mp_holdings_change(&all->holdings, it->script, 1);
     lua_pushliteral(L, "handle");
     lua_insert(L, -2);
     lua_rawset(L, 5);
@@ -155,25 +175,31 @@ static int l_open(lua_State *L)
  *  [-0, +0] */
 static int l_close(lua_State *L)
 {
-    mp_database **database = luaL_checkudata(L, 1, DATABASE);
+    opened *it = luaL_checkudata(L, 1, DATABASE);
     shared *all = shared_of(L);
-    if (*database != NULL) {
-        mp_database_leave(&all->leaving, *database);
+    if (it->database != NULL) {
+        mp_database_leave(&all->leaving, it->database);
         all->count--;
+        mp_holdings_change(&all->holdings, it->script, -1);
     }
-    *database = NULL;
+    it->database = NULL;
     return 0;
 }
 
-/* sqlite.count(): how many databases have a handle (open ones, and ones that the collector has not freed yet); how many
- * are being closed; true if the collector has not finished the cycles that sqlite_tidy() requested.  [-0, +3] */
+/* sqlite.count(script): how many databases have a handle (open ones, and ones that the collector has not freed yet);
+ * how many are being closed; true if the collector has not finished the cycles that sqlite_tidy() requested; true if
+ * the script leaves too little to others to have one more; how many it has.  [-0, +5, throws] */
 static int l_count(lua_State *L)
 {
     shared *all = shared_of(L);
+    int64_t most = MAX_DATABASES;
+    unsigned script = (unsigned)luaL_checkinteger(L, 1);
     lua_pushinteger(L, all->count);
     lua_pushinteger(L, mp_databases_count(&all->leaving));
     lua_pushboolean(L, mp_state_of(mp_vm_of(L))->full_cycles > 0);
-    return 3;
+    lua_pushboolean(L, !mp_holdings_add(&all->holdings, script, 0, all->count, most - all->count, most / KEPT));
+    lua_pushinteger(L, mp_holdings_change(&all->holdings, script, 0));
+    return 5;
 }
 
 /* sqlite.tidy(): requests two cycles of the collector, which run in turns while the caller waits. False if the caller
@@ -393,10 +419,10 @@ static mp_database *MP_NULLABLE database_in_turn(lua_State *L, int kind)
     return database;
 }
 
-/* sqlite.run(state, kind, sql, params, token): runs a statement and waits for it. The rows of a query; else the number
- * of changed rows and the id of the last inserted row; or nil, why. False, and nothing was run, if another transaction
- * has the database, or it is closed. `token`: of the transaction that the statement belongs to, or begins.
- *  [-0, +1|2, throws, parks] */
+/* sqlite.run(state, kind, sql, params, token, script): runs a statement and waits for it. The rows of a query; else the
+ * number of changed rows and the id of the last inserted row; or nil, why. False, and nothing was run, if another
+ * transaction has the database, or it is closed. `token`: of the transaction that the statement belongs to, or begins.
+ * `script`: number of the script that runs it.  [-0, +1|2, throws, parks] */
 static int l_run(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -405,6 +431,7 @@ static int l_run(lua_State *L)
     const char *sql = luaL_optlstring(L, 3, "", &len);
     luaL_argcheck(L, strlen(sql) == len, 3, "SQL must not contain NUL bytes");
     luaL_argcheck(L, len <= MP_MAX_SQL_BYTES, 3, "SQL is at most 1 MiB");
+    unsigned script = (unsigned)luaL_checkinteger(L, 6);
     lua_settop(L, 5);
     mp_database *database = database_in_turn(L, kind);
     if (database == NULL) {
@@ -422,18 +449,19 @@ static int l_run(lua_State *L)
     /* the pointer is on the stack already: the statement is freed by the collector if put_params() raises an error */
     it->is_done = true;
     made->statement.kind = (mp_sql_kind)kind;
+    made->statement.script = script;
     made->statement.sql = mp_dup(mp_str_of(sql));
     made->statement.in_transaction = kind != MP_SQL_BEGIN && !lua_isnil(L, 5);
     made->statement.done = on_done;
     const char *why = put_params(L, 4, &made->statement, MP_SQL_BYTES);
     lua_settop(L, 7);
     if (why == NULL && !mp_statement_hold(&made->statement, made->statement.params.cap + len))
-        why = "too many bytes of SQL results and parameters are in memory (256 MiB)";
+        why = "too many bytes of SQL results and parameters are in memory, of this script or all (256 MiB)";
     if (why == NULL) {
         it->is_done = false;
         mp_resource_put(L, &it->resource, on_release);
         if (mp_database_run(database, op->super.loop, &made->statement) != 0)
-            why = "too many statements wait for this database (1,024)";
+            why = "too many statements wait for this database, of this script or all (1,024)";
     }
     if (why != NULL) {
         it->is_done = true;
@@ -483,15 +511,11 @@ static void set_collector(lua_State *L, const char *name, lua_CFunction collect)
 
 MP_SCRIPT_LIBRARY(sqlite)
 {
-    static const luaL_Reg functions[] = {{"sqlite.open", l_open},
-                                         {"sqlite.leave", l_close},
-                                         {"sqlite.count", l_count},
-                                         {"sqlite.tidy", l_tidy},
-                                         {"sqlite.run", l_run},
-                                         {"sqlite.undo", l_undo},
-                                         {"sqlite.count_refused", l_refused},
-                                         {"task.current", l_task},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"sqlite.open", l_open},   {"sqlite.script", l_script},
+                                         {"sqlite.leave", l_close}, {"sqlite.count", l_count},
+                                         {"sqlite.tidy", l_tidy},   {"sqlite.run", l_run},
+                                         {"sqlite.undo", l_undo},   {"sqlite.count_refused", l_refused},
+                                         {"task.current", l_task},  {NULL, NULL}};
     mp_sql_memory_start();
     mp_set_members(L, functions, 0);
     /* Created before any database, so that its finalizer runs after those of the databases when the VM ends. */
@@ -500,7 +524,7 @@ MP_SCRIPT_LIBRARY(sqlite)
     set_collector(L, SHARED, l_end);
     luaL_setmetatable(L, SHARED);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &shared_key);
-    lua_pushinteger(L, MP_LIMIT(sqlite_databases, 32)); /* each has a thread */
+    lua_pushinteger(L, MAX_DATABASES);
     mp_set_member(L, -2, "limits.sqlite_databases");
     set_collector(L, DATABASE, l_close);
     set_collector(L, HANDLE, l_collect);

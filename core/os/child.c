@@ -206,6 +206,7 @@ mp_child *MP_NULLABLE mp_child_start(mp_loop *loop, const mp_command *command, m
     child->unread = (mp_str){child->input, command->input.len};
     mp_program *program = &child->program;
     mp_program_init(program, loop, &hooks);
+    program->holder = command->holder;
     program->path = mp_dup(mp_str_of(command->path));
     program->root = mp_dup(mp_str_of(command->root));
     program->rest = mp_dup(mp_str_of(command->rest));

@@ -19,6 +19,7 @@ typedef struct {
     const char *root, *rest;    /* the working directory, as in files.h */
     mp_str input;               /* the program's stdin */
     size_t most;                /* limit for each of stdout and stderr, in bytes; a program that exceeds it is ended */
+    unsigned holder;            /* number of the script that runs it, for mp_outgoing_take */
     uint64_t time_ms, grace_ms; /* SIGTERM is sent after `time_ms`, SIGKILL `grace_ms` later */
     void (*ended)(mp_child *child, void *ctx);
     void *ctx;

@@ -522,6 +522,7 @@ mp_process *MP_NULLABLE mp_process_start(mp_loop *loop, const mp_process_command
     mp_program_init(program, loop, &program_hooks);
     process->is_counted = true;
     mp_stat_add(&mp_stat_upstream_processes, 1);
+    program->holder = command->holder;
     program->rest = mp_dup(mp_str_of(command->folder == NULL ? "." : command->folder));
     program->argv = mp_copy_texts(command->argv);
     program->env = make_environment(command->env);

@@ -15,14 +15,13 @@ struct mp_loop;
 typedef struct mp_process mp_process;
 
 typedef struct {
-    /* argv[0] is a path, or a name that is looked for in PATH; without a shell; ends with NULL */
-    const char *const *argv;
-    /* "NAME=value", ends with NULL; may be NULL. The program's environment has these, and PATH, HOME, USER, LANG, TZ
-     * and TMPDIR of the gateway where they are not among these. */
+    const char *const *argv; /* argv[0]: a path, or a name that is looked for in PATH; no shell; ends with NULL */
+    /* "NAME=value", ends with NULL; PATH, HOME, USER, LANG, TZ and TMPDIR of the gateway are added where they lack */
     const char *const *MP_NULLABLE env;
     /* the working folder; NULL: the gateway's. A relative argv[0] with a '/' is relative to it */
     const char *MP_NULLABLE folder;
     size_t longest_line; /* limit for a line of stdout, in bytes */
+    unsigned holder;     /* number of the upstream, for mp_outgoing_take */
     size_t most_queued;  /* limit of the bytes that wait for the program to read them */
     uint64_t stall_ms;   /* the program is ended if it reads nothing for this time while `stall_bytes` wait */
     size_t stall_bytes;

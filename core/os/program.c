@@ -48,7 +48,7 @@ void mp_program_clear(mp_program *program)
     mp_close_end(&program->life[0]);
     mp_close_end(&program->life[1]);
     mp_close_end(&program->pidfd);
-    mp_outgoing_give(program->taken);
+    mp_outgoing_give(program->taken, program->holder);
     mp_link_drop(&program->link);
     mp_free_texts(program->argv);
     mp_free_texts(program->env);
@@ -185,7 +185,7 @@ static void on_started(mp_job *job, mp_loop *MP_NULLABLE loop)
 
 int mp_program_open(mp_program *program, mp_err *err)
 {
-    if (!mp_outgoing_take(DESCRIPTORS))
+    if (!mp_outgoing_take(DESCRIPTORS, program->holder))
         return mp_err_set(err, MP_OUTGOING_FULL);
     program->taken = DESCRIPTORS;
     return open_pipes(program) == 0 ? 0 : mp_err_set(err, "cannot create a pipe: %s", strerror(errno));

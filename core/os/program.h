@@ -38,7 +38,8 @@ struct mp_program {
     /* 0 until the program has started, and after the keeper is reaped; belongs to the pool's job while `is_starting` */
     pid_t keeper;
     int pidfd;
-    int taken; /* by mp_outgoing_take */
+    int taken; /* by mp_outgoing_take, for `holder`, which is set before mp_program_open */
+    unsigned holder;
     int error; /* errno of a failed start */
     enum { MP_FAILED_PIPES, MP_FAILED_FOLDER, MP_FAILED_SEARCH, MP_FAILED_INTERPRETER, MP_FAILED_RUN } failed_at;
     int status, signal; /* exit status of the program, or the signal that ended it */

@@ -52,11 +52,11 @@ void mp_unlink_address(mp_address *bound);
  * `fd`. */
 bool mp_peer_left(int fd);
 
-/* Descriptors that clients and scripts make the gateway open, of which there may be `most`. Any thread. */
+/* Descriptors that clients and scripts make the gateway open. `holder`: mp_holder_number, or 0. Any thread. */
 void mp_outgoing_limit(int64_t most);
-bool mp_outgoing_take(int count); /* false, which is counted: there are too many */
-void mp_outgoing_give(int count);
-bool mp_outgoing_is_tight(void); /* more than half is taken: what is kept for later use is given back */
+bool mp_outgoing_take(int count, unsigned holder); /* false, which is counted: there are too many */
+void mp_outgoing_give(int count, unsigned holder);
+bool mp_outgoing_is_tight(void); /* half or more is taken: what is kept for later use is given back */
 #define MP_OUTGOING_FULL "too many programs, databases and connections to servers: raise the limit of open files"
 
 #endif

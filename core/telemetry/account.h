@@ -1,14 +1,10 @@
 /* account.h: a number that all threads share and that has a limit, such as the bytes of all answers. What is to be
  * added is compared and added in one step: two threads that read the sum first and add later would both find room for
  * the same bytes.
- *
  *     MP_ACCOUNT(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
- *     ...
  *     if (!mp_account_take(&mp_account_fs_bytes, bytes, most))
  *         return "too many bytes";
- *     ...
  *     mp_account_give(&mp_account_fs_bytes, bytes);
- *
  * The account is its own gauge, mp_stat_fs_bytes: what is shown is what is compared. */
 #ifndef MP_TELEMETRY_ACCOUNT_H
 #define MP_TELEMETRY_ACCOUNT_H
@@ -89,5 +85,9 @@ bool mp_may_hold_one_more(int64_t held, int64_t holders, int64_t all, int64_t fr
 /* Counts `more` places of the client, and says whether it may have them; or, with none, one more. */
 bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t more, int64_t all, int64_t free, int64_t kept);
 int64_t mp_holdings_change(mp_holdings *holdings, unsigned client, int64_t more); /* returns what it holds now */
+/* Adds `n` that the client is about to hold, as mp_account_take, unless the last `kept` of `most` forbid it. */
+bool mp_holdings_take(mp_holdings *all, mp_account *account, unsigned client, int64_t n, int64_t most, int64_t kept);
+void mp_holdings_give(mp_holdings *all, mp_account *account, unsigned client, int64_t n);
+unsigned mp_holder_number(const char *name, size_t len); /* of a holder that has a name, such as a script; never 0 */
 
 #endif

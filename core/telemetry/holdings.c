@@ -28,3 +28,26 @@ bool mp_holdings_add(mp_holdings *holdings, unsigned client, int64_t more, int64
     int64_t holders = atomic_load_explicit(&holdings->holders, memory_order_relaxed);
     return mp_may_hold_one_more(held, holders, all, free, kept);
 }
+
+bool mp_holdings_take(mp_holdings *all, mp_account *account, unsigned client, int64_t n, int64_t most, int64_t kept)
+{
+    int64_t used = mp_account_used(account);
+    if (mp_holdings_add(all, client, n, used, most - used, kept) && mp_account_take(account, n, most))
+        return true;
+    mp_holdings_change(all, client, -n);
+    return false;
+}
+
+void mp_holdings_give(mp_holdings *all, mp_account *account, unsigned client, int64_t n)
+{
+    mp_holdings_change(all, client, -n);
+    mp_account_give(account, n);
+}
+
+unsigned mp_holder_number(const char *name, size_t len)
+{
+    uint32_t number = 2166136261U; /* FNV-1a: who wants to be in another's share can have its name or address */
+    for (size_t i = 0; i < len; i++)
+        number = (number ^ (unsigned char)name[i]) * 16777619U;
+    return (number >> 8) + 1;
+}

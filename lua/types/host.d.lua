@@ -64,6 +64,7 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field reach? table        The addresses that the request may connect to
 ---@field repeatable? boolean The request may be sent again on a new connection
 ---@field stream? boolean     The answer's body is read in pieces by http.read
+---@field script? string      Path of the script that sends it: its connections leave descriptors to others; none: the gateway
 
 ---@class moonpool.host
 local host = {}
@@ -927,16 +928,24 @@ function host.http.counted(address) end
 ---@param read_only boolean
 ---@param setup? string  SQL that runs when the database is opened
 ---@param state table  Its `handle` is set, unless it has one
-function host.sqlite.open(root, rest, read_only, setup, state) end
+---@param script integer  Of host.sqlite.script: who opens it
+function host.sqlite.open(root, rest, read_only, setup, state, script) end
+
+---@param path string  Of a script
+---@return integer  Its number, by which it has its share of what databases have together
+function host.sqlite.script(path) end
 
 --- Cancels a running statement and closes the database, without waiting.
 ---@param database userdata
 function host.sqlite.leave(database) end
 
+---@param script integer  Of host.sqlite.script
 ---@return integer handles  Number of open databases, with databases in memory that are not collected yet
 ---@return integer closing  Number of closed databases whose threads still run
 ---@return boolean collects True if the garbage collector has work left
-function host.sqlite.count() end
+---@return boolean is_over_share  True if the script leaves too few to others to have one more
+---@return integer own  Number of the handles that the script has opened
+function host.sqlite.count(script) end
 
 --- Parks until the garbage collector has finished two cycles. False if the caller must not wait.
 ---@return boolean
@@ -949,9 +958,10 @@ function host.sqlite.tidy() end
 ---@param sql? string
 ---@param params? table
 ---@param token? table  Of the transaction that the statement belongs to; `begin` makes it the owner
+---@param script integer  Of host.sqlite.script: who runs it
 ---@return any result
 ---@return string|integer? more
-function host.sqlite.run(state, kind, sql, params, token) end
+function host.sqlite.run(state, kind, sql, params, token, script) end
 
 --- Rolls back an open transaction, without waiting.
 ---@param database userdata

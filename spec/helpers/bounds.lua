@@ -387,6 +387,7 @@ row([[host.sqlite.count
   host.sqlite.open
   host.sqlite.count_refused
   host.sqlite.run
+  host.sqlite.script
   host.sqlite.tidy
   host.sqlite.undo
   moonpool.databases.__gc

@@ -63,8 +63,7 @@ int mp_url_parse(mp_url *url, const char *text, const char *MP_NULLABLE base, mp
 void mp_url_clear(mp_url *url);
 
 typedef struct {
-    const char *method;
-    const char *url;            /* normalized by mp_url_parse */
+    const char *method, *url;   /* url: normalized by mp_url_parse */
     const char *const *headers; /* "Name: value", or "Name;" for an empty value; ends with NULL */
     mp_str body;                /* ptr == NULL: no body. Borrowed until the transfer is freed */
     size_t most;                /* limit of the response's body, in bytes after decompression */
@@ -74,6 +73,7 @@ typedef struct {
     int64_t account_most;
     bool is_repeatable; /* libcurl may send the request a second time on a new connection */
     mp_address_policy policy;
+    unsigned holder; /* number of the script or upstream that the connection is for, as of mp_outgoing_take */
     const char *MP_NULLABLE unix_path; /* path of a Unix socket to connect to, in place of the URL's host; NULL: none */
     uint64_t connect_ms;               /* time limit of connecting; 0: libcurl's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */

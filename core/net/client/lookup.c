@@ -38,6 +38,7 @@ typedef struct name {
     mp_node node;
     mp_link waits;                        /* list of mp_lookup */
     bool is_running;                      /* a thread looks it up, and uses this struct */
+    unsigned holder;                      /* of the descriptor of that thread, as of mp_outgoing_take */
     bool is_overdue;                      /* no name server has answered in time since `found_at` */
     char *MP_NULLABLE addresses;          /* NULL: none are known */
     uint64_t found_at, used_at, retry_at; /* ms */
@@ -130,6 +131,7 @@ static bool end_lookup(name *it, char *MP_NULLABLE found, bool is_unanswered)
         it->found_at = now;
     }
     table.running--;
+    mp_outgoing_give(1, it->holder);
     mp_stat_add(&mp_stat_lookups, -1);
     answer_all(it);
     ages than = {table.names.count > MAX_NAMES ? KEPT_MS : OLD_MS, now};
@@ -204,12 +206,16 @@ static bool start_thread(name *it)
 {
     pthread_t thread;
     sigset_t all, before;
+    if (!mp_outgoing_take(1, it->holder)) /* a socket to the name server */
+        return false;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     it->is_running = pthread_create(&thread, NULL, run_lookups, it) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!it->is_running)
+    if (!it->is_running) {
+        mp_outgoing_give(1, it->holder);
         return false;
+    }
     pthread_detach(thread);
     table.running++;
     mp_stat_add(&mp_stat_lookups, 1);
@@ -272,24 +278,28 @@ static void on_patience(mp_timer *timer)
 }
 
 /* The name with a lookup in progress; NULL if there can be none. The caller has the lock. */
-static name *MP_NULLABLE need_running(mp_str host, int64_t most)
+static name *MP_NULLABLE need_running(mp_str host, int64_t most, unsigned holder)
 {
     bool is_new = false;
     if (!mp_map_is_made(&table.names))
         mp_map_init(&table.names);
     name *it = mp_map_need(&table.names, host, sizeof *it, &is_new);
-    if (it->is_running || (table.running < most && start_thread(it)))
+    if (it->is_running)
+        return it;
+    it->holder = holder;
+    if (table.running < most && start_thread(it))
         return it;
     if (it->addresses == NULL)
         drop_name(it);
     return NULL;
 }
 
-mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, mp_lookup_done *done, void *ctx)
+mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, unsigned holder, mp_lookup_done *done,
+                                       void *ctx)
 {
     mp_lookup *lookup = NULL;
     MP_LOCKED(&table.lock);
-    name *it = need_running(host, most);
+    name *it = need_running(host, most, holder);
     if (it != NULL) {
         lookup = mp_new(sizeof *lookup);
         *lookup = (mp_lookup){

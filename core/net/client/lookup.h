@@ -17,8 +17,10 @@ bool mp_lookup_known(mp_str host, uint64_t idle_ms, int64_t most, mp_buf *addres
  * name are given if no name server answers in time. */
 typedef void mp_lookup_done(void *ctx, const char *MP_NULLABLE addresses);
 
-/* Begins a lookup, or joins one. NULL if `most` are in progress in this process, or no thread can be started. */
-mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, mp_lookup_done *done, void *ctx);
+/* Begins a lookup, or joins one. NULL if `most` are in progress in this process, or no thread can be started, or no
+ * descriptor is left for `holder` (mp_outgoing_take). */
+mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, unsigned holder, mp_lookup_done *done,
+                                       void *ctx);
 /* Cancels a lookup: `done` will not be called. Call it on the loop's thread before the loop is freed. The thread of the
  * lookup continues, and its answer serves other lookups. `lookup` may be NULL. */
 void mp_lookup_cancel(mp_lookup *MP_NULLABLE lookup);

@@ -188,20 +188,20 @@ static ino_t inode_of(curl_socket_t fd)
 }
 
 /* The place of a descriptor in `counted`; NULL: it was never counted. */
-static ino_t *MP_NULLABLE counted_at(const mp_client *client, curl_socket_t fd)
+static mp_counted_socket *MP_NULLABLE counted_at(const mp_client *client, curl_socket_t fd)
 {
-    ino_t *counted = client->counted;
+    mp_counted_socket *counted = client->counted;
     return counted != NULL && (size_t)fd < client->counted_size ? &counted[fd] : NULL;
 }
 
 /* Ends the count of a descriptor as outgoing, if it is counted. */
 static void uncount(mp_client *client, curl_socket_t fd)
 {
-    ino_t *at = counted_at(client, fd);
-    if (at == NULL || *at == 0)
+    mp_counted_socket *at = counted_at(client, fd);
+    if (at == NULL || at->inode == 0)
         return;
-    *at = 0;
-    mp_outgoing_give(1);
+    at->inode = 0;
+    mp_outgoing_give(1, at->holder);
 }
 
 /* Ends the count of sockets that libcurl has closed without a call of on_close, as it does before they are connected;
@@ -214,8 +214,8 @@ static void review_opened(mp_transfer *transfer)
     for (size_t i = 0; i < count; i++) {
         curl_socket_t fd = transfer->opened[i].fd;
         ino_t inode = transfer->opened[i].inode;
-        const ino_t *at = counted_at(client, fd);
-        if (at == NULL || *at != inode)
+        const mp_counted_socket *at = counted_at(client, fd);
+        if (at == NULL || at->inode != inode)
             continue;
         if (inode_of(fd) == inode)
             transfer->opened[transfer->opened_count++] = transfer->opened[i];
@@ -228,7 +228,8 @@ static void review_opened(mp_transfer *transfer)
 static void count_opened(mp_transfer *transfer, curl_socket_t fd)
 {
     mp_client *client = transfer->client;
-    ino_t *counted = client->counted, inode = inode_of(fd);
+    mp_counted_socket *counted = client->counted;
+    ino_t inode = inode_of(fd);
     uncount(client, fd); /* uncounts an earlier socket with this descriptor, whose close was not noticed */
     if (counted == NULL || (size_t)fd >= client->counted_size) {
         size_t size = 2 * (size_t)fd + 64;
@@ -237,7 +238,7 @@ static void count_opened(mp_transfer *transfer, curl_socket_t fd)
         client->counted = counted;
         client->counted_size = size;
     }
-    counted[fd] = inode;
+    counted[fd] = (mp_counted_socket){inode, transfer->how.holder};
     if (transfer->opened_count == OPENED)
         review_opened(transfer);
     if (transfer->opened_count < OPENED) {
@@ -255,12 +256,12 @@ static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct c
         refuse_address(transfer);
         return CURL_SOCKET_BAD;
     }
-    transfer->is_short = is_counted && !mp_outgoing_take(1);
+    transfer->is_short = is_counted && !mp_outgoing_take(1, transfer->how.holder);
     if (transfer->is_short)
         return CURL_SOCKET_BAD;
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
     if (is_counted && fd == CURL_SOCKET_BAD)
-        mp_outgoing_give(1);
+        mp_outgoing_give(1, transfer->how.holder);
     else if (is_counted)
         count_opened(transfer, fd);
     return fd;
@@ -456,11 +457,12 @@ static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
     mp_str name = read_name(&transfer->place, url);
     if (name.len == 0 || mp_lookup_known(name, limits->idle_ms, limits->lookups, &transfer->place))
         return send_request(transfer, err);
-    transfer->lookup = mp_lookup_start(client->loop, name, limits->lookups, on_addresses, transfer);
+    transfer->lookup =
+        mp_lookup_start(client->loop, name, limits->lookups, transfer->how.holder, on_addresses, transfer);
     if (transfer->lookup == NULL) {
         mp_stat_add(&mp_stat_refused_lookups, 1);
         mp_err_set(err, "too many name lookups in flight");
-        return mp_err_hint(err, "256 lookups run; check that the name server answers");
+        return mp_err_hint(err, "256 lookups run, or few files may be opened; check that the name server answers");
     }
     if (transfer->how.connect_ms > 0)
         mp_timer_start(client->loop, &transfer->patience, transfer->how.connect_ms, on_impatience);

@@ -11,6 +11,12 @@
  * the same, since each drops what is too old for it. */
 #define MP_NAMES_S 3600L
 
+/* A socket that is counted by mp_outgoing_take. `inode` is 0 if the descriptor is none. */
+typedef struct {
+    ino_t inode;
+    unsigned holder;
+} mp_counted_socket;
+
 struct mp_client {
     mp_loop *loop;
     mp_client_limits limits;
@@ -28,9 +34,7 @@ struct mp_client {
     CURL *kept[MP_KEPT_HANDLES]; /* handles of transfers that were freed: the next ones cost less than new handles */
     int kept_count;
     size_t held;
-    /* of each descriptor the inode of its socket, which is counted as outgoing; 0: it is none. NULL: counted_size is 0
-     */
-    ino_t *MP_NULLABLE counted;
+    mp_counted_socket *MP_NULLABLE counted; /* by descriptor; NULL: counted_size is 0 */
     size_t counted_size;
 };
 

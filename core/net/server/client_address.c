@@ -85,10 +85,7 @@ static unsigned share_of(mp_str address)
 {
     char room[MP_COUNTED_TEXT];
     mp_str counted = mp_address_counted(address, room);
-    uint32_t share = 2166136261U; /* FNV-1a: who wants to be in another's share can have its address */
-    for (size_t i = 0; i < counted.len; i++)
-        share = (share ^ (unsigned char)counted.ptr[i]) * 16777619U;
-    return (share >> 8) + 1;
+    return mp_holder_number(counted.ptr, counted.len);
 }
 
 unsigned mp_conn_share(mp_conn *conn)

@@ -240,21 +240,13 @@ static int64_t counted_bytes(size_t size)
 
 static void give_bytes(mp_session_table *table, unsigned share, int64_t bytes)
 {
-    mp_holdings_change(&table->bytes, share, -bytes);
-    mp_account_give(&mp_account_call_bytes, bytes);
+    mp_holdings_give(&table->bytes, &mp_account_call_bytes, share, bytes);
 }
 
 /* False if there is no room for the bytes, or the client would leave too little to others. */
 static bool take_bytes(mp_session_table *table, unsigned share, int64_t bytes, int64_t most)
 {
-    if (bytes == 0)
-        return true;
-    int64_t all = mp_account_used(&mp_account_call_bytes);
-    if (mp_holdings_add(&table->bytes, share, bytes, all, most - all, most / KEPT_BYTES) &&
-        mp_account_take(&mp_account_call_bytes, bytes, most))
-        return true;
-    mp_holdings_change(&table->bytes, share, -bytes);
-    return false;
+    return bytes == 0 || mp_holdings_take(&table->bytes, &mp_account_call_bytes, share, bytes, most, most / KEPT_BYTES);
 }
 
 static bool take_place_of_call(mp_rpc *rpc, int64_t max_calls)

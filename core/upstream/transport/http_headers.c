@@ -120,6 +120,7 @@ mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *he
                          .headers = headers,
                          .most = SIZE_MAX,
                          .is_stream = true,
+                         .holder = mp_holder_number(part->it.name, strlen(part->it.name)),
                          .policy = part->policy,
                          .connect_ms = (uint64_t)MP_LIMIT(upstream_connect_ms, 5000),
                          .ca = part->it.tls_ca,

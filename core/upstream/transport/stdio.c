@@ -298,6 +298,7 @@ static int start_process(connection *it, mp_err *err)
                                   .env = env,
                                   .folder = part->it.cwd,
                                   .longest_line = part->limits.answer,
+                                  .holder = mp_holder_number(part->it.name, strlen(part->it.name)),
                                   .most_queued = MAX_QUEUED,
                                   .stall_ms = part->it.timeout_ms,
                                   .stall_bytes = STALL_BYTES,

@@ -183,7 +183,7 @@ function exec.library(granted, file)
     local measured <close> = timed.start(program, "exec", program.text)
     local result, why = host.program.run {
       path = program.path, argv = list, env = env, root = root, rest = rest, stdin = host.secret.reveal(options.stdin) or options.stdin or "",
-      seconds = seconds, most = most,
+      seconds = seconds, most = most, script = file,
     }
     measured.outcome = result and (result.status == 0 and "0" or result.status and "failed" or "signal") or known_ends[why] or "error"
     if result then return result end

@@ -26,13 +26,14 @@ local open_files = {}     -- the states of database files that have a handle, as
 local uses = 0            -- counts statements, to find the least recently used database
 
 -- The state of each database that a script holds: { handle, shown, open, owner, waiters, running, used, is_file }.
--- `handle` is nil while the database is closed; `open` makes a new one. `owner` is the token of the open transaction, a
+-- `handle` is nil while the database is closed; `open` makes a new one, for `script`. `owner` is the token of the open transaction, a
 -- table { task }, or nil. `waiters` are the signals of tasks that wait for the end of the transaction. The keys of
 -- `running` are the uses of the handle by statements. A task can be preempted between any two instructions, so each of
 -- two steps is one call of C: host.sqlite.open opens the database and sets `handle`; host.sqlite.run compares `owner`,
 -- sets it and queues the statement.
 local states = setmetatable({}, weak.keys)
 local tokens = setmetatable({}, weak.keys)
+local scripts = setmetatable({}, weak.keys) -- of each database: the number of the script that has asked for it
 
 local methods, inside = {}, {}
 local database_mt = { __index = methods, __metatable = false, __name = "sqlite.database" }
@@ -96,49 +97,61 @@ local function close(state)
   if handle then host.sqlite.leave(handle) end
 end
 
--- Closes the least recently used file that no call uses now. False if there is none.
-local function close_idle()
+-- Closes the least recently used file that no call uses now; with `script`, of those that this script has opened. False
+-- if there is none.
+local function close_idle(script)
   local oldest
   for state in next, open_files do
-    if not state.owner and next(state.running) == nil and (not oldest or state.used < oldest.used) then oldest = state end
+    local is_idle = not state.owner and next(state.running) == nil and (not script or state.script == script)
+    if is_idle and (not oldest or state.used < oldest.used) then oldest = state end
   end
   if oldest then close(oldest) end
   return oldest ~= nil
 end
 
--- True if host.limits.sqlite_databases is reached, by open databases or by databases whose threads are still closing.
--- The second value is true if open databases alone reach it, the third if the garbage collector has work left.
-local function is_full()
-  local open, closing, is_collecting = host.sqlite.count()
-  return open >= host.limits.sqlite_databases or closing >= host.limits.sqlite_databases, open >= host.limits.sqlite_databases, is_collecting
+-- True if host.limits.sqlite_databases is reached, by open databases or by databases whose threads are still closing, or
+-- if the script leaves too few of them to others. The second value is true if open databases alone are too many, the
+-- third if the garbage collector has work left, the fourth how many the script has if only these are too many.
+local function is_full(script)
+  local most <const> = host.limits.sqlite_databases
+  local open, closing, is_collecting, is_over_share, own = host.sqlite.count(script)
+  local places_are_taken = open >= most or is_over_share
+  return places_are_taken or closing >= most, places_are_taken, is_collecting, open < most and is_over_share and own or nil
 end
 
 -- Waits until the garbage collector has closed databases in memory that no script holds. Other calls run meanwhile.
-local function wait_for_place()
+local function wait_for_place(script)
   if not host.sqlite.tidy() then return collectgarbage() end -- scripts are still loading: no task may wait
   local began = host.time.now()
   repeat
     host.time.sleep(WAIT)
-    local full, places_are_taken, is_collecting = is_full()
+    local full, places_are_taken, is_collecting = is_full(script)
     if not full or places_are_taken and not is_collecting then return end
   until host.time.now() - began > (places_are_taken and MAX_COLLECTION_S or MAX_CLOSE_S)
 end
 
--- Makes room for one more database within host.limits.sqlite_databases. True; or nil, why.
-local function make_room()
-  while select(2, is_full()) and close_idle() do end -- luacheck: ignore 542
-  if is_full() then wait_for_place() end
-  if not is_full() then return true end
+-- Makes room for one more database of the script within host.limits.sqlite_databases. True; or nil, why.
+local function make_room(script)
+  local full, places_are_taken, _, own
+  repeat
+    full, places_are_taken, _, own = is_full(script)
+  until not places_are_taken or not close_idle(own and script)
+  if full then
+    wait_for_place(script)
+    full, _, _, own = is_full(script)
+  end
+  if not full then return true end
   host.sqlite.count_refused()
-  return nil, "more than " .. host.limits.sqlite_databases .. " databases are open"
+  if not own then return nil, "more than " .. host.limits.sqlite_databases .. " databases are open" end
+  return nil, ("this script has %d databases open, and the others of %d are for other scripts: close some"):format(own, host.limits.sqlite_databases)
 end
 
--- Opens the database of the state if it is closed. True; or nil, why.
-local function ensure_open(state)
+-- Opens the database of the state for the script if it is closed. True; or nil, why.
+local function ensure_open(state, script)
   if state.handle then return true end
-  local fine, why = make_room()
+  local fine, why = make_room(script)
   if not fine then return nil, why end
-  state.open()
+  state.open(script)
   if state.is_file then open_files[state] = true end
   return true
 end
@@ -151,25 +164,25 @@ local function ended(measured, found, ...)
 end
 
 -- `token`: of the transaction that the statement belongs to.
-local function run_now(state, kind, sql, params, token)
+local function run_now(state, kind, sql, params, token, script)
   local use <close> = setmetatable({ running = state.running }, release)
   state.running[use] = true
   while true do
-    local fine, why = ensure_open(state)
+    local fine, why = ensure_open(state, script)
     if not fine then return words(state, nil, why) end
     uses = uses + 1
     state.used = uses
     local measured <close> = timed.start(state, "sqlite", "sqlite", state.label)
-    local found, more, last = words(state, ended(measured, host.sqlite.run(state, kind, sql, params, token)))
+    local found, more, last = words(state, ended(measured, host.sqlite.run(state, kind, sql, params, token, script)))
     if found ~= false then return found, more, last end
     if not token or kind == "begin" then take_turn(state) elseif state.owner ~= token then return nil, "this transaction has ended" end
   end
 end
 
-local function run(state, kind, sql, params, token)
+local function run(state, kind, sql, params, token, script)
   local watch = outside_hooks.sqlite
-  if not watch then return run_now(state, kind, sql, params, token) end
-  return watch(state.place, kind, sql, params, function() return run_now(state, kind, sql, params, token) end)
+  if not watch then return run_now(state, kind, sql, params, token, script) end
+  return watch(state.place, kind, sql, params, function() return run_now(state, kind, sql, params, token, script) end)
 end
 
 local function rows(found, why)
@@ -194,13 +207,13 @@ local function define(name, kind, shape)
   inside[name] = function(self, sql, params)
     local state, token = state_of(self, name)
     params = check(name, sql, params)
-    return shape(run(state, kind, sql, params, token))
+    return shape(run(state, kind, sql, params, token, scripts[self]))
   end
   methods[name] = function(self, sql, params)
     local state = state_of(self, name)
     params = check(name, sql, params)
     take_turn(state)
-    return shape(run(state, kind, sql, params))
+    return shape(run(state, kind, sql, params, nil, scripts[self]))
   end
 end
 
@@ -224,14 +237,15 @@ function methods:transaction(f)
     if is_open and state.handle then host.sqlite.undo(state.handle) end
     give_turn(state)
   end }, undo)
-  local begun, why = run(state, "begin", nil, nil, token)
+  local script = scripts[self]
+  local begun, why = run(state, "begin", nil, nil, token, script)
   if not begun then return nil, why end
   state.owner = token -- run() has set it already, except in a replay, where no statement runs
   local tx = setmetatable({}, transaction_mt)
-  states[tx], tokens[tx] = state, token
+  states[tx], tokens[tx], scripts[tx] = state, token, script
   local value, reason = f(tx)
   if value == nil and reason ~= nil then return nil, reason end
-  local done, refused = run(state, "commit", nil, nil, token)
+  local done, refused = run(state, "commit", nil, nil, token, script)
   if not done then return nil, refused end
   is_open = false
   return value == nil or value, reason
@@ -243,36 +257,39 @@ function methods:close()
   local state = state_of(self, "close")
   take_turn(state)
   if not state.handle then return end
-  run(state, "close")
+  run(state, "close", nil, nil, nil, scripts[self])
   if next(state.running) == nil then close(state) end
 end
 
-local function hand_out(state)
+local function hand_out(state, script)
   local database = setmetatable({}, database_mt)
-  states[database] = state
+  states[database], scripts[database] = state, script
   return database
 end
 
-local function open_file(shown, root, rest, is_read_only, setup)
+local function open_file(shown, root, rest, is_read_only, setup, script)
   local key = table.concat({ root, rest, tostring(is_read_only), setup or "" }, "\0")
   local state = by_place[key]
   if not state then
     state = { shown = shown, label = paths.shown(root), place = paths.shown(rest == "" and root or root .. "/" .. rest), running = {},
       waiters = {}, used = 0, is_file = true }
-    function state.open() host.sqlite.open(root, rest, is_read_only, setup, state) end
+    function state.open(by)
+      state.script = by
+      host.sqlite.open(root, rest, is_read_only, setup, state, by)
+    end
     by_place[key] = state
   end
-  return hand_out(state)
+  return hand_out(state, script)
 end
 
-local function open_memory(setup)
+local function open_memory(setup, script)
   local state = { shown = "sqlite", label = ":memory:", place = ":memory:", running = {}, waiters = {}, used = 0 }
-  function state.open() host.sqlite.open(nil, nil, false, setup, state) end
+  function state.open(by) host.sqlite.open(nil, nil, false, setup, state, by) end
   if not host.script.is_replay then
-    local fine, why = ensure_open(state)
+    local fine, why = ensure_open(state, script)
     if not fine then return nil, why end
   end
-  return hand_out(state)
+  return hand_out(state, script)
 end
 
 local function setup_of(options)
@@ -292,7 +309,7 @@ end
 --- The library of one script file. `granted` is what grants.of(path) gives.
 function sqlite.library(granted, file)
   local read, write = paths.roots(granted.read), paths.roots(granted.write)
-  local library = {}
+  local library, script = {}, host.sqlite.script(file)
 
   --- blob(bytes): marks a parameter that SQLite stores as a blob.
   function library.blob(bytes)
@@ -304,7 +321,7 @@ function sqlite.library(granted, file)
   --- new database.
   function library.open(path, options)
     local setup = setup_of(options)
-    if path == ":memory:" then return open_memory(setup) end
+    if path == ":memory:" then return open_memory(setup, script) end
     local wanted, wrong = paths.absolute(path)
     if not wanted then problem.raise(1, "sqlite.open: " .. wrong, "as in sqlite.open \"data/notes.db\"") end
     local root, rest = paths.within(write, wanted)
@@ -316,7 +333,7 @@ function sqlite.library(granted, file)
       })
       return nil, grants.refusal("write", paths.shown(wanted), file)
     end
-    return open_file(paths.shown(wanted), root, rest, is_read_only, setup)
+    return open_file(paths.shown(wanted), root, rest, is_read_only, setup, script)
   end
   return library
 end

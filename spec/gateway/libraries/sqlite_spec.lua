@@ -108,15 +108,17 @@ describe("sqlite", function()
       return seen]])
   end)
 
-  it("opens 32 in memory at once, closes idle files to make room for them, and frees those that no script holds", function()
-    assert.same({ 32, "more than 32 databases are open" }, run [[
+  it("opens 24 in memory at once for one script, closes its idle files to make room for them, and frees those that no script holds", function()
+    local opened = run [[
       local all, why = {}
       for i = 1, 40 do
         local db
         db, why = sqlite.open ":memory:"
         all[#all + 1] = db
       end
-      return { #all, why }]])
+      return { #all, why }]]
+    assert.is_true(opened[1] >= 23 and opened[1] <= 24, opened[1]) -- a file of this script may still be open
+    assert.matches(("this script has %d databases open, and the others of 32 are for other scripts: close some"):format(opened[1]), opened[2], 1, true)
     assert.equal(100, run "for i = 1, 99 do try(sqlite.open ':memory:') end return try(sqlite.open ':memory:':one 'select 100 as n').n")
   end)
 

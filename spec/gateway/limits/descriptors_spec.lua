@@ -1,6 +1,7 @@
 -- Fewer descriptors than limits.connections: clients that take all they get leave some for operators, the store, the
 -- log and a reload.
 local uv = require "luv"
+local errand = require "spec.helpers.errand"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"
@@ -8,13 +9,13 @@ local wait = require "spec.helpers.wait"
 local FILES <const>, CROWD <const> = 256, 400
 
 -- A gateway that may open FILES files.
-local function start(connections, allow, constants)
+local function start(connections, allow, constants, env)
   local dir = gateway.new_folder()
   local file = assert(io.open(dir .. "/moonpool", "w"))
   file:write(("#!/bin/sh\nulimit -n %d\nexec '%s' \"$@\"\n"):format(FILES, uv.fs_realpath(gateway.binary))):close()
   assert(uv.fs_chmod(dir .. "/moonpool", 493))
   return gateway.start {
-    binary = dir .. "/moonpool", workers = constants and 1, constants = constants,
+    binary = dir .. "/moonpool", workers = constants and 1, constants = constants, env = env,
     config = { limits = { connections = connections }, store = { file = "store.db" }, log = { audit = "audit.jsonl" },
       scripts = { allow = allow } },
     scripts = {
@@ -29,6 +30,10 @@ local function start(connections, allow, constants)
             if not done then return ("%d: %s"):format(i, why) end
           end
           return "ok" end }]],
+      ["tools/files.lua"] = [[return tool { "Reads files and lists folders, 64 at once.", function()
+        local all = {}
+        for i = 1, 64 do all[i] = function() return i % 2 == 0 and #try(fs.list "data") or #try(fs.read "data/text") end end
+        return #parallel(all) .. " read" end }]],
       ["tools/run.lua"] = 'return tool { "Runs.", function() return select(2, exec { "true" }) or "ok" end }',
     },
   }
@@ -88,27 +93,27 @@ describe("a gateway that may open 256 files, with limits.connections 10000,", fu
     me:close()
   end)
 
-  it("opens 16 for connections to other servers and programs, and refuses further ones", function()
+  it("opens 8 for the connections of one script to other servers, refuses further ones, and opens 8 for other scripts and programs", function()
     local held = {}
     local server <close> = stub.start(function(_, reply) held[#held + 1] = reply end)
     local g <close> = start(10000, { net = { server.at }, run = { "true" } })
     local me <close> = g:client "2026-07-28"
     local calls = {}
     for i = 1, 40 do calls[i] = me:open("tools/call", { name = "fetch", arguments = { url = server.url } }) end
-    g:wait_status(function(status) return status.counters.refused.descriptors == 24 and status.gauges.outgoing_descriptors == 16 end)
-    wait.for_fact("16 requests", 20, function() return #held == 16 end)
+    g:wait_status(function(status) return status.counters.refused.descriptors == 32 and status.gauges.outgoing_descriptors == 8 end)
+    wait.for_fact("8 requests", 20, function() return #held == 8 end)
     for _, path in ipairs { "/healthz", "/status", "/metrics" } do assert.equal(200, g:admin(path).status, path) end
     local refused, said = {}, {}
-    wait.for_fact("24 answers", 20, function() -- which come a moment after they are counted
+    wait.for_fact("32 answers", 20, function() -- which come a moment after they are counted
       refused = {}
       for _, call in ipairs(calls) do
         if call:has_begun() then refused[#refused + 1] = call end
       end
-      return #refused == 24
+      return #refused == 32
     end)
     for i, call in ipairs(refused) do said[i] = call:answer().result.content[1].text end
     for _, text in ipairs(said) do assert.matches("too many programs, databases and connections to servers", text, 1, true) end
-    assert.matches("too many programs, databases and connections", me:result("tools/call", { name = "run" }).content[1].text, 1, true)
+    assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text) -- another script: its program takes 5
     for _, reply in ipairs(held) do reply:send(200, { Connection = "close" }, "") end
     g:wait_status(function(status) return status.gauges.outgoing_descriptors == 0 end)
     assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
@@ -116,17 +121,19 @@ describe("a gateway that may open 256 files, with limits.connections 10000,", fu
   end)
 
   it("counts three for each database in a file among them, none for one in memory, and refuses further ones", function()
-    local g <close> = start(10000, { write = { "data/" }, run = { "true" } })
+    local g <close> = start(10000, { read = { "data/" }, write = { "data/" }, run = { "true" } })
     local me <close> = g:client "2026-07-28"
     assert(uv.fs_mkdir(g.dir .. "/data", 493))
+    assert(io.open(g.dir .. "/data/text", "w")):write "text":close()
     local function open(count, file) return me:result("tools/call", { name = "open", arguments = { count = count, file = file } }).content[1].text end
     assert.equal("ok", open(10, ":memory:"))
     assert.equal(0, g:status().gauges.outgoing_descriptors)
     local said = open(8, "data/N.db")
-    assert.matches("^6: data/6.db: cannot open the database: too many programs, databases and connections to servers", said)
+    assert.matches("^4: data/4.db: cannot open the database: too many programs, databases and connections to servers", said)
     local status = g:status()
-    assert.same({ 15, 1 }, { status.gauges.outgoing_descriptors, status.counters.refused.descriptors })
-    assert.matches("too many programs, databases and connections to servers", me:result("tools/call", { name = "run" }).content[1].text, 1, true)
+    assert.same({ 9, 1 }, { status.gauges.outgoing_descriptors, status.counters.refused.descriptors })
+    assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text) -- another script
+    assert.equal("64 read", me:result("tools/call", { name = "files" }).content[1].text)
     assert.equal("true", me:result("tools/call", { name = "keep" }).content[1].text)
     assert.equal("ok", open(0, ""))
     g:wait_status(function(now) return now.gauges.outgoing_descriptors == 0 end)
@@ -158,13 +165,25 @@ describe("a gateway that may open 256 files, with limits.connections 10000,", fu
     wait_for(1, 8)
     fetch(4, 0)
     wait_for(1, 8)
-    fetch(15, 0)
+    fetch(8, 0)
     wait_for(0, 0)
     assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
-    fetch(15, 1) -- while one request is in flight
+    fetch(8, 1) -- while one request is in flight
     wait_for(1, 1)
     assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
     held[1]:send(200, {}, "")
+  end)
+
+  it("counts one for each name that is looked up, and refuses further ones of the script", function()
+    local names = {}
+    for i = 1, 24 do names[i] = ("n%d.test=!3"):format(i) end
+    local g <close> = start(10000, { net = { "*.test:*" }, run = { "true" } }, nil, errand.names(table.concat(names, ";")))
+    local me <close> = g:client "2026-07-28"
+    for i = 1, 24 do me:open("tools/call", { name = "fetch", arguments = { url = ("http://n%d.test/"):format(i) } }) end
+    local status = g:wait_status(function(now) return now.gauges.lookups == 8 and now.counters.refused.lookups == 16 end)
+    assert.equal(8, status.gauges.outgoing_descriptors)
+    assert.equal("ok", me:result("tools/call", { name = "run" }).content[1].text)
+    g:wait_status(function(now) return now.gauges.outgoing_descriptors == 0 end)
   end)
 
   it("counts none of those that could not be connected, or whose call ended before", function()

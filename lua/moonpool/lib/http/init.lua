@@ -55,7 +55,7 @@ local function hop(self, plan, url, seconds, stream)
   local measured <close> = timed.start(grant, "http", grant.text)
   local status, head, rest, kind = host.http.send {
     method = plan.method, url = url.url, headers = request.lines(plan), body = plan.body, most = plan.most, seconds = seconds,
-    reach = may, repeatable = retry.may_resend(plan), stream = stream,
+    reach = may, repeatable = retry.may_resend(plan), stream = stream, script = self.path,
   }
   measured.outcome = status and ("%dxx"):format(status // 100) or kind == "late" and "timeout" or kind == "refused" and "refused" or "error"
   if status then return status, head, rest end
