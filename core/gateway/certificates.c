@@ -1,5 +1,6 @@
 #include "certificates.h"
 #include "json/json.h"
+#include <errno.h>
 #include <limits.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -29,7 +30,8 @@ typedef struct {
     mp_tls_slot *slot;
     signature tried[3];
     uint64_t made_at, failed_at; /* failed_at: 0 if the latest files are served or their failure was logged */
-    int64_t expires;             /* protected by the lock, like all below */
+    bool is_starved; /* the latest files could not be read for want of descriptors: they are read again at each look */
+    int64_t expires; /* protected by the lock, like all below */
     bool is_ok;
     int64_t refused_at; /* seconds since 1970 at which the latest files were refused; 0: they were not */
     char *MP_NULLABLE why;
@@ -335,6 +337,15 @@ static void keep_refusal(mp_certificates *all, entry *e, const mp_tls_findings *
         e->refused_at = (int64_t)time(NULL);
 }
 
+static bool lacked_descriptors(const mp_tls_findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++)
+        if (strstr(findings->all[i].err.text, strerror(EMFILE)) != NULL ||
+            strstr(findings->all[i].err.text, strerror(ENFILE)) != NULL)
+            return true;
+    return false;
+}
+
 static void try_entry(mp_certificates *all, entry *e, bool logs_failure, bool is_change)
 {
     mp_tls_findings findings;
@@ -344,7 +355,9 @@ static void try_entry(mp_certificates *all, entry *e, bool logs_failure, bool is
     e->made_at = now;
     if (tls == NULL) {
         keep_result(all, e, false, 0);
-        e->failed_at = logs_failure ? 0 : now;
+        bool was_starved = e->is_starved;
+        e->is_starved = lacked_descriptors(&findings);
+        e->failed_at = logs_failure || (was_starved && e->is_starved) ? 0 : now;
         if (!logs_failure)
             return;
         keep_refusal(all, e, &findings);
@@ -354,6 +367,7 @@ static void try_entry(mp_certificates *all, entry *e, bool logs_failure, bool is
         return;
     }
     e->failed_at = 0;
+    e->is_starved = false;
     keep_result(all, e, true, mp_tls_expires(tls));
     put_day(day, mp_tls_expires(tls));
     log_findings(e, &findings);
@@ -375,8 +389,8 @@ static void look_at_files(mp_certificates *all, bool is_asked)
         sign_files(e, files);
         bool is_change = memcmp(files, e->tried, sizeof files) != 0;
         bool is_late = e->failed_at != 0 && now >= e->failed_at + GRACE_MS;
-        if (is_change || is_late || now >= e->made_at + AGE_MS || (is_asked && !e->is_ok))
-            try_entry(all, e, is_asked || is_late, is_change || is_late);
+        if (is_change || is_late || e->is_starved || now >= e->made_at + AGE_MS || (is_asked && !e->is_ok))
+            try_entry(all, e, is_asked || is_late, is_change || is_late || e->is_starved);
     }
     all->look_at = now + LOOK_MS;
 }
