@@ -85,6 +85,10 @@ function outside.close()
     if known == json.null then return nil end
     return type(known) == "string" and known or real()
   end
+  function outside_hooks.denied(kind, path)
+    local now = playing()
+    if now then now.denies(kind, path) end
+  end
   if host.script.is_confined then
     outside_hooks.confine = require "moonpool.replay.confined"(function()
       local now = playing()

@@ -17,6 +17,7 @@ local registry = require "moonpool.registry.registry"
 local player = {}
 
 local MAX_EVENTS <const> = 8192
+local MAX_DENIED <const> = 4         -- scripts and kinds of grants that a report names for one call
 
 -- The members that a line must have to be a record of a call, with their types.
 local kinds = { tool = "string", outcome = "string", arguments = "table", events = "table", values = "table", variables = "table" }
@@ -186,12 +187,17 @@ function player.answer(call, record, row, eras)
   local tool = registry.thing("tools", record.tool)
   local state = {
     mark = host.call.mark(call), record = record, hide = redact.new(), events = {}, refused = 0, variables = record.variables, time = seconds_of(record.time),
-    seconds_slept = 0, clocks = {},
+    seconds_slept = 0, clocks = {}, denied = {},
   }
   last = state
   local limit = math.min(tool and tool.timeout or math.huge, host.limits.call_seconds)
   state.through, state.value, state.slept = through_of(state), value_from(state), sleeper(state, call, seconds_before(record, limit) + limit)
   function state.lacks() state.refused = state.refused + 1 end
+  function state.denies(kind, path)
+    local text = ("%s asks for what no grant allows: %s (scripts.grants of moonpool.yaml)"):format(path, kind)
+    if not state.denied[text] and #state.denied < MAX_DENIED then table.insert(state.denied, text) end
+    state.denied[text] = true
+  end
   row = eras[record.revision] or row        -- what a wrong argument is answered with differs by revision
   client_request.forget(call)
   if record.outcome ~= "asked" then client_request.through(call, asker(state.through)) end
@@ -213,7 +219,7 @@ function player.answer(call, record, row, eras)
   })
   if made.result then made.result.requestState = nil end
   return { outcome = line.outcome(result, err), result = made.result, error = made.error, events = json.array(state.events), refused = state.refused,
-    late = late, resultType = "complete" }
+    denied = #state.denied > 0 and { table.unpack(state.denied) } or nil, late = late, resultType = "complete" }
 end
 
 return player

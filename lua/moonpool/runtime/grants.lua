@@ -2,6 +2,7 @@
 -- one script may use.
 
 local host = require "moonpool.host"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
 
 local grants = {}
 
@@ -58,6 +59,7 @@ function grants.yaml(kind, wanted, path) return ("scripts: {grants: {%s: {%s: [%
 
 --- The error text for `wanted`, which no grant allows, with the line of YAML that would grant it.
 function grants.refusal(kind, wanted, path)
+  if outside_hooks.denied then outside_hooks.denied(kind, path) end
   return ("%s may not %s %s: no grant allows it (moonpool.yaml: %s)"):format(path, deeds[kind], (wanted:gsub("%c", "?")),
     grants.yaml(kind, wanted, path))
 end

@@ -130,6 +130,7 @@ local function tell_shortly(row)
   if row.state == "ok" or row.state == "skipped" then return end
   local word = row.state == "fails" and (row.doubt and "fails" or "FAILS") or row.state       -- core/gateway/reload/replay_gate.c looks for "FAILS"
   local why = row.why and ": " .. row.why or row.doubt and " (" .. row.doubt .. ")" or row.change and ": " .. row.change or ""
+  if row.denied then why = why .. ": " .. row.denied end
   print(characters.shown(("%s %s %s%s"):format(word, row.tool or "?", row.id or "", why)))
 end
 
@@ -145,6 +146,7 @@ local function tell(row, args)
   print_lines("result", row.difference.result)
   print_lines("outside", row.difference.events)
   if row.difference.time then print("    time: " .. row.difference.time) end
+  if row.denied then print("    " .. characters.shown(row.denied)) end
   local refused = row.difference.refused
   if refused then print(("    %d %s refused: the record has no answer"):format(refused, refused == 1 and "was" or "were")) end
   if row.hidden then print("    the record hides secrets (" .. characters.shown(table.concat(row.hidden, ", ")) .. "): this may be why") end
@@ -187,6 +189,7 @@ local function play_one(ask, record, is_quiet)
       row.difference.refused = played.refused > 0 and played.refused or nil
     end
     row.doubt = row.state == "fails" and doubt_of(record, row.difference) or nil
+    row.denied = row.difference and played.denied and table.concat(played.denied, ", ")
   end
   return row, is_gone
 end
