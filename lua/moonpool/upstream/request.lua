@@ -22,6 +22,28 @@ local MAX_RETRY_AFTER_S = 30        -- seconds that a repeatable request waits w
 -- decide.
 local session_codes = { [errors.too_often] = true, [errors.too_often - 1] = true, [errors.invalid_request] = true }
 
+-- Whole messages by which servers refuse every request that comes before `initialize`, with any code: a tool's error has
+-- other words.
+local unready = { ["received request before initialization was complete"] = true, ["server not initialized"] = true }
+
+-- Whole messages about the session. With a code that neither JSON-RPC nor MCP has, such an error may be that of the server or
+-- of the tool that was called: the session is opened anew, but what may have run is not sent again.
+local sessionless = {
+  ["session not found"] = true, ["session id not found"] = true, ["invalid session id"] = true, ["no valid session id provided"] = true,
+  ["unknown session id"] = true,
+}
+
+-- The words of an error without what frames them; "" for one that is no error of JSON-RPC.
+local function words_of(err)
+  if type(err.message) ~= "string" or math.type(err.code) ~= "integer" then return "" end
+  return (err.message:lower():gsub("^bad request: ", ""):gsub("[^%l]+$", ""))
+end
+
+-- True for an error by which the upstream perhaps no longer knows the channel's session.
+local function may_be_lost(server_info, err)
+  return server_info.session ~= nil and sessionless[words_of(err)] == true and not errors.is_reserved(err.code)
+end
+
 local function says_session_is_lost(text)
   if type(text) ~= "string" then return false end
   text = text:lower()
@@ -45,11 +67,12 @@ local function is_lost(server_info, event, failure, err)
     if not server_info.session or (failure.reason ~= "status" and failure.reason ~= "unreadable") then return false end
     if failure.status == 404 then return true end
     local told = error_in(failure.body)
-    if told then return session_codes[told.code] == true and says_session_is_lost(told.message) end
+    if told then return unready[words_of(told)] == true or session_codes[told.code] == true and says_session_is_lost(told.message) end
     return failure.status == 400 and says_session_is_lost(failure.body)
   end
   if not err then return false end
   if server_info.session and event.status == 404 then return true end
+  if unready[words_of(err)] then return true end
   return session_codes[err.code] == true and says_session_is_lost(err.message) and (server_info.session ~= nil or err.message:lower():find "initialized" ~= nil)
 end
 
@@ -174,6 +197,11 @@ local function judge(record, channel, server_info, spec, tries, event, failure, 
     channel:lost(server_info.serial)
     tries.is_new = true
     return once "lost"
+  end
+  if err and not failure and not tries.doubt and may_be_lost(server_info, err) then
+    channel:lost(server_info.serial)
+    tries.doubt, tries.is_new = true, true
+    return spec.may_repeat and "again" or "done"
   end
   if failure then
     if failure.outcome == "not_run" then return (failure.reason == "closed" or failure.reason == "lost") and once "closed" or "done" end

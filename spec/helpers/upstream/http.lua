@@ -96,6 +96,8 @@ local LOST <const> = {
   ["404 empty"] = function(reply) reply:send(404, {}, "") end,
   ["400"] = function(reply) refuse(reply, 400, -32000, "Bad Request: No valid session ID provided") end,
   ["-32600"] = function(reply) refuse(reply, 200, -32600, "Session not found") end,
+  ["-32602"] = function(reply, id) refuse(reply, 200, -32602, "Received request before initialization was complete", id) end,
+  ["-30001"] = function(reply, id) refuse(reply, 200, -30001, "Session not found", id) end,
   ["not initialized"] = function(reply) refuse(reply, 400, -32000, "Bad Request: Server not initialized") end,
 }
 
@@ -174,7 +176,7 @@ local function find_session(self, request, reply, json)
   local session = self.sessions[id]
   if session then return session end
   self:note { kind = "lost", method = json and json.method, head = request.head, text = request.body }
-  LOST[self.lost](reply)
+  LOST[self.lost](reply, raw.at(request.body, "id"))
   return false
 end
 
