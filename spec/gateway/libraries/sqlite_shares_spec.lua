@@ -37,13 +37,14 @@ local ways = {
 }
 
 -- Behind a statement that does not end, statements wait until one is refused; these are cancelled with their call.
-local WAITING <const> = [[
+local MANY <const> = 64
+local WAITING <const> = ([[
   local kept = {}
   local endless <const> = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n"
   local function wait_in_line(sql, params)
     local db = try(sqlite.open "data/both.db")
     local all = { function() return db:one(endless) end }
-    for i = 2, 64 do
+    for i = 2, MANY do
       all[i] = function()
         local row, why = db:one(sql, params)
         if not row then log.warn("refused: " .. why) end
@@ -52,7 +53,7 @@ local WAITING <const> = [[
     end
     parallel(all)
   end
-]]
+]]):gsub("MANY", MANY)
 
 describe("a script that fills a room of databases", function()
   for what, way in pairs(ways) do
@@ -86,7 +87,8 @@ describe("a script that fills a room of databases", function()
         try(db:exec("insert into t values (?)", { ("x"):rep(300000) }))
         return { try(db:one "select count(*) as n from t").n, try(db:one "select length(a) as n from t").n }]]))
       if way.waits then -- its statements wait for the endless one, and are not refused
-        local before = g:status().counters.refused[way.counts]
+        local function settled(status) return status.gauges.statements + status.counters.refused[way.counts] == MANY end
+        local before = g:wait_status(settled).counters.refused[way.counts]
         local waiting = g:status().gauges.statements
         local call = bob:open("tools/call", code.params [[
           local db = try(sqlite.open "data/both.db")
