@@ -10,6 +10,7 @@ local nginx = require "spec.helpers.nginx"
 local operator = require "spec.helpers.operator"
 local page_player = require "spec.helpers.page"
 local reference = require "spec.helpers.reference"
+local write = require "spec.helpers.shell".write
 
 local function has(text, part) assert.truthy(text:find(part, 1, true), part .. " is not in: " .. text) end
 
@@ -52,7 +53,17 @@ local hello = { before = function(player)
   gateway.run_program("/bin/cp", { "-r", "examples/hello", player.dir .. "/hello" })
   player:start({ line = 0 }, "moonpool run " .. player.dir .. "/hello/moonpool.yaml &")
 end }
-local OPTIONS <const> = { ["README.md"] = hello, ["docs/how-to/monitor.md"] = hello, ["docs/how-to/container.md"] = { before = docker.put },
+
+-- Besides, the first page imports the servers of Claude Desktop, from the home folder of its reader.
+local first = { before = function(player)
+  hello.before(player)
+  local home = player.dir .. "/home"
+  gateway.run_program("/bin/mkdir", { "-p", home .. "/.config/Claude" })
+  write(home .. "/.config/Claude/claude_desktop_config.json",
+    ('{"mcpServers": {"github": {"command": "moonpool", "args": ["stdio", "%s/hello/moonpool.yaml"]}}}'):format(player.dir))
+  write(player.state, ("export HOME='%s'\n"):format(home))
+end }
+local OPTIONS <const> = { ["README.md"] = first, ["docs/how-to/monitor.md"] = hello, ["docs/how-to/container.md"] = { before = docker.put },
   ["docs/how-to/admin-access.md"] = { before = operator.put }, ["docs/how-to/profile.md"] = { before = operator.put },
   ["docs/how-to/systemd.md"] = hello }
 
