@@ -31,6 +31,8 @@ static const char *type_of(const char *name)
     const char *ending = strrchr(name, '.');
     if (ending != NULL && strcmp(ending, ".js") == 0)
         return "text/javascript; charset=utf-8";
+    if (ending != NULL && strcmp(ending, ".svg") == 0)
+        return "image/svg+xml";
     return ending != NULL && strcmp(ending, ".css") == 0 ? "text/css; charset=utf-8" : "text/html; charset=utf-8";
 }
 

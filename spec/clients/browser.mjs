@@ -141,7 +141,7 @@ export async function browse(chromium, folder, pictures) {
       }
     }
     await size(1024);
-    found.unnamed.push(...await js(`[...document.querySelectorAll("button, input, select, textarea, a, [role=region], svg")]
+    found.unnamed.push(...await js(`[...document.querySelectorAll("button, input, select, textarea, a, [role=region], svg:not([aria-hidden])")]
       .filter((e) => !(e.getAttribute("aria-label") || e.innerText || e.labels?.length)).map((e) => "${name}: " + e.outerHTML.slice(0, 80))`));
   }
 

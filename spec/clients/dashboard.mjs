@@ -43,12 +43,18 @@ async function walk() {
   await shows("<img src=x");
   await picture("calls");
   await press("Cancel the call");
+  await shows("what it has done so far stays done");
+  found.leaves = await focus();
+  await picture("sure-cancel");
+  await press("Cancel the call");
   found.cancelled = (await held).includes("cancelled by an operator");
   await shows("No call runs.");
   await go("#sessions");
   await shows("spec 1");
   await picture("sessions");
   await press("End the session");
+  await shows("loses the session");
+  await press("End it");
   await shows("No sessions.");
   await go("#scripts");
   await shows("serves what is on the disk");

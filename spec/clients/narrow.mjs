@@ -106,7 +106,7 @@ async function long() {
   await shows("Not reloaded");
   await picture("long-errors");
   await go("#overview");
-  await shows("Wrong now");
+  await shows("Problems");
   await picture("long-wrong");
 }
 

@@ -5,6 +5,9 @@ const [chromium, admin, token, folder, pictures] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
 const { focus, found, go, hides, js, key, picture, press, send, shows, signIn, type } = browser;
 
+// True if the reader sees the thing, or its beginning where it is higher than the screen.
+const inView = (what) => `(({ top, bottom }) => top > -1 && Math.min(bottom, top + innerHeight / 2) <= innerHeight || [top, bottom, innerHeight])(document.querySelector(${JSON.stringify(what)}).getBoundingClientRect())`;
+
 // Presses Tab until the focus is on what begins so, and types there.
 async function fill(label, text) {
   for (let i = 0; i < 80; i++) {
@@ -45,6 +48,9 @@ async function walk() {
   await shows("The tool asks you");
   await shows("Really order tea?");
   await shows("packing 3");
+  found.question = await js(inView("form.question"));
+  found.lines = await js("document.querySelectorAll('.log li').length");
+  found.last = await js("document.querySelector('progress + span').textContent");
   await picture("question");
   await press("Accept");
   await shows("As the model sees it");
@@ -54,6 +60,7 @@ async function walk() {
   found.result = await js("document.querySelector('[aria-label=\"Structured content\"]').textContent");
   found.after = await js("document.activeElement.getAttribute('aria-label')");
   await shows("Where the time went");
+  found.answer = await js(inView("[aria-label=Result] h3"));
   await shows("request 2 of 2");
   found.steps = await js("[...document.querySelectorAll('.steps tbody th')].map((cell) => cell.textContent)");
   await picture("result");
@@ -113,6 +120,15 @@ async function walk() {
   await go("#tools");
   await shows("Holds.");
   await press("Switch off the tool hold");
+  await shows("Switch off the tool hold?");
+  await shows("requests for it are refused");
+  found.kept = await focus();
+  await picture("sure-switch");
+  await key("Enter");
+  await hides("Switch off the tool hold?");
+  found.still_on = !(await js("document.body.innerText")).includes("Switch on");
+  await press("Switch off the tool hold");
+  await press("Switch it off");
   await shows("Switch on");
   await picture("switched-list");
   await go("#tools/hold");
@@ -122,7 +138,11 @@ async function walk() {
   await shows("Switched on.");
   await go("#upstreams");
   await shows("one");
+  await shows("Withheld definitions");
+  await shows("a script has this name");
+  await shows("moonpool lock");
   await press("Switch off the upstream one");
+  await press("Switch it off");
   await shows("switched off by token me");
   await picture("upstream-switched");
   await go("#tools/one_echo");
@@ -134,10 +154,12 @@ async function walk() {
   await shows("session");
   await picture("streams");
   await press("End the stream");
+  await press("End it");
   await shows("No event streams.");
   await go("#tasks");
   await shows("working");
   await press("Cancel the task");
+  await press("Cancel it");
   await shows("cancelled");
   await hides("working");
   await picture("tasks");

@@ -9,22 +9,28 @@
 //   onLeave(fn)  runs fn when another page is shown
 import * as shared from "./kit.js";
 
-// The navigation: groups of pages, by their names. A page needs its name here, and its file.
+// The navigation: groups of pages, by their names, each with its icon (kit.js). A page needs its name here, and its file.
 const groups = {
-  Now: ["overview", "calls", "sessions", "streams", "tasks"],
-  Served: ["tools", "resources", "prompts", "scripts", "upstreams"],
-  Observe: ["tap", "profile"],
-  Gateway: ["certificates", "config"],
+  Now: {
+    overview: "M2 12a6 6 0 1 1 12 0M8 12l3-4", calls: "M2 5h10M9 2l3 3-3 3M14 11H4M7 8l-3 3 3 3", sessions: "M8 8a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM2 14a6 4 0 0 1 12 0",
+    streams: "M1 5q2-3 4.5 0t4.5 0 4.5 0M1 11q2-3 4.5 0t4.5 0 4.5 0", tasks: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM8 5v3l2 2",
+  },
+  Catalog: {
+    tools: "M10 2a4 4 0 0 0-3.5 6L2 12.5 3.5 14 8 9.5A4 4 0 0 0 14 6l-2.5 1L9 4.5z", resources: "M4 2h5l3 3v9H4zM9 2v3h3", prompts: "M2 3h12v8H7l-3 3v-3H2z",
+    scripts: "M5 4L1 8l4 4M11 4l4 4-4 4", upstreams: "M8 2v5l-4 4M8 7l4 4M2 11h4v3H2zM10 11h4v3h-4z",
+  },
+  Observe: { tap: "M1 8q7-9 14 0-7 9-14 0zM8 6a2 2 0 1 0 0 4 2 2 0 0 0 0-4z", profile: "M2 13h12M3 10h8M5 7h5M6 4h3" },
+  Gateway: { certificates: "M8 1l6 2v5q-1 5-6 7-5-2-6-7V3z", config: "M2 4h12M2 8h12M2 12h12M5 2v4M11 6v4M7 10v4" },
 };
-const names = Object.values(groups).flat();
+const names = Object.values(groups).flatMap(Object.keys);
 
-const { el, fails, useToken, whenTokenChanges, whenTriedAgain, works } = shared;
+const { el, fails, icon, useToken, whenTokenChanges, whenTriedAgain, works } = shared;
 const main = document.getElementById("main"), nav = document.querySelector("nav");
 const pages = new Map(await Promise.all(names.map(async (name) => [name, (await import(`./page_${name}.js`)).default])));
 let timer = 0, refresh = async () => {}, shown = null;
 
 nav.append(...Object.entries(groups).map(([title, list]) => el("div", {}, el("p", { class: "group", id: `group-${title}` }, title),
-  el("ul", { "aria-labelledby": `group-${title}` }, ...list.map((name) => el("li", {}, el("a", { href: `#${name}` }, pages.get(name).title)))))));
+  el("ul", { "aria-labelledby": `group-${title}` }, ...Object.entries(list).map(([name, picture]) => el("li", {}, el("a", { href: `#${name}` }, icon(picture), pages.get(name).title)))))));
 
 // On a narrow screen the pages are behind a button; on a wide one the button is not shown, and they always are.
 const menu = document.getElementById("menu");
@@ -39,6 +45,7 @@ menu.addEventListener("click", () => openMenu(menu.getAttribute("aria-expanded")
 function leave() {
   clearTimeout(timer);
   for (const run of shown?.leaving ?? []) run();
+  document.querySelector("dialog[open]")?.close();
 }
 
 // Changes the code of a link for a token. The link leaves the address and the history at once.

@@ -1,13 +1,16 @@
 // What the pages of tools, resources and prompts share: the list with its search, and the page of one thing.
-import { el, json, list, P50, P99, setText, table } from "./kit.js";
+import { act, duration, el, json, list, P50, P99, setText, table, time } from "./kit.js";
 
 const MAX_PAGES = 5;
-const ms = (n) => n === undefined ? "" : n < 10 ? n.toFixed(2) : n.toFixed(0);
+const ms = (n) => n === undefined ? "" : duration(n);
+const LOSES = { upstream: "none of its tools, resources and prompts", tool: "not this tool", resource: "not this resource", prompt: "not this prompt" };
 
 // What switches a thing of a kind ("tool") off or on: for the last column of a table, and for the page of one thing.
 export function switcher(kind, keyOf, change) {
   return {
     title: "Switch", text: (t) => t.off ? "Switch on" : "Switch off", label: (t) => `Switch ${t.off ? "on" : "off"} the ${kind} ${keyOf(t)}`,
+    asks: (t) => t.off ? null : [`Switch off the ${kind} ${keyOf(t)}?`,
+      `From then on clients see ${LOSES[kind]}, and requests for it are refused. What runs goes on. It stays off, also after reloads, until an operator switches it on.`, "Switch it off"],
     run: (t) => change("/api/switch", { method: "POST", body: { [kind]: keyOf(t), on: t.off === true } }),
   };
 }
@@ -15,7 +18,7 @@ export function switcher(kind, keyOf, change) {
 // By which caller a thing of a kind is off, and since when, from GET /api/switch; "" if it is on, or nothing is known of it.
 export const whoSwitched = ({ switches }, kind, name) => {
   const found = switches.find((one) => one.kind === kind && one.name === name);
-  return found ? `by ${found.by}${found.since ? `, ${new Date(found.since * 1000).toLocaleString()}` : ""}` : "";
+  return found ? `by ${found.by}${found.since ? `, ${time(found.since * 1000).text}` : ""}` : "";
 };
 
 // The list of a kind ("tools"). `keyOf(row)` is what its page is called.
@@ -27,7 +30,7 @@ export function browse(at, { change, onLeave, refresh }, { kind, keyOf, hasTimes
     ["Name", (t) => ({ text: keyOf(t), href: `#${kind}/${encodeURIComponent(keyOf(t))}` })],
     ["What it is", (t) => `${t.off ? "(off) " : ""}${t.destructive ? "(destructive) " : ""}${t.title ? `${t.title}: ` : ""}${t.description ?? ""}`], ["From", (t) => t.origin === "upstream" ? `upstream ${t.from}` : t.from],
     ["Calls", (t) => t.calls], ["Failed", (t) => ({ text: t.errors, class: t.errors > 0 ? "bad" : "" })],
-    ...hasTimes ? [["p50", (t) => ms(t.p50_ms) && `${ms(t.p50_ms)} ms`, P50], ["p99", (t) => ms(t.p99_ms) && `${ms(t.p99_ms)} ms`, P99]] : [],
+    ...hasTimes ? [["p50", (t) => ms(t.p50_ms), P50], ["p99", (t) => ms(t.p99_ms), P99]] : [],
   ], keyOf, switcher(kind.slice(0, -1), keyOf, change));
   at.append(el("form", { submit: (event) => event.preventDefault() }, el("label", { class: "search" }, `Search in ${kind}`, search)));
   const part = list(at, empty);
@@ -64,10 +67,10 @@ export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
   const part = list(at, "");
   at.append(body);
   const failures = table("Last failures, newest first", [
-    ["Time", (f) => new Date(f.at * 1000).toLocaleString()], ["Call", (f) => f.call], ["Outcome", (f) => ({ text: f.outcome, class: "bad" })],
-    ["Code", (f) => f.code || ""], ["ms", (f) => ms(f.ms)],
+    ["Time", (f) => time(f.at * 1000)], ["Call", (f) => f.call], ["Outcome", (f) => ({ text: f.outcome, class: "bad" })],
+    ["Code", (f) => f.code || ""], ["Took", (f) => ms(f.ms)],
   ], (f) => `${f.call} ${f.at}`);
-  const one = kind.slice(0, -1), act = switcher(one, (t) => t.name, change), failuresTitle = el("h3", {}, "Last failures"), state = el("span"), button = el("button", { type: "button", click: () => act.run(now) });
+  const one = kind.slice(0, -1), action = switcher(one, (t) => t.name, change), failuresTitle = el("h3", {}, "Last failures"), state = el("span"), button = el("button", { type: "button", click: () => act(action, now) });
   let isBuilt = false, now = null;
   function put(title, text, hint) {
     if (!shown.has(title)) {
@@ -86,7 +89,7 @@ export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
     const dates = Object.keys(thing.definitions ?? {}).sort().reverse(), text = el("pre", { tabindex: "0", "aria-label": "Definition" });
     const date = el("select", { name: "definition", change: () => setText(text, JSON.stringify(thing.definitions[date.value], null, 2)) }, ...dates.map((one) => el("option", { value: one }, one)));
     if (dates.length > 0) setText(text, JSON.stringify(thing.definitions[dates[0]], null, 2));
-    body.append(el("h2", {}, "How it fares"), numbers, failuresTitle, failures.region, el("h2", {}, "Definition"),
+    body.append(el("h2", {}, "Calls and failures"), numbers, failuresTitle, failures.region, el("h2", {}, "Definition"),
       el("form", { submit: (event) => event.preventDefault() }, el("label", {}, "As clients of this revision get it", date)), text);
   }
   return () => part.load(async () => {
@@ -96,11 +99,11 @@ export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
     if (!isBuilt) build(thing);
     isBuilt = true;
     setText(state, off ? `Switched off ${withAll ? `with its upstream ${withAll}` : whoSwitched(off, one, thing.name)}. No client sees it.`.replace(" .", ".") : "Switched on.");
-    setText(button, act.text(thing));
+    setText(button, action.text(thing));
     put("Calls", thing.calls);
     put("Failed", thing.errors);
-    if (hasTimes) put("p50 (ms)", ms(thing.p50_ms) || "–", P50);
-    if (hasTimes) put("p99 (ms)", ms(thing.p99_ms) || "–", P99);
+    if (hasTimes) put("p50", ms(thing.p50_ms) || "–", P50);
+    if (hasTimes) put("p99", ms(thing.p99_ms) || "–", P99);
     failures.update(thing.failures ?? []);
     failuresTitle.hidden = !thing.failures?.length;
     return 1;

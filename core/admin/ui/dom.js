@@ -22,7 +22,7 @@ export function setText(node, text) {
 // table is when its display changes, so each part says its role.
 // columns: [title, function(row) → text or { text, class, href, title, when }, what the title means]. action: { title, label(row), run(row) }. `search` is a field that
 // leaves only the rows that have its text. `action.text(row)` is the button's text where it depends on the row;
-// no button is shown where `action.can(row)` is false.
+// no button is shown where `action.can(row)` is false. `action.asks(row)` gives the arguments of sure(), or nothing where the action needs no question.
 export function table(caption, columns, keyOf, action) {
   const body = el("tbody", { role: "rowgroup" }), rows = new Map(), columnHead = { scope: "col", role: "columnheader" };
   const titles = columns.map(([title, , hint]) => el("th", { ...columnHead, title: hint }, title));
@@ -49,7 +49,7 @@ export function table(caption, columns, keyOf, action) {
         row.tr.append(...row.cells);
         if (action) {
           const held = row;
-          row.button = el("button", { type: "button", click: () => action.run(held.data) });
+          row.button = el("button", { type: "button", click: () => act(action, held.data) });
           row.tr.append(el("td", { role: "cell" }, row.button));
         }
         rows.set(key, row);
@@ -81,6 +81,26 @@ export function table(caption, columns, keyOf, action) {
   return { region, search, update };
 }
 
+// Runs the action of a row, after a question where it takes something away.
+export async function act(action, data) {
+  const asks = action.asks?.(data);
+  if (!asks || await sure(...asks)) action.run(data);
+}
+
+// Asks before something is taken away. True only if the reader presses `yes`; the focus begins at the other button.
+export async function sure(title, text, yes, no = "Leave it as it is") {
+  const dialog = el("dialog", { "aria-labelledby": "sure" }, el("h2", { id: "sure" }, title), el("p", {}, text),
+    el("form", { method: "dialog" }, el("button", { value: "", autofocus: "" }, no), el("button", { value: "yes", class: "danger" }, yes)));
+  document.body.append(dialog);
+  dialog.showModal();
+  await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
+  dialog.remove();
+  return dialog.returnValue === "yes";
+}
+
+// A picture of 16 by 16 units beside a text that says the same.
+export const icon = (d) => el("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, el("path", { d }));
+
 // Shows a text, or { text, class, href, title }, in a cell.
 function put(cell, shown) {
   const { text = "", class: name = "", href, title } = shown !== null && typeof shown === "object" ? shown : { text: shown ?? "" };
@@ -95,16 +115,24 @@ function put(cell, shown) {
   if (title) cell.title = title;
 }
 
-const WIDTH = 600, HEIGHT = 100;
-const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+const WIDTH = 600, HEIGHT = 100, TOPS = { 10: [1, 2, 4, 6, 10], 1024: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] };
+const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const known = (values) => values.filter((v) => typeof v === "number");
 const mean = (values) => known(values).reduce((a, b) => a + b, 0) / Math.max(1, known(values).length);
 
-// Numbers over time: a picture, a summary as text, and a table. lines: [[name, title], …]; show(value) → text; `hint` says what the titles mean.
+// The end of an axis: a round number that is not below `most`, nor below `least`. base: 1024 for bytes, else 10.
+function topOf(most, least, base) {
+  const whole = Math.max(most, least), unit = base ** Math.floor(Math.log(whole) / Math.log(base) + 1e-9);
+  return unit * TOPS[base].find((n) => n * unit >= whole * 0.9999);
+}
+
+// Numbers over time: a picture with an axis, a summary as text, and a table. lines: [[name, title], …]; show(value) → text; `hint` says what the titles mean.
+// The axis ends at `least` or above it.
 // update({ values: { name: […] }, every_ms, until_ms }) shows other numbers; null is a gap.
-export function chart(label, lines, show, hint) {
+export function chart(label, lines, show, { hint, least = 1, base = 10 } = {}) {
   const paths = lines.map((_, i) => el("path", { class: `line${i}`, d: "" })), title = el("title");
-  const svg = el("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, title, ...paths);
+  const svg = el("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, title, el("path", { class: "grid", d: [0, 50, 100].map((y) => `M0,${y}H${WIDTH}`).join("") }), ...paths);
+  const marks = [0, 1, 2].map(() => el("span")), scale = el("div", { class: "scale", "aria-hidden": "true" }, ...marks);
   const parts = lines.map((_, i) => el("span", { class: `line${i}` })), body = el("tbody"), from = el("span"), to = el("span");
   const summary = el("p", { class: "soft", title: hint }, ...parts);
   const details = el("details", { toggle: fill }, el("summary", {}, `${label} as a table`),
@@ -125,14 +153,15 @@ export function chart(label, lines, show, hint) {
   }
   function update(data) {
     shown = data;
-    const rows = Math.max(60, data.values[lines[0][0]].length), most = Math.max(1e-9, ...lines.flatMap(([name]) => known(data.values[name])));
+    const rows = Math.max(60, data.values[lines[0][0]].length), top = topOf(Math.max(0, ...lines.flatMap(([name]) => known(data.values[name]))), least, base);
+    marks.forEach((mark, i) => setText(mark, show(top * (2 - i) / 2)));
     lines.forEach(([name], i) => {
       const values = data.values[name];
       let d = "", isOpen = false;
       values.forEach((v, k) => {
         if (typeof v !== "number") isOpen = false;
         else {
-          d += `${isOpen ? "L" : "M"}${(WIDTH - (values.length - 1 - k) * WIDTH / (rows - 1)).toFixed(1)},${(HEIGHT - 3 - (HEIGHT - 6) * v / most).toFixed(1)}${isOpen ? "" : "h.1"}`;
+          d += `${isOpen ? "L" : "M"}${(WIDTH - (values.length - 1 - k) * WIDTH / (rows - 1)).toFixed(1)},${(HEIGHT - HEIGHT * v / top).toFixed(1)}${isOpen ? "" : "h.1"}`;
           isOpen = true;
         }
       });
@@ -148,6 +177,6 @@ export function chart(label, lines, show, hint) {
     setText(to, clock(data.until_ms));
     fill();
   }
-  return { node: el("section", { class: "chart" }, el("h3", {}, label), svg, el("div", { class: "axis" }, from, to), summary, details), update };
+  return { node: el("section", { class: "chart" }, el("h3", {}, label), el("div", { class: "plot" }, scale, svg, el("div", { class: "axis" }, from, to)), summary, details), update };
 }
 

@@ -1,6 +1,6 @@
 // What every page has at hand: requests with the reader's token, the line that tells what is wrong, numbers as texts, lists with their states.
 // build(at, kit) of a page gets all of it, and what app.js adds.
-export { chart, el, setText, table } from "./dom.js";
+export { act, chart, el, icon, setText, sure, table } from "./dom.js";
 import { el, setText } from "./dom.js";
 
 // -- requests -----------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ export function fails(error) {
   }
   lostAt ??= new Date();
   document.body.classList.add("stale");
-  tell(`The gateway has not answered since ${lostAt.toLocaleTimeString()}. What you see is from before; this page tries again.`);
+  tell(`The gateway has not answered since ${time(lostAt).text}. What you see is from before; this page tries again.`);
 }
 
 // The last request was answered.
@@ -87,11 +87,11 @@ export function works() {
 
 export const sum = (value) => typeof value === "object" && value !== null ? Object.values(value).reduce((a, b) => a + sum(b), 0) : value ?? 0;
 export const bytes = (n) => n < 1024 ? `${Math.round(n)} B` : n < 1 << 20 ? `${Math.round(n / 1024)} KiB` : `${(n / (1 << 20)).toFixed(1)} MiB`;
-// A time for people: "12 ms", "3 min 5 s".
+// A time for people: "0.25 ms", "12 ms", "3 min 5 s".
 export function duration(ms) {
   const s = Math.floor(ms / 1000);
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (s < 60) return `${s} s`;
+  if (ms < 1000) return `${ms === 0 ? 0 : ms < 1 ? ms.toFixed(2) : ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  if (s < 60) return `${s < 10 ? (ms / 1000).toFixed(1) : s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
   return s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min` : `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
 }
@@ -99,11 +99,17 @@ export function duration(ms) {
 // The columns p50 and p99 of times, in ms, and what both mean.
 export const P50 = "p50: half of them take no longer than this", P99 = "p99: 99 of 100 take no longer than this";
 
-// A time of the gateway in the reader's zone, with the time in UTC as its title: for a cell of a table.
-export function time(text) {
-  if (!text) return "";
-  const at = new Date(text);
-  return { text: at.toLocaleString([], { dateStyle: "short", timeStyle: "medium" }), title: at.toISOString() };
+// A time of the gateway (a text, or milliseconds since 1970) in the reader's zone, with the time in UTC as its title: for a cell of a table.
+export function time(of) {
+  if (!of) return "";
+  const at = new Date(of), local = new Date(at - at.getTimezoneOffset() * 60000);
+  return { text: local.toISOString().slice(0, 19).replace("T", " "), title: `${at.toISOString()} (UTC)` };
+}
+
+// The same within a text: an element.
+export function when(of) {
+  const { text, title } = time(of);
+  return el("time", { title }, text);
 }
 
 // -- a token ------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // Overview: what is wrong now, then the numbers of the gateway.
-import { P50, P99, duration } from "./kit.js";
+import { P50, P99, duration, when } from "./kit.js";
 
 // What the last reload did; nothing before the first one.
 function lastReload(scripts, time) {
@@ -12,27 +12,29 @@ const PAGES = { upstream_down: "upstreams", upstream_withheld: "upstreams", file
   certificate_refused: "certificates", certificate_expires: "certificates" };
 
 // The nodes of one condition, in the words of `moonpool status`.
-function condition(one, scripts, el, time) {
+function condition(one, scripts, el) {
   const page = PAGES[one.condition], detail = page === "scripts" && one.condition !== "jobs_fail" ? scripts.errors : "";
   return [
     el("p", {}, el("strong", { class: one.severity === "critical" ? "bad" : "" }, one.severity), ` ${one.count ? `${one.count} ` : ""}${one.what}`,
-      one.since ? `, since ${time(one.since).text}` : "", ...page ? [" ", el("a", { href: `#${page}` }, "Show")] : [], el("br"), el("span", { class: "soft" }, `next: ${one.next}`)),
+      ...one.since ? [", since ", when(one.since)] : [], ...page ? [" ", el("a", { href: `#${page}` }, "Show")] : [], el("br"), el("span", { class: "soft" }, `next: ${one.next}`)),
     ...detail ? [el("pre", { tabindex: "0", "aria-label": "Details" }, detail)] : [],
   ];
 }
 
-const rate = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)}/s`, ms = (n) => n >= 10000 ? duration(n) : `${n < 10 ? n.toFixed(1) : Math.round(n)} ms`;
+const rate = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)}/s`;
 const HOUR = 720; // rows
+// What operators' own programs are refused, such as a page that asks without a token, is not what clients are refused.
+const byClients = (refused) => Object.fromEntries(Object.entries(refused).filter(([reason]) => !/^(admin|metrics)/.test(reason)));
 
 // The charts, from GET /api/history; those of the last hour go on by GET /api/live.
 function charts(at, { ask, bytes, chart, el, json, list, onLeave, readEvents }) {
   const shown = [
     chart("Calls", [["calls", "Calls"], ["errors", "Errors"]], rate),
-    chart("Time of calls", [["p50_ms", "p50"], ["p99_ms", "p99"]], ms, `${P50}. ${P99}`),
-    chart("Sessions and streams", [["sessions", "Sessions"], ["streams", "Event streams"]], (n) => String(Math.round(n))),
-    chart("Memory", [["resident_bytes", "Process"], ["lua_bytes", "Lua"]], bytes),
-    chart("Processors in use", [["cpu", "Processors"]], (n) => n.toFixed(2)),
-    chart("How long a worker is held up", [["loop_p99_ms", "p99"]], ms, P99),
+    chart("Time of calls", [["p50_ms", "p50"], ["p99_ms", "p99"]], duration, { hint: `${P50}. ${P99}` }),
+    chart("Sessions and streams", [["sessions", "Sessions"], ["streams", "Event streams"]], (n) => String(Math.round(n)), { least: 2 }),
+    chart("Memory", [["resident_bytes", "Process"], ["lua_bytes", "Lua"]], bytes, { base: 1024 }),
+    chart("Processors in use", [["cpu", "Processors"]], (n) => n.toFixed(2), { least: 0.1 }),
+    chart("How long a worker is held up", [["loop_p99_ms", "p99"]], duration, { hint: P99 }),
   ];
   const names = ["calls", "errors", "p50_ms", "p99_ms", "sessions", "streams", "resident_bytes", "lua_bytes", "cpu", "loop_p99_ms"];
   const grid = el("div", { class: "charts" });
@@ -108,10 +110,10 @@ function build(at, kit) {
   at.append(wrong, numbers, since, now);
   let told = null;
   const shown = new Map();
-  function put(name, value) {
+  function put(name, page, value, hint) {
     if (!shown.has(name)) {
       const dd = el("dd");
-      numbers.append(el("div", {}, el("dt", {}, name), dd));
+      numbers.append(el("div", { title: hint }, el("dt", {}, el("a", { href: `#${page}` }, name)), dd));
       shown.set(name, dd);
     }
     setText(shown.get(name), String(value));
@@ -125,18 +127,18 @@ function build(at, kit) {
     if (text !== told) {
       told = text;
       wrong.replaceChildren(all.length === 0 ? el("p", { class: "good" }, "Nothing is wrong.")
-        : el("div", { class: "wrong" }, el("h2", {}, "Wrong now"), ...all.flatMap((one) => condition(one, status.scripts, el, time))));
+        : el("div", { class: "wrong" }, el("h2", {}, "Problems"), ...all.flatMap((one) => condition(one, status.scripts, el))));
     }
-    put("Calls running", gauges.requests_in_flight);
-    put("Calls", counters.calls);
-    put("Sessions", sum(gauges.sessions));
-    put("Event streams", gauges.streams_open);
-    put("Connections", gauges.connections);
-    put("Refused", sum(counters.refused));
-    put("Errors in scripts", counters.tool_faults);
-    put("Calls ended early", sum(counters.tool_aborted));
-    put("Memory of Lua", bytes(gauges.lua_bytes));
-    put("Generation", status.scripts.generation);
+    put("Calls running", "calls", gauges.requests_in_flight);
+    put("Calls", "tools", counters.calls);
+    put("Sessions", "sessions", sum(gauges.sessions));
+    put("Event streams", "streams", gauges.streams_open);
+    put("Connections", "sessions", gauges.connections);
+    put("Refused", "tap", sum(byClients(counters.refused ?? {})), "Requests of clients that were refused; requests to the admin listener do not count.");
+    put("Errors in scripts", "tools", counters.tool_faults);
+    put("Calls ended early", "calls", sum(counters.tool_aborted), "By a limit, by an operator, or because the client has left.");
+    put("Memory of Lua", "profile", bytes(gauges.lua_bytes));
+    put("Generation", "scripts", status.scripts.generation);
     setText(since, `Process ${status.pid} for ${duration(status.uptime_ms)}, ${status.workers} worker${status.workers === 1 ? "" : "s"}${status.draining ? ", draining" : ""}. ${lastReload(status.scripts, time)}`
       + (status.scripts.needs_restart ? ` Needs a restart: ${status.scripts.needs_restart}.` : ""));
     return 1;

@@ -1,7 +1,7 @@
 // Tap: calls as they begin and end.
 const MAX_EVENTS = 500;
 
-function build(at, { ask, el, onLeave, readEvents, Refused, setText, table, tokenForm, works }) {
+function build(at, { ask, duration, el, onLeave, readEvents, Refused, setText, table, time, tokenForm, works }) {
   let openTap = null; // an AbortController while a tap is open
   onLeave(() => openTap?.abort());
   const events = [];
@@ -13,9 +13,9 @@ function build(at, { ask, el, onLeave, readEvents, Refused, setText, table, toke
   const keys = tokenForm();
   keys.hidden = true;
   const rows = table("Events, newest first", [
-    ["Time (UTC)", (e) => e.time ? e.time.slice(11, 23) : ""],
+    ["Time", (e) => time(e.time)],
     ["Event", (e) => ({ text: e.event === "answer" ? e.outcome : e.event, class: e.event !== "answer" ? "" : e.outcome === "ok" ? "good" : "bad" })],
-    ["Call", (e) => e.call], ["Method", (e) => e.method], ["Name", (e) => e.name ?? e.why], ["ms", (e) => e.ms],
+    ["Call", (e) => e.call], ["Method", (e) => e.method], ["Name", (e) => e.name ?? e.why], ["Took", (e) => e.ms === undefined ? "" : duration(e.ms)],
     ["Principal", (e) => e.principal], ["Arguments", (e) => e.event === "dropped" ? `${e.count} events were dropped` : e.arguments ? JSON.stringify(e.arguments) : ""],
   ], (e) => e.number);
   at.append(el("p", {}, "Calls as they begin and end. Each field leaves only the calls that match it, and may have *, as in orders_*; an empty one leaves all. Of arguments you see names, types and sizes."), form, keys, state, rows.search, rows.region);

@@ -1,27 +1,35 @@
-// Upstreams: the MCP servers behind the gateway, and their switch.
+// Upstreams: the MCP servers behind the gateway, their switch, and which of their definitions clients do not get.
 import { switcher, whoSwitched } from "./browse.js";
-import { P50, P99 } from "./kit.js";
+import { duration, P50, P99 } from "./kit.js";
 
 // The upstreams of an answer to GET /status.
 export const upstreamsOf = (status) => Array.isArray(status.upstreams) ? status.upstreams
   : Object.entries(status.upstreams ?? {}).map(([name, one]) => ({ name, ...one }));
 
-const ms = (us) => us > 0 ? `${(us / 1000).toFixed(1)} ms` : "";
+const ms = (us) => us > 0 ? duration(us / 1000) : "";
 
-function build(at, { change, json, list, table }) {
+function build(at, { change, el, json, list, table, time }) {
   const rows = table("Upstreams", [
     ["Upstream", (u) => u.name], ["State", (u) => ({ text: u.off ? `${u.state}, switched off ${u.who}` : u.state, class: u.state === "down" || u.state === "barred" ? "bad" : "" })],
     ["Revision", (u) => u.transport ? `${u.revision ?? ""} over ${u.transport}` : u.revision], ["Requests", (u) => u.running > 0 ? `${u.calls}, ${u.running} running` : u.calls],
-    ["Errors", (u) => u.errors], ["p50", (u) => ms(u.p50_us), P50], ["p99", (u) => ms(u.p99_us), P99], ["Last failure", (u) => u.error],
+    ["Errors", (u) => u.errors], ["p50", (u) => ms(u.p50_us), P50], ["p99", (u) => ms(u.p99_us), P99], ["Last failure", (u) => u.error ? { text: `${u.error} (${time(u.error_at).text})`, title: time(u.error_at).title } : ""],
   ], (u) => u.name, switcher("upstream", (u) => u.name, change));
   const part = list(at, "No upstreams. These are other MCP servers, whose tools this gateway serves, too: moonpool add adds one to the configuration.");
-  at.append(rows.search, rows.region);
+  const kept = table("Definitions that clients do not get", [["Upstream", (w) => w.upstream], ["Kind", (w) => w.kind], ["Name", (w) => w.name], ["Why", (w) => w.why], ["What to do", (w) => w.hint]],
+    (w) => JSON.stringify([w.upstream, w.kind, w.name]));
+  const withheld = el("section", { "aria-label": "Withheld definitions" }, el("h2", {}, "Withheld definitions"),
+    el("p", { class: "soft" }, "Clients do not get these. Those that are new or have changed: moonpool lock shows the difference, asks, and approves."), kept.region);
+  withheld.hidden = true;
+  at.append(rows.search, rows.region, withheld);
   return () => part.load(async () => {
     const all = upstreamsOf(await json("/status")), off = all.length > 0 ? await json("/api/switch") : { switches: [] };
     rows.update(all.map((u) => {
       const who = whoSwitched(off, "upstream", u.name);
       return { ...u, who, off: who !== "" };
     }));
+    const held = all.flatMap((u) => (Array.isArray(u.withheld) ? u.withheld : []).map((w) => ({ ...w, upstream: u.name })));
+    kept.update(held);
+    withheld.hidden = held.length === 0;
     return all.length;
   });
 }

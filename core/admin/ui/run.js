@@ -1,5 +1,5 @@
 // Runs a tool, reads a resource or gets a prompt inside the gateway: progress and logs as they come, questions answered in place, and the result.
-import { ask, el, readEvents, Refused, setText } from "./kit.js";
+import { ask, duration, el, readEvents, Refused, setText, sure } from "./kit.js";
 import { schemaForm, Wrong } from "./form.js";
 import { stepsTable } from "./steps.js";
 
@@ -72,7 +72,7 @@ function contentNode(item) {
 }
 
 function resultNodes(message, { call, ms }) {
-  const about = el("p", { class: "soft" }, `${ms?.toFixed(1) ?? "?"} ms. Call ${call ?? "?"} in the log and the audit.`);
+  const about = el("p", { class: "soft" }, `Took ${ms === undefined ? "?" : duration(ms)}. Call ${call ?? "?"} in the log and the audit.`);
   if (message.error) return [el("h3", {}, "Error"), el("p", { class: "bad" }, `${message.error.message} (${message.error.code})`),
     ...message.error.data === undefined ? [] : [pre(shown(message.error.data), "Data of the error")], about];
   const result = message.result ?? {}, nodes = [el("h3", {}, result.isError ? "The tool failed" : "Result"), about];
@@ -102,15 +102,12 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
   const who = el("input", { name: "principal", value: "local", autocomplete: "off", spellcheck: "false" });
   const scopes = el("input", { name: "scopes", autocomplete: "off", spellcheck: "false", placeholder: "orders:read …" });
   const start = el("button", { type: "submit" }, verb), stop = el("button", { type: "button", disabled: "" }, "Cancel");
-  const state = el("p", { role: "status" }), bar = el("progress", { "aria-label": "Progress" }), lines = el("ol", { class: "log", tabindex: "0", "aria-label": "Progress and logs" }), out = el("section", { "aria-label": "Result", tabindex: "-1" });
+  const state = el("p", { role: "status" }), bar = el("progress", { "aria-label": "Progress" }), last = el("span", { class: "soft" }), progress = el("div", { class: "choice" }, bar, last), lines = el("ol", { class: "log", tabindex: "0", "aria-label": "Logs" }), out = el("section", { "aria-label": "Result", tabindex: "-1" });
   const questions = el("div");
-  bar.hidden = true;
+  progress.hidden = true;
   const form = el("form", { class: "run", novalidate: "" }, ...fields, el("div", { class: "buttons" }, el("label", {}, "Revision", revision), el("label", {}, "As principal", who),
     el("label", {}, "With scopes", scopes)), el("div", { class: "buttons" }, start, stop));
-  const sure = el("dialog", { "aria-labelledby": "sure" }, el("h3", { id: "sure" }, "It says that it destroys something"), el("p", {}, "Run it all the same?"));
-  const yes = el("button", { type: "button", click: () => sure.close("yes") }, "Run it"), no = el("button", { type: "button", autofocus: "", click: () => sure.close("no") }, "Do not run it");
-  sure.append(el("div", { class: "buttons" }, no, yes));
-  at.append(form, sure, state, bar, questions, lines, out);
+  at.append(form, state, progress, questions, out, lines);
 
   function tell(text, isBad = false) {
     setText(state, text);
@@ -131,8 +128,13 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
   }
   function put(asked) {
     questions.append(asked.node);
-    asked.title.focus();
+    show(asked.node, asked.title);
     tell("It waits for your answer.");
+  }
+  // Moves the focus without a jump, then as little as brings the whole into view.
+  function show(node, target) {
+    target.focus({ preventScroll: true });
+    node.scrollIntoView({ block: "nearest" });
   }
   // All questions of an input_required result; the request is sent again with their answers.
   function putAll(result) {
@@ -154,10 +156,10 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
   function take({ message, ...about }) {
     const { method: name, id, params: given = {} } = message;
     if (name === "notifications/progress") {
-      bar.hidden = false;
+      progress.hidden = false;
       if (typeof given.total === "number") bar.max = given.total;
       if (typeof given.total === "number" && typeof given.progress === "number") bar.value = given.progress;
-      line(`${given.progress}${given.total === undefined ? "" : ` of ${given.total}`}${given.message === undefined ? "" : `: ${given.message}`}`);
+      setText(last, `${given.progress}${given.total === undefined ? "" : ` of ${given.total}`}${given.message === undefined ? "" : `: ${given.message}`}`);
     } else if (name === "notifications/message") {
       line(`${given.level}: ${typeof given.data === "string" ? given.data : JSON.stringify(given.data)}`);
     } else if (name === "moonpool/steps") {
@@ -184,9 +186,10 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
     lines.replaceChildren();
     out.replaceChildren();
     questions.replaceChildren();
-    bar.hidden = true;
+    progress.hidden = true;
     bar.removeAttribute("value");
-    start.disabled = true;
+    setText(last, "");
+    start.setAttribute("aria-disabled", "true"); // and not disabled, which loses the focus
     stop.disabled = false;
     tell("Starts.");
     let why = "";
@@ -205,12 +208,12 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
     }
     if (open !== mine) return;
     open = null;
-    start.disabled = false;
+    start.removeAttribute("aria-disabled");
     stop.disabled = true;
-    bar.hidden = true;
+    progress.hidden = true;
     questions.replaceChildren();
     tell(why, why !== "Done.");
-    if (out.firstChild) out.focus();
+    if (out.firstChild) show(out, out);
     else start.focus();
   }
   async function begin() {
@@ -223,10 +226,8 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
       return;
     }
     if (destructive) {
-      sure.returnValue = "no";
-      sure.showModal();
-      await new Promise((done) => sure.addEventListener("close", done, { once: true }));
-      if (sure.returnValue !== "yes") {
+      const isWanted = await sure("It says that it destroys something", "Run it all the same?", "Run it", "Do not run it");
+      if (!isWanted) {
         tell("It was not run.");
         return;
       }

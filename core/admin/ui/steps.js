@@ -1,8 +1,8 @@
 // Where the time of a call went: its steps as a table, each with a bar that shows when it ran.
-import { el } from "./kit.js";
+import { duration, el } from "./kit.js";
 
 const MOST_DEPTH = 5;
-const ms = (us) => us < 1000 ? `${(us / 1000).toFixed(2)} ms` : us < 100000 ? `${(us / 1000).toFixed(1)} ms` : `${Math.round(us / 1000)} ms`;
+const ms = (us) => duration(us / 1000);
 
 // The steps in the order of a tree, each with its depth.
 function inOrder(steps) {

@@ -38,6 +38,7 @@ describe("the pages of tools, resources and prompts", function()
         end }]],
         ["tools/hold.lua"] = 'return tool { "Holds.", destructive = true, scopes = { "hold" }, function() sleep(300) end }',
         ["tools/long.lua"] = 'return tool { "Is long.", task = "required", function() sleep(300) end }',
+        ["tools/one_fail.lua"] = 'return tool { "Has the name of a tool of the upstream.", function() return 1 end }',
         ["resources/note.lua"] = 'return resource { "A note.", uri = "note://{name}", function(vars) return "note " .. vars.name .. " <b>bold</b>" end }',
         ["prompts/hello.lua"] = [[return prompt { "Greets.", args = { who = t.string { complete = { "you", "y<b>es</b>", "no" } } },
           function(args) return "Hello " .. args.who end }]],
@@ -55,6 +56,10 @@ describe("the pages of tools, resources and prompts", function()
     assert.equal(0, code)
     for _, name in ipairs { "console", "violations", "wide", "unnamed", "axe" } do assert.same({}, found[name], name) end
     assert.equal("item (required)", found.focus)
+    assert.same({ true, true }, { found.question, found.answer })
+    assert.equal("Leave it as it is", found.kept)
+    assert.is_true(found.still_on)
+    assert.equal("3 of 3: step 3", found.last)
     assert.same({ n = 2, text = "tea <img src=x onerror=alert(1)> S" }, cjson.decode(found.result))
     assert.equal("Result", found.after)
     assert.same({ "tools/call order", "handler", "tools/call order", "handler" }, found.steps)
