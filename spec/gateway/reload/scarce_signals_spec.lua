@@ -16,6 +16,11 @@ local function use_up(g)
     assert.equal(0, (gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--nofile=" .. count .. ":" })))
   end
   local function is_open(fd) return uv.fs_readlink(("/proc/%d/fd/%d"):format(g.pid, fd)) ~= nil end
+  local last, since -- what the gateway writes after its start is written: no descriptor is open for that any more
+  wait.for_fact("descriptors that stay as they are", 10, function()
+    if g:fds() ~= last then last, since = g:fds(), uv.hrtime() end
+    return uv.hrtime() - since > 300e6
+  end)
   local most, spare, sockets = 0, SPARE, {}
   while spare > 0 or is_open(most) do
     if not is_open(most) then spare = spare - 1 end
