@@ -100,7 +100,8 @@ const mp_config_key mp_config_keys[] = {
     {"scripts.grants", MP_KEY_GRANTS, SLOT(grants), .form = "paths of scripts",
      .doc = "Additional grants for single folders (tools/orders/) or files (tools/git.lua) of scripts. Each path has "
             "the same keys as scripts.allow."},
-    {"endpoints", MP_KEY_SECTION, .doc = "Paths of the MCP endpoints. off disables one."},
+    {"endpoints", MP_KEY_SECTION,
+     .doc = "Paths of the MCP endpoints; a / at the end of a request's path does not count. off disables one."},
     {"endpoints.mcp", MP_KEY_TEXT, SLOT(endpoint_mcp), .preset = "/mcp", ENDPOINT, .restarts = true,
      .doc = "Path of Streamable HTTP, for revisions 2025-03-26 and later."},
     {"endpoints.sse", MP_KEY_TEXT, SLOT(endpoint_sse), .preset = "/sse", ENDPOINT, .restarts = true,

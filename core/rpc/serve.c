@@ -26,6 +26,32 @@ static bool is_in_loop(const char *instance, const mp_stream *stream)
     return count > 1;
 }
 
+/* The endpoint at this path; MP_HOP_ENDPOINTS: none. */
+static mp_hop_endpoint endpoint_of(const mp_rpc *rpc, mp_str path)
+{
+    const mp_rpc_config *config = rpc->config;
+    const mp_hop *hop = rpc->hop;
+    if (hop != NULL)
+        return hop->endpoint;
+    if (mp_path_is(path, config->mcp))
+        return MP_HOP_MCP;
+    if (mp_path_is(path, config->sse))
+        return MP_HOP_SSE;
+    if (config->sse != NULL && mp_path_is(path, config->messages))
+        return MP_HOP_MESSAGES;
+    return MP_HOP_ENDPOINTS;
+}
+
+/* True if the path is one of RFC 8615 where clients look for an authorization server, and no auth script has an issuer.
+ * These paths get 404, which says that there is none: after a 401 clients try to register with one that does not
+ * exist. */
+static bool is_without_issuer(const mp_rpc *rpc, const mp_stream *stream)
+{
+    mp_str path = mp_stream_request(stream)->path;
+    return rpc->auth->resource_metadata.len == 0 && mp_str_starts(path, MP_STR("/.well-known/")) &&
+           endpoint_of(rpc, path) == MP_HOP_ENDPOINTS;
+}
+
 /* Authentication comes first: an answer to an unauthenticated client does not depend on which paths, tools or sessions
  * exist (A-1, A-7). */
 void mp_rpc_serve(void *ctx, mp_stream *stream)
@@ -52,26 +78,10 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
                   MP_STR_NONE);
         return;
     }
-    if (rpc->auth->is_asked)
+    if (rpc->auth->is_asked && !is_without_issuer(rpc, stream))
         mp_authn_begin(rpc, stream);
     else
         mp_serve_as(rpc, stream, mp_nobody);
-}
-
-/* The endpoint at this path; MP_HOP_ENDPOINTS: none. */
-static mp_hop_endpoint endpoint_of(const mp_rpc *rpc, mp_str path)
-{
-    const mp_rpc_config *config = rpc->config;
-    const mp_hop *hop = rpc->hop;
-    if (hop != NULL)
-        return hop->endpoint;
-    if (config->mcp != NULL && mp_str_is(path, config->mcp))
-        return MP_HOP_MCP;
-    if (config->sse != NULL && mp_str_is(path, config->sse))
-        return MP_HOP_SSE;
-    if (config->sse != NULL && config->messages != NULL && mp_str_is(path, config->messages))
-        return MP_HOP_MESSAGES;
-    return MP_HOP_ENDPOINTS;
 }
 
 static void serve_path(mp_rpc *rpc, mp_stream *stream)

@@ -39,7 +39,7 @@ bool mp_put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
 static const char *MP_NULLABLE endpoint_of(const mp_rpc_config *config, mp_str path)
 {
     bool is_sse = config->sse != NULL &&
-                  (mp_str_is(path, config->sse) || (config->messages != NULL && mp_str_is(path, config->messages)) ||
+                  (mp_path_is(path, config->sse) || mp_path_is(path, config->messages) ||
                    mp_str_is(path, mp_hop_paths[MP_HOP_SSE]) || mp_str_is(path, mp_hop_paths[MP_HOP_MESSAGES]));
     return is_sse || config->mcp == NULL ? config->sse : config->mcp;
 }
@@ -84,7 +84,7 @@ static const char *MP_NULLABLE described_by(const mp_rpc_config *config, mp_str 
     mp_str bare = prefix.len > 0 && mp_str_starts(rest, prefix) ? mp_str_from(rest, prefix.len) : rest;
     const char *const endpoints[] = {config->mcp, config->sse};
     for (int i = 0; i < 2; i++)
-        if (endpoints[i] != NULL && (mp_str_is(rest, endpoints[i]) || mp_str_is(bare, endpoints[i])))
+        if (mp_path_is(rest, endpoints[i]) || mp_path_is(bare, endpoints[i]))
             return endpoints[i];
     return NULL;
 }

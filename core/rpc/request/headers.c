@@ -2,6 +2,14 @@
 #include "request.h"
 #include <openssl/evp.h>
 
+bool mp_path_is(mp_str path, const char *MP_NULLABLE endpoint)
+{
+    if (endpoint == NULL)
+        return false;
+    return mp_str_is(path, endpoint) ||
+           (path.len > 2 && path.ptr[path.len - 1] == '/' && mp_str_is((mp_str){path.ptr, path.len - 1}, endpoint));
+}
+
 bool mp_type_is_json(const mp_stream *stream)
 {
     int count;

@@ -16,6 +16,10 @@ bool mp_prefers_events(const mp_stream *stream);
  * as it is. -1 if the encoding is broken. */
 int mp_header_text(mp_str value, mp_buf *out, mp_str *text);
 
+/* True if `path` is the path of an endpoint; a '/' at the end of `path` does not count. NULL is the path of an endpoint
+ * that is off. */
+bool mp_path_is(mp_str path, const char *MP_NULLABLE endpoint);
+
 /* -- hosts.c, cors.c ----------------------------------------------------------------------------------------------- */
 
 /* True if Host is among `config->hosts`, and Origin is absent, among them, or among `config->origins`: the guard

@@ -118,6 +118,24 @@ describe("without credentials", function()
     assert.equal('Bearer realm="the orders", error="invalid_token"', ask_who(other, { Authorization = "Bearer x" }).headers["www-authenticate"])
   end)
 
+  it("the paths where clients look for an authorization server say that there is none, where no auth script has an issuer", function()
+    local g <close> = guarded 'return auth { function() return nil end }'
+    for _, name in ipairs { "oauth-protected-resource", "oauth-protected-resource/mcp", "oauth-authorization-server", "oauth-authorization-server/mcp",
+      "openid-configuration", "other" } do
+      for _, headers in ipairs { {}, { Authorization = "Bearer x" } } do
+        local response = wire.request(g, "GET", "/.well-known/" .. name, headers)
+        assert.same({ 404, nil }, { response.status, response.headers["www-authenticate"] })
+      end
+    end
+    assert.equal(403, wire.request(g, "GET", "/.well-known/other", { Host = "evil.example" }).status)
+    for _, path in ipairs { "/.well-known", "/.well-knowns/x", "/register", "/" } do assert.equal(401, wire.request(g, "GET", path).status) end
+    local at <close> = gateway.start {
+      config = { endpoints = { mcp = "/.well-known/mcp" } }, scripts = { ["auth/main.lua"] = "return auth { function() return nil end }" },
+    }
+    assert.equal(401, wire.request(at, "GET", "/.well-known/mcp").status)
+    assert.equal(401, wire.request(at, "GET", "/.well-known/mcp/").status)
+  end)
+
   it("a malformed Authorization is refused like any other, by the same process (B-71)", function()
     local g <close> = gateway.start { scripts = scripts }
     local odd = {

@@ -18,7 +18,7 @@ end
 describe("the metadata of the protected resource", function()
   it("is public, at the path of each endpoint and at the root", function()
     local g <close> = start()
-    for path, endpoint in pairs { ["/mcp"] = "/mcp", ["/sse"] = "/sse", [""] = "/mcp" } do
+    for path, endpoint in pairs { ["/mcp"] = "/mcp", ["/mcp/"] = "/mcp", ["/sse"] = "/sse", [""] = "/mcp" } do
       local response = get(g, path)
       assert.equal(200, response.status)
       assert.equal("application/json", response.headers["content-type"])
@@ -29,7 +29,7 @@ describe("the metadata of the protected resource", function()
       }, response:json())
     end
     assert.equal("", get(g, "/mcp", {}, "HEAD").body)
-    for _, path in ipairs { "/", "/mcp/", "/messages", "/other", "x" } do
+    for _, path in ipairs { "/", "/mcp//", "/messages", "/other", "x" } do
       assert.equal(401, get(g, path).status)
     end
     assert.equal(401, get(g, "/mcp", {}, "POST").status)
@@ -89,7 +89,7 @@ describe("the metadata of the protected resource", function()
 
   it("does not exist without an issuer, nor without auth", function()
     local g <close> = start({}, { ["auth/a.lua"] = "return auth { function() return nil end }" })
-    assert.equal(401, get(g, "/mcp").status)
+    assert.equal(404, get(g, "/mcp").status)
     local h <close> = start({}, {})
     assert.equal(404, get(h, "/mcp").status)
     local k <close> = start { auth = "none" }

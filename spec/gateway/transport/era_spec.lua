@@ -316,10 +316,23 @@ local methods = {
   { "W-23", "OPTIONS", "/messages?session_id=" .. DEAD, {}, 405, "POST" },
   { "W-15", "DELETE", "/messages?session_id=" .. DEAD, {}, 405, "POST" },
   { "-", "GET", "/", {}, 404 },
-  { "-", "GET", "/mcp/", {}, 404 },
+  { "-", "GET", "/mcp/", {}, 400 },
+  { "-", "GET", "/mcp//", {}, 404 },
   { "-", "GET", "/status", {}, 404 },
   { "-", "POST", "/MCP", {}, 404 },
 }
+
+describe("the path of an endpoint with '/' at its end", function()
+  it("is the same endpoint", function()
+    local g <close> = gateway.start { scripts = { ["tools/hi.lua"] = 'return tool { "Hi.", function() return "hi" end }' } }
+    local message = wire.message(1, "tools/call", { name = "hi", _meta = wire.meta(MODERN) })
+    local response = wire.post(g, message, wire.mirrored(message), "/mcp/")
+    assert.equal(200, response.status, response.body)
+    assert.equal("hi", response:json().result.content[1].text)
+    assert.equal("GET", wire.request(g, "POST", "/sse/").headers.allow)
+    assert.equal("POST", wire.request(g, "GET", "/messages/").headers.allow)
+  end)
+end)
 
 describe("a feature of stateful revisions (B-56)", function()
   it("is refused or ignored in a request of 2026-07-28, and is not in the answer", function()

@@ -14,7 +14,7 @@ local targets = {
   "http:///", "http:////", "http://:", "http://:80", "http://@", "http://localhost:x/", "http://%", "https://", "ftp://localhost/mcp", "://localhost/mcp",
   "http://localhost:99999999999999999999/", "http://" .. ("a"):rep(4000) .. "/", "HTTP://LOCALHOST/..",
   "localhost:80", "/\127\128\255", "/\255\254", "/\xc0\xaf", "/\xed\xa0\x80", "\128", "/" .. ("\255"):rep(3000),
-  "/sse/", "/sse%", "/messages", "/messages?session_id", "/messages?session_id=%", "/messages?session_id=\255", "/messages?session_id=" .. ("a"):rep(8000),
+  "/sse//", "/sse%", "/messages", "/messages?session_id", "/messages?session_id=%", "/messages?session_id=\255", "/messages?session_id=" .. ("a"):rep(8000),
   "/messages?&&&&=&=", "/messages?session_id=a&session_id=b", "/" .. ("x"):rep(60000), "/" .. ("x"):rep(65536), "/" .. ("x"):rep(200000),
   "/mcp?" .. ("%"):rep(50000), "/?" .. ("&"):rep(50000), "/\1", "/\r", "/\0", "/\t/mcp", "",
 }
