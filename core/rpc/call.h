@@ -44,9 +44,9 @@ typedef struct {
 } mp_refusal;
 void mp_authn_refuse(mp_authn *entry, const mp_refusal *refusal);
 
-/* The principal lacks `scopes` (separated by spaces): the call's error is sent with HTTP 403 and a challenge that
- * names them (A-5). False if the HTTP status of the call is sent already, or the transport has none. */
-bool mp_call_forbid(mp_call *call, mp_str scopes);
+/* The principal lacks the scopes `needed` (with spaces between them): the error is sent with HTTP 403 and a challenge
+ * that names those to ask for (A-5). False if the HTTP status of the call is sent, or the transport has none. */
+bool mp_call_forbid(mp_call *call, mp_str needed, mp_str asked);
 /* The principal exceeds a rate or quota: as mp_call_forbid, with HTTP 429 and Retry-After. */
 bool mp_call_put_off(mp_call *call, int64_t seconds);
 /* The memory that the call needs is not there now: cancels the call and answers with an error that has the text `why`,

@@ -488,11 +488,12 @@ function host.call.forwards(call) end
 --- Counts a fault of a script. The Lua library has logged the fault.
 function host.call.count_fault() end
 
---- Adds the scopes that the call needs to the error that will answer it. Returns false if the answer was already sent.
+--- Adds a challenge to the error that will answer the call. Returns false if the answer was already sent.
 ---@param call moonpool.Call
----@param scopes string
+---@param needed string   What the call lacks, for the log
+---@param asked string    What the client is to ask its issuer for
 ---@return boolean
-function host.call.forbid(call, scopes) end
+function host.call.forbid(call, needed, asked) end
 
 --- Adds Retry-After to the error that will answer the call. Returns false if the answer was already sent.
 ---@param call moonpool.Call

@@ -467,14 +467,15 @@ static int l_count_listed(MP_UNUSED lua_State *L)
     return 0;
 }
 
-/* call.forbid(call, scopes): adds the scopes that are required to the error that will answer the call. False if the
- * response has already begun.  [-0, +1, throws] */
+/* call.forbid(call, needed, asked): adds a challenge to the error that will answer the call: it names the scopes
+ * `asked`; the log names `needed`. False if the response has already begun.  [-0, +1, throws] */
 static int l_forbid(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
-    mp_str scopes;
-    scopes.ptr = luaL_checklstring(L, 2, &scopes.len);
-    lua_pushboolean(L, task->call != NULL && mp_call_forbid(task->call, scopes));
+    mp_str needed, asked;
+    needed.ptr = luaL_checklstring(L, 2, &needed.len);
+    asked.ptr = luaL_checklstring(L, 3, &asked.len);
+    lua_pushboolean(L, task->call != NULL && mp_call_forbid(task->call, needed, asked));
     return 1;
 }
 

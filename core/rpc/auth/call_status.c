@@ -8,14 +8,14 @@ static bool can_set_status(const mp_call *call)
            mp_stream_is_open(call->stream);
 }
 
-bool mp_call_forbid(mp_call *call, mp_str scopes)
+bool mp_call_forbid(mp_call *call, mp_str needed, mp_str asked)
 {
-    mp_refused(MP_CAUSE_SCOPES, scopes, mp_log_str("method", call->method),
+    mp_refused(MP_CAUSE_SCOPES, needed, mp_log_str("method", call->method),
                mp_log_str("principal", mp_principal_id(call->principal)));
     if (!can_set_status(call))
         return false;
     mp_scoped_buf challenge = {0};
-    mp_put_challenge(call->rpc, call->stream, &challenge, "insufficient_scope", scopes);
+    mp_put_challenge(call->rpc, call->stream, &challenge, "insufficient_scope", asked);
     mp_stream_add_header(call->stream, (mp_header){"www-authenticate", mp_buf_str(&challenge)});
     call->status = 403;
     return true;

@@ -66,11 +66,23 @@ function access.forbidden(scopes)
   return err
 end
 
---- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, if the transport
---- allows that (A-5).
+local MAX_ASKED_BYTES = 4096        -- limit of the scopes of a challenge: clients and proxies refuse headers of more than 8 KB
+
+--- The scopes that the client of a principal is to ask its issuer for where it lacks some: those that its token has and
+--- those that are needed. A client asks for these alone, and its new token has no others.
+function access.to_ask(p, needed)
+  local all, seen = {}, {}
+  for scope in (table.concat(principal.facts(p).scopes, " ") .. " " .. needed):gmatch "%S+" do
+    if not seen[scope] then all[#all + 1], seen[scope] = scope, true end
+  end
+  local text = table.concat(all, " ")
+  return #text <= MAX_ASKED_BYTES and text or needed
+end
+
+--- If `err` is about missing scopes: answers with HTTP 403 and a challenge, if the transport allows that (A-5).
 function access.challenge(call, err)
-  local scopes = asked_for[err]
-  if scopes then host.call.forbid(call, scopes) end
+  local needed = asked_for[err]
+  if needed then host.call.forbid(call, needed, access.to_ask(call.principal, needed)) end
 end
 
 --- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error

@@ -108,7 +108,8 @@ function steps.scopes(p, thing, put)
   if not missing then return end
   local list = table.concat(missing, " ")
   if principal.can_ask(p, thing.scopes) then
-    return "403", "it lacks " .. list .. ", which clients may ask for (403 insufficient_scope, scope=\"" .. table.concat(thing.scopes, " ") .. "\")"
+    return "403", "it lacks " .. list .. ", which clients may ask for (403 insufficient_scope, scope=\""
+      .. access.to_ask(p, table.concat(thing.scopes, " ")) .. "\")"
   end
   return "absent", "it lacks " .. list
 end

@@ -41,6 +41,23 @@ describe("step-up", function()
     end)
   end
 
+  it("names the scopes that the token has and those that are needed, so that the next token has them all", function()
+    local g <close> = scoped.start()
+    local many = "bob" -- so many that a header with all of them is refused by proxies
+    for i = 1, 9 do many = many .. "." .. ("y"):rep(500) .. i end
+    for token, scope in pairs {
+      [many] = "orders:write", ["bob.orders_read"] = "orders:read orders:write", ["bob.audit"] = "audit orders:write",
+      ["bob.audit.orders_read.x"] = "audit orders:read x orders:write",
+    } do
+      local me = g:client("2026-07-28", { token = token })
+      local answer, response = me:call("tools/call", { name = "orders_write" })
+      assert.same({ 403, scope }, { response.status, challenge_of(response).scope })
+      assert.equal("this needs the scope orders:write", answer.error.message)
+      me:close()
+    end
+    assert.matches("cause=scopes[^\n]*why=orders:write", g:log())
+  end)
+
   it("is an error over HTTP+SSE, whose answers have no status", function()
     local g <close> = scoped.start()
     local me = g:client("2024-11-05", { token = "bob" })

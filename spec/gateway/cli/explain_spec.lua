@@ -31,6 +31,7 @@ describe("moonpool explain", function()
       "decides   no rule refuses it", "sees      listed, and it runs")
     explains({ "bob", "orders_write" }, 1, "scope     orders:write: missing", "policies  audit, in this order", '403 insufficient_scope, scope="orders:write"',
       "sees      absent from lists; by name, HTTP 403")
+    explains({ "bob", "orders_write", "--scopes", "notes" }, 1, '403 insufficient_scope, scope="notes orders:write"')
     explains({ "bob", "orders_audit" }, 1, "decides   it lacks audit", "sees      absent from all lists; by name, an unknown thing")
     explains({ "bob", "orders_read", "--scopes", "orders:write" }, 0, "orders:read: held, implied by another scope")
     explains({ "bob", "orders_audit", "-s", "x *" }, 0, "audit: held, by *")
