@@ -333,6 +333,8 @@ void mp_config_put_missing_folders(const mp_config *config, mp_buf *report);
 void mp_config_put_refused_hosts(const mp_config *config, mp_buf *report);
 /* Appends a warning where a proxy must be in front and hides the addresses of all clients. */
 void mp_config_put_unseen_clients(const mp_config *config, mp_buf *report);
+/* For clients with tokens of an issuer: appends a warning where they come by a proxy whose address nothing says. */
+void mp_config_put_unknown_scheme(const mp_config *config, mp_buf *report);
 
 #include "open_relay.h" /* these headers use the types above */
 #include "passed.h"

@@ -53,3 +53,20 @@ void mp_config_put_unseen_clients(const mp_config *config, mp_buf *report)
         "  hint: name the proxy, as in listen: {address: \"%s\", trusted_proxies: [127.0.0.1]}\n",
         url, config->listen[0]);
 }
+
+void mp_config_put_unknown_scheme(const mp_config *config, mp_buf *report)
+{
+    size_t i = 0;
+    while (config->listen[i] != NULL &&
+           (mp_config_tls_of(config, i) != NULL || mp_config_proxies_of(config, i) == NULL))
+        i++;
+    if (config->listen[i] == NULL || config->public_url != NULL)
+        return;
+    mp_put_visible(report, mp_str_of(config->name));
+    mp_buf_printf(
+        report,
+        ": clients reach '%s' through a proxy, and there is no 'public_url': the metadata that tell them where "
+        "to get a token begin with http://\n"
+        "  hint: write the address that clients use, as in public_url: https://mcp.example.com\n",
+        config->listen[i]);
+}

@@ -190,6 +190,12 @@ bool mp_lib_has_auth_scripts(const mp_vm *vm)
     return mp_lib_of_vm(vm)->auth.realm.ptr != NULL;
 }
 
+bool mp_lib_has_issuer(const mp_vm *vm)
+{
+    const mp_auth_facts *facts = &mp_lib_of_vm(vm)->auth;
+    return facts->is_asked && facts->resource_metadata.len > 0;
+}
+
 void mp_lib_end(mp_vm *vm)
 {
     for (mp_task *super = mp_state_of(vm)->all, *next; super != NULL; super = next) {

@@ -107,6 +107,8 @@ void mp_lib_retire(mp_vm *vm);
 bool mp_lib_has_auth(const mp_vm *vm);
 /* True if there are auth scripts, even if `auth: none` disables them. */
 bool mp_lib_has_auth_scripts(const mp_vm *vm);
+/* True if auth scripts authenticate the requests, and clients are told of an issuer of tokens. */
+bool mp_lib_has_issuer(const mp_vm *vm);
 /* Ends a VM that was replaced: cancels all its tasks. The calls are answered with an error that names the reload. */
 void mp_lib_end(mp_vm *vm);
 /* Appends a description of the tools, resources and prompts to `out`. `form`: "list" (one line each), "whole" (as

@@ -98,6 +98,7 @@ describe("gauges and counters", function()
     ["granted program does not exist"] = "moonpool check", ["policy for no "] = "moonpool check", ["unused grant: no script has this path"] = "moonpool check",
     ["recorded calls fail"] = "an operator asked for no more than a warning", ["no timer for the profile"] = "its answer says so",
     ["scheduled job cancelled"] = "an operator, or a reload", ["address of a client ignored"] = "a peer's fault",
+    ["scheme of clients unknown"] = "the configuration lacks public_url, which check says",
     ["name server silent"] = "clients may choose names",
     ["call not recorded"] = "a script's fault", ["<close> handler failed"] = "a script's fault", ["task ended without an answer"] = "a script's fault",
     ["resource list incomplete"] = "a script's fault", ["exec refused"] = "a script's fault", ["fs refused"] = "a script's fault",

@@ -90,6 +90,8 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
     if (vm != NULL) {
         mp_buf out = {0}, doubts = {0};
         mp_lib_describe(vm, form, &out, &doubts);
+        if (mp_lib_has_issuer(vm))
+            mp_config_put_unknown_scheme(config, &doubts);
         printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
         if (out.len == 0 && code == 0 && strcmp(form, "whole") == 0 && isatty(STDERR_FILENO))
             fputs("no mistakes; the scripts serve nothing yet (--connect asks upstreams)\n", stderr);

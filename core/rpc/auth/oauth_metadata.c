@@ -2,6 +2,7 @@
  * and the challenge of a 401. */
 #include "auth.h"
 #include "rpc/request/hop.h"
+#include <strings.h>
 
 static const mp_str well_known = {"/.well-known/oauth-protected-resource", 37};
 
@@ -13,6 +14,32 @@ static bool is_plain_host(mp_str host)
         if (memchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:[]", host.ptr[i], 68) == NULL)
             return false;
     return host.len > 0;
+}
+
+/* True if `text` has `word` in it, in any case. */
+static bool has_word(mp_str text, mp_str word)
+{
+    for (size_t i = 0; i + word.len <= text.len; i++)
+        if (strncasecmp(text.ptr + i, word.ptr, word.len) == 0)
+            return true;
+    return false;
+}
+
+/* Logs, once, that addresses for clients begin with http:// although a proxy says that the client came by https. */
+static void warn_of_scheme(const mp_stream *stream)
+{
+    static atomic_bool is_logged;
+    mp_str forwarded = mp_stream_known_header(stream, MP_HEADER_FORWARDED, NULL);
+    mp_str scheme = mp_stream_header(stream, "x-forwarded-proto", NULL);
+    bool is_https = has_word(scheme, MP_STR("https")) || has_word(forwarded, MP_STR("proto=https")) ||
+                    has_word(forwarded, MP_STR("proto=\"https\"")) ||
+                    mp_str_is_nocase(mp_stream_header(stream, "x-forwarded-ssl", NULL), "on");
+    if (is_https && !atomic_load_explicit(&is_logged, memory_order_relaxed) && !atomic_exchange(&is_logged, true))
+        mp_log(MP_WARN, "scheme of clients unknown", mp_log_str("address", mp_stream_address(stream)),
+               mp_log_str("why", MP_STR("a proxy says that a client came by https, and without public_url the "
+                                        "addresses in metadata and challenges begin with http://; logged once")),
+               mp_log_str("hint", MP_STR("write the address that clients use, as in public_url: "
+                                         "https://mcp.example.com")));
 }
 
 bool mp_put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
@@ -27,7 +54,10 @@ bool mp_put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
     }
     if (!is_plain_host(host))
         return false;
-    mp_buf_put(out, mp_stream_tls(stream) == NULL ? MP_STR("http://") : MP_STR("https://"));
+    bool is_plain = mp_stream_tls(stream) == NULL;
+    if (is_plain)
+        warn_of_scheme(stream);
+    mp_buf_put(out, is_plain ? MP_STR("http://") : MP_STR("https://"));
     for (size_t i = 0; i < host.len; i++) {
         char c = host.ptr[i];
         mp_buf_putc(out, c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c);

@@ -68,6 +68,25 @@ describe("the metadata of the protected resource", function()
     end
   end)
 
+  it("begins with http:// behind a proxy that ends TLS, where there is no public address: the log says so once", function()
+    for name, value in pairs {
+      ["X-Forwarded-Proto"] = "https", ["X-Forwarded-Ssl"] = "on", Forwarded = 'for=192.0.2.1;Proto="https";host=mcp.example.com',
+    } do
+      local g <close> = start()
+      get(g, "/mcp", { [name] = "http" })
+      assert.is_nil(g:log():find("scheme of clients", 1, true))
+      for _ = 1, 2 do
+        assert.matches("^http://", get(g, "/mcp", { [name] = value }):json().resource)
+        assert.matches('resource_metadata="http://', wire.request(g, "GET", "/mcp", { [name] = value }).headers["www-authenticate"])
+      end
+      local _, times = g:log():gsub("warn +scheme of clients unknown[^\n]*hint=[^\n]*public_url: https://", "")
+      assert.equal(1, times, name)
+      local public <close> = start { public_url = "https://mcp.example.com", hosts = { "127.0.0.1" } }
+      get(public, "/mcp", { [name] = value })
+      assert.is_nil(public:log():find("scheme of clients", 1, true))
+    end
+  end)
+
   it("is of the endpoints that are served", function()
     local g <close> = start { endpoints = { mcp = "off" } }
     assert.equal(("http://127.0.0.1:%d/sse"):format(g.port), get(g, ""):json().resource)

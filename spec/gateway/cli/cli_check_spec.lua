@@ -223,6 +223,23 @@ moonpool.yaml: the dashboard opens by IP address alone, because there is no 'adm
     end
   end)
 
+  it("warns where an issuer's tokens are for a gateway behind a proxy that has no public address", function()
+    local function checked(config, script)
+      local dir = gateway.prepare { config = config, scripts = { ["tools/add.lua"] = add["tools/add.lua"], ["auth/main.lua"] = script } }
+      local code, _, err = gateway.exec({ "check", "--strict" }, { cwd = dir })
+      os.execute("rm -rf '" .. dir .. "'")
+      return { code, err }
+    end
+    local issuer = 'return auth { issuer = "https://login.example.com", function() return nil end }'
+    assert.same({ 1, [[
+moonpool.yaml: clients reach '127.0.0.1:0' through a proxy, and there is no 'public_url': the metadata that tell them where to get a token begin with http://
+  hint: write the address that clients use, as in public_url: https://mcp.example.com
+]] }, checked(proxied, issuer))
+    assert.same({ 0, "" }, checked(proxied, "return auth { function() return nil end }"))
+    assert.same({ 0, "" }, checked(proxied .. "public_url: https://mcp.example.com\nhosts: [mcp.example.com]\n", issuer))
+    assert.same({ 0, "" }, checked("listen: 127.0.0.1:0\n", issuer))
+  end)
+
   it("says nothing where all get through", function()
     for _, config in ipairs {
       "hosts: [mcp.example.com]\n", "hosts: [mcp.example.com]\nadmin: 127.0.0.1:7301\n", "listen: 0.0.0.0:0\nhosts: [localhost]\nauth: none\n",
