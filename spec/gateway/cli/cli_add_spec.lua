@@ -170,6 +170,25 @@ local vscode = [[{
   },
 }]]
 
+-- Other programs: an empty command beside the URL, other members for the URL, servers that are switched off, a transport
+-- as an object.
+local others = [[{"mcpServers": {
+  "a": {"isActive": true, "command": "", "args": [], "baseUrl": "https://a.example.com/mcp", "headers": {"Authorization": "Bearer hunter2hunter2"}},
+  "b": {"isActive": false, "type": "sse", "url": "", "baseUrl": "https://b.example.com/events"},
+  "c": {"transport": {"type": "stdio", "command": "srv", "args": ["x"], "env": {"LOG": "info"}}},
+  "d": {"transport": {"type": "sse", "url": "https://d.example.com/events", "headers": null}}
+}}]]
+
+-- The settings of Claude Code, with servers for some folders.
+local projects = [[{"numStartups": 3,
+  "mcpServers": {"a": {"type": "http", "url": "https://a.example.com/mcp"}},
+  "projects": {
+    "/home/ann/shop": {"allowedTools": [], "mcpServers": {
+      "a": {"url": "https://a.example.com/mcp", "type": "http"}, "b": {"command": "srv", "env": {"API_TOKEN": "hunter2hunter2"}}}},
+    "/home/ann/web": {"mcpServers": {"a": {"command": "own"}, "c": {"command": "srv"}}},
+    "/srv/web/": {"mcpServers": {"a": {"command": "other"}}}, "/home/ann/none": {"mcpServers": {}}, "/home/ann/old": {}
+}}]]
+
 -- Each row: a name, the file, the entries, the variables that the user is told to set.
 local imports = {
   { "Claude Desktop", claude, [[
@@ -207,6 +226,34 @@ upstreams:
     url: https://r.example.com/events
     revision: sse
 ]], "PERPLEXITY_KEY" },
+  { "Cherry Studio and others", others, [[
+upstreams:
+  a:
+    url: https://a.example.com/mcp
+    auth: {bearer: "${A_TOKEN:?set it}"}
+  # b:
+  #   url: https://b.example.com/events
+  #   revision: sse
+  c:
+    command: [srv, x]
+    process: {env: {LOG: info}}
+  d:
+    url: https://d.example.com/events
+    revision: sse
+]], "A_TOKEN" },
+  { "Claude Code with projects", projects, [[
+upstreams:
+  a: https://a.example.com/mcp
+  a-web:
+    command: [own]
+  a-web-2:
+    command: [other]
+  b:
+    command: [srv]
+    process: {env: {API_TOKEN: "${API_TOKEN:?set it}"}}
+  c:
+    command: [srv]
+]], "API_TOKEN" },
 }
 
 describe("moonpool import", function()

@@ -1,6 +1,7 @@
 -- moonpool import: adds the MCP servers of another program's configuration: Claude Desktop, Claude Code, Cursor, VS
--- Code, Windsurf, Gemini CLI.
+-- Code, Windsurf, Gemini CLI, Cherry Studio.
 
+local canonical = require "moonpool.runtime.canonical"
 local config_file = require "moonpool.config_file"
 local json = require "moonpool.json"
 local new_file = require "moonpool.workbench.format.new_file"
@@ -16,7 +17,11 @@ local MAX_SERVERS <const> = 256
 
 -- Members that say nothing about the connection, in the programs that have them.
 local silent = { type = true, disabled = true, enabled = true, name = true, description = true, transport = true, ["$schema"] = true, id = true, gallery = true,
-  version = true, command = true, args = true, env = true, cwd = true, url = true, serverUrl = true, httpUrl = true, headers = true }
+  version = true, command = true, args = true, env = true, cwd = true, url = true, headers = true, isActive = true }
+
+-- The members that programs have for the URL of a server.
+local urls <const> = { "url", "serverUrl", "httpUrl", "baseUrl", "serverURL", "baseURL" }
+for _, member in ipairs(urls) do silent[member] = true end
 
 
 local function is_table(value) return type(value) == "table" end
@@ -32,11 +37,29 @@ local function read(path)
   return text
 end
 
+-- The servers of a file with those of its projects (~/.claude.json): `projects` has a table with mcpServers for each
+-- path. A name that another server has already is followed by that of the project's folder.
+local function with_projects(servers, projects)
+  for _, path in ipairs(is_table(projects) and sorted_keys(projects) or {}) do
+    local own = is_table(projects[path]) and projects[path].mcpServers
+    for _, name in ipairs(is_table(own) and sorted_keys(own) or {}) do
+      servers = servers or {}
+      local free, n = name, 1
+      while servers[free] ~= nil and canonical(servers[free]) ~= canonical(own[name]) do
+        free, n = name .. "-" .. (path:match "([^/\\]+)[/\\]*$" or "project") .. (n > 1 and "-" .. n or ""), n + 1
+      end
+      servers[free] = own[name]
+    end
+  end
+  return servers
+end
+
 -- The servers of a decoded file, by name, and the inputs of VS Code by id; nil if it has none.
 local function servers_of(found)
   if not is_table(found) then return nil end
   local mcp = is_table(found.mcp) and found.mcp or {}
   local servers = found.mcpServers or found.servers or mcp.servers or mcp.mcpServers or found["mcp.servers"] or found.context_servers
+  servers = with_projects(is_table(servers) and servers or nil, found.projects)
   local inputs = {}
   for _, input in ipairs(is_table(found.inputs) and found.inputs or is_table(mcp.inputs) and mcp.inputs or {}) do
     if is_table(input) and type(input.id) == "string" then inputs[input.id] = input end
@@ -221,12 +244,32 @@ local function note_bridge(entry, context)
   end
 end
 
+-- The members of a server in one form: those of a nested `transport` beside the others, no nulls, no empty command, and
+-- the URL in `url`.
+local function flat(given)
+  local made = without_nulls(given)
+  for name, value in pairs(is_table(made.transport) and without_nulls(made.transport) or {}) do
+    if made[name] == nil or made[name] == "" then made[name] = value end
+  end
+  if made.command == "" then made.command = nil end
+  for _, member in ipairs(urls) do
+    local url = made[member]
+    if type(url) == "string" and url ~= "" and (made.url == nil or made.url == "") then made.url = url end
+  end
+  return made
+end
+
+local function is_disabled(given)
+  if not is_table(given) then return false end
+  return given.disabled == true or given.enabled == false or given.isActive == false
+end
+
 -- The entry of one server; or nil, why.
 local function entry_of(name, given, server, context)
   if not is_table(given) then return nil, "it is not an object" end
-  given = without_nulls(given)
+  given = flat(given)
   local entry, why = { name = server }
-  local url = given.url or given.serverUrl or given.httpUrl
+  local url = given.url
   local kind = given.type or given.transport
   if type(url) == "string" and url ~= "" and given.command == nil then
     if not url:find "^https?://" and not url:find "^%${" then return nil, "its URL is not of http or https" end
@@ -238,7 +281,7 @@ local function entry_of(name, given, server, context)
     if why then return nil, why end
     for _, pair in ipairs(raw) do pair[2] = copied(pair[1], pair[2], server, context, server .. "_" .. pair[1]) end
     entry.headers = raw
-    if kind == "sse" or given.url and not given.type and url:find "/sse/?$" then entry.revision = "sse" end
+    if kind == "sse" or not given.type and not given.httpUrl and url:find "/sse/?$" then entry.revision = "sse" end
   else
     entry.command, why = command_of(given, server, context)
     if not entry.command then return nil, why end
@@ -247,7 +290,7 @@ local function entry_of(name, given, server, context)
     if not entry.env then return nil, "env: " .. why end
     entry.cwd = type(given.cwd) == "string" and given.cwd ~= "" and translated(given.cwd, server, context) or nil
   end
-  entry.is_disabled = given.disabled == true or given.enabled == false
+  entry.is_disabled = is_disabled(given)
   local others = {}
   for _, member in ipairs(sorted_keys(given)) do
     if not silent[member] then others[#others + 1] = tostring(member) end
@@ -296,8 +339,7 @@ local function find_present(path)
   local present, comments = config_file.upstream_names(path), {}
   for name in ("\n" .. (read(path) or "")):gmatch '\n *# "?([%l%d_-]+)"?:\r?%f[\r\n]' do comments[name] = true end
   return function(name, given)
-    local is_disabled = is_table(given) and (given.disabled == true or given.enabled == false)
-    return present[name] or is_disabled and comments[name]
+    return present[name] or is_disabled(given) and comments[name]
   end
 end
 
