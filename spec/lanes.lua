@@ -7,8 +7,8 @@
 -- most of it. With "-- lane: quiet" it needs a processor for itself: such files run before those, one on each processor.
 -- With "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the others have
 -- ended.
--- Each file's report is printed whole when the file is done. The ten slowest files and the closing line that CI reads
--- come last:
+-- Each file's report is printed whole when the file is done. The files that took longest, those that took most of the
+-- processors, and the closing line that CI reads come last:
 -- "N passed, N failed, N skipped".
 -- After these, files that took longest in the run before (build/spec-times) start first, so that the lanes end
 -- together. For files that have not run in this clone spec/times has the seconds; after a whole run on a quiet machine
@@ -149,6 +149,15 @@ end
 local totals = { passed = 0, failed = 0, skipped = 0 }
 local failed, skipped, times = {}, {}, {}
 
+-- Takes what `times` of the shell has written at the end of a report: its own time, and that of all that it started, as
+-- "1m2.50s 0m0.75s" of a program's own and of the kernel's work. Returns the rest, and the seconds.
+local function take_times(text)
+  local rest, minutes, seconds, kernel_minutes, kernel_seconds =
+    text:match "^(.*)\n%%%% times\n[^\n]*\n(%d+)m([%d.]+)s (%d+)m([%d.]+)s\n$"
+  if not rest then return text, 0 end
+  return rest, 60 * (minutes + kernel_minutes) + seconds + kernel_seconds
+end
+
 -- Removes from a file's report the lines that output.lua writes for this program, and returns the text for people.
 local function take_report(path, text, code)
   local counted = false
@@ -183,8 +192,9 @@ local function start(path, arguments, env, folder, on_end)
       return
     end
     timer:close()
-    times[#times + 1] = { path = path, seconds = (uv.hrtime() - began) / 1e9 }
-    take_report(path, table.concat(chunks), ended_with)
+    local text, processor_s = take_times(table.concat(chunks))
+    times[#times + 1] = { path = path, seconds = (uv.hrtime() - began) / 1e9, processor_s = processor_s }
+    take_report(path, text, ended_with)
     on_end()
   end
   local options = {
@@ -270,15 +280,24 @@ local function run_all(files, lanes, most, arguments, env, running)
   uv.run()
 end
 
-local function report(began)
+-- Prints the files with most of `key`, in seconds.
+local function print_first(key, most)
   table.sort(times, function(a, b)
-    return a.seconds > b.seconds
+    return a[key] > b[key]
   end)
+  for i = 1, math.min(most, #times) do
+    io.write(("  %6.1f s  %s\n"):format(times[i][key], times[i].path))
+  end
+end
+
+local function report(began)
   if #times > 1 then
+    local processor_s = 0
+    for _, time in ipairs(times) do processor_s = processor_s + time.processor_s end
     io.write(("\n%d files in %.0f s; the slowest:\n"):format(#times, (uv.hrtime() - began) / 1e9))
-    for i = 1, math.min(10, #times) do
-      io.write(("  %6.1f s  %s\n"):format(times[i].seconds, times[i].path))
-    end
+    print_first("seconds", 10)
+    io.write(("%.0f s of processors' time; the most:\n"):format(processor_s))
+    print_first("processor_s", 40)
   end
   local lint_failed = tonumber(os.getenv "MOONPOOL_LINT_FAILED" or "") or 0
   if lint_failed > 0 then
@@ -294,8 +313,9 @@ local function report(began)
   io.write(("\n%d passed, %d failed, %d skipped\n"):format(totals.passed, totals.failed, totals.skipped))
 end
 
--- A shell merges stdout and stderr: luv gives one pipe to one descriptor.
-local busted = { "-c", 'exec "$0" "$@" 2>&1', os.getenv "MOONPOOL_LUA" or "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
+-- A shell merges stdout and stderr: luv gives one pipe to one descriptor. It says what the processors worked, too.
+local line <const> = '"$0" "$@" 2>&1; code=$?; printf "\\n%%%% times\\n"; times; exit $code'
+local busted = { "-c", line, os.getenv "MOONPOOL_LUA" or "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
 local lanes, most, options, together, quiet, alone = read_arguments(arg)
 local arguments = table.move(options, 1, #options, #busted + 1, busted)
 local env, running, began = environment(os.getenv "MOONPOOL_PRELOAD"), {}, uv.hrtime()
