@@ -2,9 +2,80 @@
 local assert = require "luassert"
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
 
 local profile = {}
 profile.__index = profile
+
+--- The admin listener's token of an operator.
+profile.token = ("o"):rep(32)
+
+-- The parts take turns: what slows the machine for a while hits them alike. Turns that are shorter than the time
+-- between two samples differ in length:
+-- samples in equal distances would see one part too often otherwise.
+local scripts = {
+  ["tools/hot.lua"] = [[
+return tool { "Has hot lines.", input = { n = t.integer }, function(args)
+  local x, n = 0, args.n // 20
+  for _ = 1, 20 do for i = 1, 7 * n do x = x + i end
+  for i = 1, 2 * n do x = x + i end
+  for i = 1, n do x = x + i end end
+  return x
+end }]],
+  ["tools/inner.lua"] = [[
+return tool { "Has hot lines in coroutines.", input = { n = t.integer }, function(args)
+  local x, n = 0, args.n
+  local outer = coroutine.wrap(function()
+    local inner = coroutine.create(function()
+      for i = 1, 7 * n do x = x + i end
+      coroutine.yield()
+      for i = 1, 2 * n do x = x + i end
+    end)
+    coroutine.resume(inner)
+    coroutine.resume(inner)
+  end)
+  outer()
+  for i = 1, n do x = x + i end
+  return x
+end }]],
+  ["tools/native.lua"] = [[
+return tool { "Calls C for long.", input = { n = t.integer }, function(args)
+  local text = ("ab"):rep(20000)
+  for i = 1, args.n do for _ = 1, 7 * (i % 13 + 1) do text:find("b+c", 1) end
+  for _ = 1, 3 * (i % 13 + 1) do text:find("b+c", 1) end end
+  return 1
+end }]],
+  ["tools/large.lua"] = [[
+local list = {}
+for i = 1, 20000 do list[i] = { name = "row " .. i, text = ("é\n"):rep(10) } end
+return tool { "Returns much.", function() return { rows = list } end }]],
+  ["tools/takes.lua"] = 'return tool { "Takes much.", input = { list = t.list(t.any) }, function(args) return #args.list end }',
+  ["tools/endless.lua"] = 'return tool { "Never ends.", function() while true do end end }',
+  ["tools/stubborn.lua"] = [[return tool { "Never ends, where it cannot yield.", function()
+    table.sort({ 1, 2, 3 }, function() while true do end end)
+  end }]],
+  ["tools/allocates.lua"] = [[
+return tool { "Allocates.", input = { n = t.integer }, function(args)
+  local s
+  for i = 1, 3 * args.n do s = ("x"):rep(10000 + i) end
+  for i = 1, args.n do s = ("x"):rep(10000 + i) end
+  return #s
+end }]],
+  ["tools/deep.lua"] = [[
+local function down(n, left) if n > 0 then return (down(n - 1, left)) end local x = 0 for i = 1, left do x = x + i end return x end
+return tool { "Is deep.", input = { n = t.integer }, function(args) return down(150, args.n) end }]],
+}
+
+--- Starts a gateway with tools that compute, allocate, call C for long or never end. `more` has further options of gateway.start.
+function profile.start(config, more)
+  config = config or {}
+  config.admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = profile.token }, view = { ann = ("v"):rep(32) } } }
+  config.limits = config.limits or {}
+  config.limits.call = config.limits.call or { cpu = "60s", time = "5m" }
+  local options = { scripts = scripts, config = config }
+  for key, value in pairs(more or {}) do options[key] = value end
+  return gateway.start(options)
+end
 
 local function headers(token)
   return { Authorization = "Bearer " .. token, ["moonpool-admin"] = "1", ["Content-Type"] = "application/json" }
@@ -72,6 +143,11 @@ function profile.part(stacks, wanted, of)
   end
   assert.is_true(all > 0, "no sample: " .. cjson.encode(stacks))
   return some / all
+end
+
+--- Fails if a part differs from the expected one by more than so many points of a hundred.
+function profile.near(expected, found, points)
+  assert.is_true(math.abs(expected - found) <= points / 100, ("%.3f instead of %.3f"):format(found, expected))
 end
 
 --- Returns a function that is true of a stack if one of its frames matches `pattern`.

@@ -1,4 +1,4 @@
--- lane: alone
+-- lane: quiet
 -- Scripts that do not end, in many variants (B-125), and scripts that allocate all memory (B-127): the call ends with
 -- an error that says so, and no other call is affected.
 local gateway = require "spec.helpers.gateway"
