@@ -204,16 +204,10 @@ function notifications.unsubscribed(call, uri, resource)
   if record then notifications.sweep(record, true) end
 end
 
-local OPENED_S <const> = 86400               -- seconds for which the store remembers that a client's own channel was opened
-
--- What has changed since the channel was lost is not known: its lists are read, and each subscribed resource may have
--- changed.
+-- What has changed since the channel was lost is not known.
 function open.on_opened(record, key)
-  if channel_key.is_shared(key) or channel_key.is_of_call(key) or auth.is_personal(record) then return end
-  if host.store.add(("callers:opened:%s:%s:%s"):format(host.upstream.instance, record.name, key), "", OPENED_S) ~= false then return end
+  if channel_key.is_shared(key) then return end
   for _, uri in ipairs(subscribe.again(record, key)) do tell_updated(record, uri, key) end
-  local class = own_lists.of_event(record, { key = key })
-  if class then federated.begin(function() federated.read_own(record, class) end) end
 end
 
 -- Clients do not get a log message whose call is not known.
@@ -301,8 +295,8 @@ observer.on("lost", function(event)
   if record and not channel_key.is_shared(event.key) then
     own_lists.ended(record, event.key, event.serial)
     heal_own(record, event.key)
-  elseif record and event.key == channel_key.shared then
-    heal(record)                                            -- a program may be another version of itself in its next life
+  elseif record and event.key == channel_key.shared and (record.kind == "url" or subscribe.uris(record)[1]) then
+    heal(record)
   end
 end)
 

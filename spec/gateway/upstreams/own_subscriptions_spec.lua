@@ -32,7 +32,7 @@ end
 
 local function start(u)
   return upstream.gateway({ one = u }, {
-    entries = { one = { prefix = "", refresh = "1h", list_wait = "20s" } }, workers = 2, scripts = { ["auth/main.lua"] = credentials.script },
+    entries = { one = { prefix = "", refresh = "1h" } }, workers = 2, scripts = { ["auth/main.lua"] = credentials.script },
   })
 end
 
