@@ -315,9 +315,6 @@ local function refuse_without(record, key, options, failure)
   return nil, failure
 end
 
---- Called when a channel was opened. Replaced by federation/notifications.lua.
-function open.on_opened(_, _) end
-
 --- The channel of an upstream with this key, open, its server info, and true if the circuit is open and one harmless request
 --- is to be tried first; or nil and a failure. `options` are those of host.upstream.channel; `class`: what the upstream
 --- is told that its client can be asked; `identity`: what auth.identity gave for the call; `tells_roots` and
@@ -344,7 +341,6 @@ function open.channel(record, key, options)
       return nil, failure
     end
     if not channel:opened(server_info) then return nil, { outcome = "not_run", reason = "closed" } end
-    open.on_opened(record, key)
   end
   options.token, options.token_key = token, token_key
   return channel, channel:server_info(), state == "probe"

@@ -93,7 +93,7 @@ end
 -- True if the channel brings notifications that belong to no request.
 local function has_way(server_info) return server_info.transport ~= "http" or server_info.has_stream == true end
 
-local function ask(channel, server_info, method, uri)
+local function call(channel, server_info, method, uri)
   local id = channel:next_id()
   local event = exchange.ask(channel, id, message.request(id, method, { uri = uri }), { transport = server_info.transport })
   return event ~= nil and event.error == nil
@@ -221,7 +221,7 @@ local function bring(record, channel, server_info, state, wanted)
     state.uris = listen(record, channel, server_info, state, wanted) or state.uris
   elseif may_subscribe(server_info) and has_way(server_info) then
     for _, uri in ipairs(sorted(wanted)) do
-      if not state.uris[uri] and ask(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
+      if not state.uris[uri] and call(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
     end
   end
 end
@@ -286,7 +286,7 @@ local function add_some(record, uris, first, accepted, of_call)
     for _, uri in ipairs(new) do
       -- noted before the answer: if the client disconnects meanwhile, the next sweep unsubscribes
       state.uris[uri], state.by[uri] = at, state.by[uri] or who
-      if not ask(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = nil end
+      if not call(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = nil end
     end
   end
   for i = first, last do
@@ -379,77 +379,12 @@ function subscribe.sweep(record, is_wanted)
       now_state.uris = listen(record, channel, server_info, now_state, set) or set
     else
       for _, uri in ipairs(gone) do
-        if now_state.uris[uri] then ask(channel, server_info, "resources/unsubscribe", uri) end
+        if now_state.uris[uri] then call(channel, server_info, "resources/unsubscribe", uri) end
         now_state.uris[uri] = nil
       end
     end
     keep(record, channel, server_info, now_state)
   end)
-end
-
--- -- channels of single clients ---------------------------------------------------------------------------------------
-
-local PURPOSE <const> = "own subscriptions"
-
--- Key of the store: how a channel of single clients is opened, and the URIs that are subscribed to on it, each with the time
--- when it was added: { way, uris }.
-local function own_of(record, key) return ("callers:own subscriptions:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
-
-local function load_own(record, key)
-  local text = host.store.get(own_of(record, key))
-  local own = text and json.decode(host.seal.open(text, PURPOSE) or "null")
-  return type(own) == "table" and own or { uris = {} }
-end
-
-local function save_own(record, key, own)
-  if next(own.uris) == nil then return host.store.delete(own_of(record, key)) end
-  -- ids of sessions are secrets
-  host.store.set(own_of(record, key), host.seal.make(json.encode { way = own.way, uris = json.object(own.uris) }, PURPOSE), KEPT_S)
-end
-
---- The options for open.channel of a channel of single clients that have subscribed to resources on it; else nil.
-function subscribe.own_way(record, key) return load_own(record, key).way end
-
---- Subscribes to changes of a resource on a client's own channel, `way` (as of forward.way_of), by `send()`. True; or nil and a
---- sentence for the client.
-function subscribe.add_own(record, way, uri, send)
-  local key = way.key
-  local set, count = load_own(record, key).uris, 0
-  for _ in pairs(set) do count = count + 1 end
-  local refusal = not set[uri] and no_room(0, count)
-  if refusal then
-    host.upstream.count_refused "subscriptions"
-    return nil, refusal
-  end
-  local answer = send()
-  local channel = answer and host.upstream.open_channel(record.name, key)
-  if not channel or not has_way(channel:server_info()) then return nil, "the upstream '" .. record.name .. "' does not notify of changes of this resource" end
-  return alone(record, function()
-    local now = load_own(record, key)
-    now.way, now.uris[uri] = way, host.time.now()
-    save_own(record, key, now)
-    return true
-  end)
-end
-
---- Ends the subscription to a resource on the channel with this key, if it is older than `age` seconds.
-function subscribe.remove_own(record, key, uri, age)
-  return alone(record, function()
-    local own = load_own(record, key)
-    if not own.uris[uri] or host.time.now() - own.uris[uri] < age then return end
-    own.uris[uri] = nil
-    save_own(record, key, own)
-    local channel = host.upstream.open_channel(record.name, key)
-    if channel then ask(channel, channel:server_info(), "resources/unsubscribe", uri) end
-  end)
-end
-
---- A channel of single clients was opened again: its subscriptions are made again. Returns their URIs, sorted.
-function subscribe.again(record, key)
-  local list = sorted(load_own(record, key).uris)
-  local channel = list[1] and host.upstream.open_channel(record.name, key)
-  for _, uri in ipairs(channel and list or {}) do ask(channel, channel:server_info(), "resources/subscribe", uri) end
-  return list
 end
 
 --- The URIs that the gateway has subscribed to at an upstream, sorted.
