@@ -208,8 +208,13 @@ describe("a file of lines", function()
       open()
       wait.for_fact("both files to be there again", 20, function() return exists(g.dir .. "/out.log") and exists(g.dir .. "/audit.jsonl") end)
     end
-    write_lines(g, 1, 2)
-    await_line(g.dir .. "/out.log", 2)
+    -- the file is there a moment before lines go to it
+    local number = 0
+    wait.for_fact("a line in the new file", 20, function()
+      number = number + 1
+      write_lines(g, number, number)
+      return read(g.dir .. "/out.log"):find('"event":"counted"', 1, true)
+    end)
     local audit = ""
     for i = 1, 3 do audit = audit .. read(("%s/audit.jsonl.%d.old"):format(g.dir, i)) end
     assert.match('"event":"log reopened by operator"[^\n]*"caller":"token joe"', audit .. read(g.dir .. "/audit.jsonl"))

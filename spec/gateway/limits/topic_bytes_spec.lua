@@ -47,7 +47,8 @@ describe("the topics that clients subscribe to", function()
     local bob <close> = g:client("2026-07-28", { token = "bob-1" })
     local list = {}
     for i = 1, 20 do list[i] = uri(i) end
-    bob:open("subscriptions/listen", { notifications = { resourceSubscriptions = list } }):wait "notifications/subscriptions/acknowledged"
+    local listening = bob:open("subscriptions/listen", { notifications = { resourceSubscriptions = list } })
+    listening:wait "notifications/subscriptions/acknowledged"
     assert.is_true(topics(g) > held + 20 * 3 * 1900)
     local _, of_bob = fill(g:client("2025-11-25", { token = "bob-1" }))
     assert.truthy(of_bob)
@@ -55,6 +56,7 @@ describe("the topics that clients subscribe to", function()
     assert.same({}, ann:result("resources/unsubscribe", { uri = uri(1) }))
     assert.same({}, ann:result("resources/subscribe", { uri = uri(1) }))
     ann:delete()
+    listening:close()
     bob:close()
     g:wait_status(function(status) return status.gauges.listeners == 0 and status.gauges.topic_bytes < ROOM / 2 end)
   end)
