@@ -52,7 +52,7 @@ void mp_unlink_address(mp_address *bound);
  * `fd`. */
 bool mp_peer_left(int fd);
 
-/* Descriptors that clients and scripts make the gateway open. `holder`: mp_holder_number, or 0. Any thread. */
+/* Descriptors that clients and scripts make the gateway open. `holder`: of a script or upstream (mp_holder_number). */
 void mp_outgoing_limit(int64_t most);
 bool mp_outgoing_take(int count, unsigned holder); /* false, which is counted: there are too many */
 void mp_outgoing_give(int count, unsigned holder);

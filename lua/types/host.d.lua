@@ -933,7 +933,7 @@ function host.http.counted(address) end
 function host.sqlite.open(root, rest, read_only, setup, state, script) end
 
 ---@param path string  Of a script
----@return integer  Its number, by which it has its share of what databases have together
+---@return integer  The number by which its databases are counted: each script has a share of their places and memory
 function host.sqlite.script(path) end
 
 --- Cancels a running statement and closes the database, without waiting.

@@ -728,7 +728,8 @@ end
 function federated.settle(call, method, params)
   federated.settle_base()
   if config.has_any and not is_known(method, params) then settle_class(call) end
-  local refusal = config.has_any and not is_list[method] and absent.refusal(now, method, params)
+  local is_found = list_of_method[method] and is_known(method, params)
+  local refusal = config.has_any and not is_found and not is_list[method] and absent.refusal(now, method, params)
   if refusal then return refusal end
   if not caller_lists.records[1] then return nil end
   local records = callers_for(method, params)

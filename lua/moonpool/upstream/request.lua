@@ -33,7 +33,8 @@ local sessionless = {
   ["unknown session id"] = true,
 }
 
--- The words of an error without what frames them; "" for one that is no error of JSON-RPC.
+-- The message of an error in lower case, without "Bad request:" before it and signs after it; "" for one that is no error
+-- of JSON-RPC.
 local function words_of(err)
   if type(err.message) ~= "string" or math.type(err.code) ~= "integer" then return "" end
   return (err.message:lower():gsub("^bad request: ", ""):gsub("[^%l]+$", ""))
