@@ -13,7 +13,7 @@ MP_GAUGE(databases, "databases", "", "", "open SQLite databases of scripts")
 MP_GAUGE(statements, "statements", "", "", "SQL statements of scripts that wait or run")
 MP_ACCOUNT(sqlite_bytes, "sqlite_bytes", "", "", "bytes of SQL parameters and results in progress")
 MP_REFUSED(refused_sqlite_bytes, "sqlite_bytes", MP_LIMIT_REACHED,
-           "SQL statements whose parameters and results are more than 256 MiB together")
+           "SQL statements whose parameters and results are more than 256 MiB together, or parameters 128 MiB")
 MP_REFUSED(refused_statements, "statements", MP_LIMIT_REACHED, "SQL statements above 1,024 that wait for one database")
 
 #define MAX_WAITING MP_LIMIT(sqlite_queue, 1024) /* statements for one database: a second of small ones */
@@ -485,7 +485,8 @@ void mp_databases_end(mp_databases *all)
 
 bool mp_statement_hold(mp_statement *statement, size_t bytes)
 {
-    int64_t most = MAX_HELD, more = (int64_t)bytes - (int64_t)statement->held;
+    /* what begins may take half of the room: statements that run find place for their results in the other half */
+    int64_t most = statement->held == 0 ? MAX_HELD / 2 : MAX_HELD, more = (int64_t)bytes - (int64_t)statement->held;
     bool fits =
         more <= 0 || mp_holdings_take(&held, &mp_account_sqlite_bytes, statement->script, more, most, most / KEPT);
     if (more < 0)

@@ -456,7 +456,8 @@ static int l_run(lua_State *L)
     const char *why = put_params(L, 4, &made->statement, MP_SQL_BYTES);
     lua_settop(L, 7);
     if (why == NULL && !mp_statement_hold(&made->statement, made->statement.params.cap + len))
-        why = "too many bytes of SQL results and parameters are in memory, of this script or all (256 MiB)";
+        why = "too many bytes of SQL results and parameters are in memory, of this script or all (128 MiB): run fewer "
+              "statements at once";
     if (why == NULL) {
         it->is_done = false;
         mp_resource_put(L, &it->resource, on_release);

@@ -30,7 +30,8 @@ local ways = {
       end
     end
     return last or why]] },
-  ["bytes of parameters"] = { waits = true, says = "too many bytes of SQL results and parameters", counts = "sqlite_bytes", fill = [[
+  ["bytes of parameters"] = { waits = true, says = "too many bytes of SQL results and parameters are in memory, of this script or all (128 MiB): run fewer",
+    counts = "sqlite_bytes", fill = [[
     return wait_in_line("select ? as a", { ("x"):rep(250000) }) ]] },
   ["statements that wait for a database"] = { waits = true, says = "too many statements wait for this database", counts = "statements", fill = [[
     return wait_in_line "select 1" ]] },
@@ -107,4 +108,25 @@ describe("a script that fills a room of databases", function()
       end
     end)
   end
+
+  it("filled with parameters, leaves room for the results of the statements that run", function()
+    local g <close> = code.start { workers = 1, constants = { sqlite_held = HELD }, scripts = {}, config = {
+      limits = { call = { memory = "128MiB" } } } }
+    local client <close> = g:client "2026-07-28"
+    assert.same({ 100000, true }, code.run(client, [[
+      local db = try(sqlite.open ":memory:")
+      local slow <const> = "with recursive n(i) as (select 1 union all select i + 1 from n limit 500000) " ..
+        "select zeroblob(100000) as a, count(*) as n from n"
+      local bytes, refused
+      local all = { function() bytes = #try(db:one(slow)).a return true end }
+      for i = 2, 64 do
+        all[i] = function()
+          local row, why = db:one("select ? as a", { ("x"):rep(250000) })
+          refused = refused or not row and why:find("too many bytes", 1, true) ~= nil
+          return true
+        end
+      end
+      parallel(all)
+      return { bytes, refused } ]]))
+  end)
 end)
