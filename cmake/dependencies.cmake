@@ -89,11 +89,11 @@ target_compile_definitions(lua PRIVATE LUA_USE_LINUX LUA_COMPAT_5_3 "LUA_PATH_DE
     "LUA_CPATH_DEFAULT=\"/usr/local/lib/lua/5.4/?.so\\;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/lua/5.4/?.so\\;/usr/lib/lua/5.4/?.so\\;./?.so\"")
 target_link_libraries(lua PUBLIC m ${CMAKE_DL_LIBS})
 
-# ThreadSanitizer keeps a signal back until its thread calls a function that it watches, and a loop of Lua may call none. It does not watch _longjmp: each
+# ThreadSanitizer keeps a signal back until its thread calls a function that it watches, and a loop of Lua, or of one of its libraries, may call none. It does not watch _longjmp: each
 # yield would add to what it takes for the stack.
 if(MOONPOOL_SANITIZE MATCHES thread)
     target_sources(lua PRIVATE ${CMAKE_SOURCE_DIR}/spec/helpers/signals.c)
-    set_source_files_properties(${lua_SOURCE}/src/lvm.c PROPERTIES COMPILE_OPTIONS -fsanitize-coverage=trace-pc)
+    target_compile_options(lua PRIVATE -fsanitize-coverage=trace-pc)
     target_compile_definitions(lua PRIVATE _longjmp=longjmp)
 endif()
 

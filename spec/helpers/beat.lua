@@ -84,7 +84,7 @@ function beat.is_sanitized()
 end
 
 --- The factor by which this build may be slower than a plain build.
-function beat.factor() return beat.is_sanitized() and 20 or 3 end
+function beat.factor() return gateway.binary:find "tsan" and 40 or gateway.binary:find "asan" and 20 or 3 end
 
 --- Fails unless one of three calls of `measure` returns a turn of at most `most` ms, times the factor of this build.
 --- Returns what that call returned. A step that is too long is so each time. Other work of the machine makes a turn

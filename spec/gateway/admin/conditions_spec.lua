@@ -73,7 +73,9 @@ describe("the conditions of a gateway", function()
     local stream = blocking.open(g, me)
     local one = only(g, "worker_stuck")
     assert.same({ "critical", "MoonpoolWorkerStuck" }, { one.severity, one.alert })
-    assert.truthy(one.what:find "^worker %d is stuck: .* in tools/call block$", one.what)
+    -- ThreadSanitizer delivers no signal to a thread that waits in C
+    local place = os.getenv "TSAN_OPTIONS" and ".*" or ".* in tools/call block"
+    assert.truthy(one.what:find("^worker %d is stuck: " .. place .. "$"), one.what)
     assert.truthy(one.since:find "^20%d%d%-" and #one.next > 20)
     assert.truthy(shown(g):find "^critical  worker %d is stuck: [^\n]*, since 20%S+Z\n          next: restart", shown(g))
     assert(os.execute("mkfifo '" .. g.dir .. "/main'"))

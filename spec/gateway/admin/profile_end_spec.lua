@@ -9,12 +9,8 @@ local wait = require "spec.helpers.wait"
 
 local start, token = profile.start, profile.token
 
--- ThreadSanitizer delivers no signal to a loop of Lua that calls nothing
-local HAS_SIGNALS <const> = not os.getenv "TSAN_OPTIONS"
-
 describe("a profile", function()
   it("walks 64 frames at most, from the innermost one", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
@@ -25,7 +21,6 @@ describe("a profile", function()
   end)
 
   it("samples only what its pattern of tools admits", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 997, tool = "ho*" })
@@ -54,7 +49,8 @@ describe("a profile", function()
   end)
 
   it("leaves the limits of calls as they are", function()
-    if not HAS_SIGNALS then return end
+    -- so the signal of a sample that waits swallows the clock's
+    if os.getenv "TSAN_OPTIONS" then return pending "ThreadSanitizer keeps one signal of a number for each thread" end
     local g <close> = start { workers = 1, limits = { call = { cpu = "300ms", time = "5m" } } }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
@@ -91,7 +87,6 @@ return tool { "Has many lines that allocate.", function() local text = ("x"):rep
   end)
 
   it("goes on through a reload, in the new scripts", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 2 }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 997, memory = false })
@@ -187,7 +182,6 @@ describe("moonpool profile", function()
   end
 
   it("prints the parts of phases and lines", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     run_beside(g, "hot", "--for", "1s")
     local out, notes = file "stdout", file "stderr"
@@ -197,7 +191,6 @@ describe("moonpool profile", function()
   end)
 
   it("writes a flame graph, folded stacks and JSON", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     run_beside(g, "hot", "--for", "1s", "--tool", "hot", "--out", "time.svg")
     local svg = file "time.svg"

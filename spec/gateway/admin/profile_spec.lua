@@ -12,12 +12,8 @@ local start, token = profile.start, profile.token
 -- now and then.
 local ENOUGH <const> = 600
 
--- ThreadSanitizer delivers no signal to a loop of Lua that calls nothing
-local HAS_SIGNALS <const> = not os.getenv "TSAN_OPTIONS"
-
 describe("a profile", function()
   it("says what each line takes, within 5 points, of which call, and in which frames", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
@@ -40,7 +36,6 @@ describe("a profile", function()
   end)
 
   it("takes as many samples as it says, for the processor time that is used, above the ticks of the kernel, too", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     -- The processor time of all threads, in seconds.
@@ -81,7 +76,6 @@ describe("a profile", function()
   end)
 
   it("sees coroutines inside coroutines, with the frames around them", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
@@ -100,7 +94,6 @@ describe("a profile", function()
   end)
 
   it("counts a long C function for the line that calls it", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
@@ -112,7 +105,6 @@ describe("a profile", function()
   end)
 
   it("says which phase the time in C belongs to", function()
-    if not HAS_SIGNALS then return end
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     local list = {}

@@ -5,10 +5,7 @@ local memory = require "spec.helpers.memory"
 local uv = require "luv"
 
 -- The largest amount of memory that the process has had, in KiB.
-local function peak(g)
-  local file <close> = assert(io.open("/proc/" .. g.pid .. "/status"))
-  return tonumber(file:read "a":match "VmHWM:%s*(%d+)")
-end
+local function peak(g) return g:rss "VmHWM" // 1024 end
 
 describe("memory of SQLite", function()
   local g, me

@@ -7,10 +7,7 @@ local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"
 
 -- The largest amount of memory that the process has had, in KiB.
-local function peak(g)
-  local file <close> = assert(io.open("/proc/" .. g.pid .. "/status"))
-  return tonumber(file:read "a":match "VmHWM:%s*(%d+)")
-end
+local function peak(g) return g:rss "VmHWM" // 1024 end
 
 describe("sqlite", function()
   local g, me

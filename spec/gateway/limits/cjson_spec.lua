@@ -16,10 +16,7 @@ local function seconds_of(g)
   return (tonumber(user) + tonumber(system)) / 100
 end
 
-local function mebibytes_of(g)
-  local file <close> = assert(io.open("/proc/" .. g.pid .. "/status"))
-  return tonumber(file:read("a"):match "VmRSS:%s*(%d+)") / 1024
-end
+local function mebibytes_of(g) return g:rss() / (1 << 20) end
 
 describe("the settings of cjson", function()
   it("have bounds on depth, in every spelling and in every module", function()

@@ -127,7 +127,7 @@ local function beside(g, echo, body)
       assert.equal("x", echo:result("tools/call", { name = "echo", arguments = { text = "x" } }).content[1].text)
       echoes = echoes + 1
       is_answered, response = pcall(connection.read_response, connection, 0)
-    until is_answered or echoes > 5000
+    until is_answered or echoes > 50000
     assert(is_answered, response)
     return response.status, echoes
   end)

@@ -3,7 +3,7 @@ local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 
 -- For a debug build on a machine at half its speed: exponential matching takes seconds, or never ends.
-local SLACK <const> = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 20 or 6
+local SLACK <const> = os.getenv "TSAN_OPTIONS" and 60 or os.getenv "ASAN_OPTIONS" and 20 or 6
 
 local function values(operator, count, between)
   local list = {}

@@ -52,7 +52,9 @@ describe("a worker whose loop does not turn", function()
     assert.equal("error", line.level)
     assert.truthy(line.fields.thread:find "^worker %d$")
     assert.is_true(tonumber(line.fields.ms) >= 500)
-    assert.equal("a function of C, in tools/call block", line.fields.at)
+    if not os.getenv "TSAN_OPTIONS" then -- ThreadSanitizer delivers no signal to a thread that waits in C
+      assert.equal("a function of C, in tools/call block", line.fields.at)
+    end
     for _, connection in ipairs(early) do
       assert.equal(404, connection:request({ path = "/nothing" }).status)
       connection:close()
@@ -89,6 +91,7 @@ describe("a worker whose loop does not turn", function()
   end)
 
   it("is reported with its tool, whatever function of C the tool is in", function()
+    if os.getenv "TSAN_OPTIONS" then return pending "ThreadSanitizer delivers no signal to a thread that waits in C" end
     local waits = {
       program = 'os.execute("read line < " .. args.pipe)', output = 'io.popen("cat " .. args.pipe):read "a"', file = 'io.open(args.pipe):read "a"',
     }
@@ -245,9 +248,7 @@ describe("the main thread", function()
     end
     g:signal "sighup"
     local line = g:wait_log("thread stuck", { thread = "main" }, 10)
-    if not os.getenv "TSAN_OPTIONS" then -- ThreadSanitizer delivers no signal to a loop of Lua that calls nothing
-      assert.truthy(line.fields.at:find "^scripts/tools/endless%d%.lua:2$", line.text)
-    end
+    assert.truthy(line.fields.at:find "^scripts/tools/endless%d%.lua:2$", line.text)
     g:signal "sigterm"
     assert.equal(0, (g:wait_exit(10)))
     assert.is_nil(g:log():find("not reloaded", 1, true))

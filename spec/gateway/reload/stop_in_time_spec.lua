@@ -7,9 +7,6 @@ local SANITIZED <const> = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS"
 local SLACK <const> = 10 -- seconds by which a busy machine may delay the end
 local TRIES <const> = 8 -- most are needed where many other processes want the processors
 
--- ThreadSanitizer delivers no signal to a loop of Lua that calls nothing, so limits.call.cpu cannot end it
-if os.getenv "TSAN_OPTIONS" then return end
-
 -- What a handler of a <close> variable does. None of them ends by itself.
 local closers = {
   computes = "while true do end",

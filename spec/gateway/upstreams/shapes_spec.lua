@@ -82,7 +82,8 @@ describe("the lists", function()
         texts, keys[kind] = definitions_of(kind)
         bad:offer(kind, texts)
       end
-      local g <close> = upstream.gateway({ bad = bad, good = good }, { scripts = OWN, entries = { bad = { prefix = "" } } })
+      local entries = { bad = { prefix = "", list_wait = "20s" } }
+      local g <close> = upstream.gateway({ bad = bad, good = good }, { scripts = OWN, entries = entries })
       local wrong, lost = {}, {}
       for _, date in ipairs(upstream.revisions) do
         local c <close> = g:client(date)
