@@ -159,7 +159,12 @@ static void begin_inquiry(mp_admin *admin, mp_stream *stream, mp_call_inquiry wh
 void mp_api_calls(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)caller, (void)rest;
-    begin_inquiry(admin, stream, (mp_call_inquiry){.serial = 0});
+    mp_str query = mp_stream_request(stream)->query;
+    bool is_of_ended = mp_str_is(query, "state=ended");
+    if (query.len > 0 && !is_of_ended && !mp_str_is(query, "state=running"))
+        answer_json(stream, 400, "{\"error\":\"the query is state=running or state=ended\"}\n");
+    else
+        begin_inquiry(admin, stream, (mp_call_inquiry){.is_of_ended = is_of_ended});
 }
 
 static bool read_number(mp_str text, uint64_t most, uint64_t *number)

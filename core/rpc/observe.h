@@ -16,8 +16,8 @@ void mp_session_table_put_sessions(mp_session_table *table, unsigned page, uint6
  * with the mark, and ends none unless it is 1. Any thread. */
 int mp_session_table_end_session(mp_session_table *table, mp_str mark);
 
-/* An operator's question to each worker: for a list of its calls, for a list of its event streams (`serial` and `mark`
- * are 0), or to end one of them, named by its worker and serial, a call also by its mark. Embedded in its owner. */
+/* An operator's question to each worker: for its calls, those that have ended, or its event streams (no `serial` and
+ * `mark`), or to end one, named by its worker and serial, a call also by its mark. Embedded in its owner. */
 #define MP_STREAMS_PAGE 200
 typedef struct mp_call_inquiry {
     /* Called on the thread of each worker. `json`: the calls of the worker as JSON objects, separated by commas.
@@ -26,7 +26,7 @@ typedef struct mp_call_inquiry {
     void (*answer)(struct mp_call_inquiry *inquiry, mp_str json, bool ended, bool is_over);
     unsigned worker;       /* number of the worker that serves the call or stream */
     uint64_t serial, mark; /* serial and mark of the call or stream */
-    bool is_of_streams;
+    bool is_of_streams, is_of_ended;
     unsigned page;        /* of a list of streams: each worker puts MP_STREAMS_PAGE on one */
     atomic_bool has_more; /* some worker has streams on the next page */
 } mp_call_inquiry;

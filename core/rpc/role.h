@@ -19,6 +19,7 @@
 #include "rpc/session.h"
 
 typedef struct mp_batch mp_batch;
+typedef struct mp_ended_calls mp_ended_calls;
 typedef struct mp_event_log mp_event_log;
 typedef struct mp_feed mp_feed;
 typedef struct mp_publisher mp_publisher;
@@ -68,6 +69,7 @@ struct mp_rpc {
     uint64_t last_serial;
     int64_t count, detached_count;                   /* number of calls in `calls` and `detached` */
     mp_link calls, detached, ended, readers, authns; /* lists of mp_call (three), mp_reader, mp_authn */
+    mp_ended_calls *MP_NULLABLE ended_calls;         /* owned, the last ones, for operators; NULL: none has ended yet */
     mp_publisher *publisher;
     mp_account reply_bytes;      /* clients' answers to questions of its calls, on their way here from other threads */
     mp_stream *no_stream;        /* owned; it is gone: the stream of calls without one */

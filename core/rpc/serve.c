@@ -236,6 +236,7 @@ void mp_rpc_free(mp_rpc *rpc)
     mp_readers_drain(rpc, true);
     mp_calls_sweep(rpc);
     mp_calls_free_spare(rpc);
+    mp_ended_calls_free(rpc->ended_calls);
     mp_consoles_free(rpc);
     mp_hops_free(rpc);
     mp_publisher_free(rpc->publisher);

@@ -9,7 +9,7 @@ local wait = require "spec.helpers.wait"
 -- clients.
 local steady = {
   lua_bytes = true, page_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true,
-  store_room_entries = true, store_room_bytes = true, databases = true, sqlite_heap_bytes = true,
+  store_room_entries = true, store_room_bytes = true, databases = true, sqlite_heap_bytes = true, ended_calls = true,
 }
 
 -- Lists, as text, what clients have left in the gateway `g`; nil if nothing is left. Reads /status over `connection`,

@@ -282,6 +282,7 @@ static void finish_call(mp_call *call)
     mp_batch *batch = call->batch;
     call->ended = true;
     mp_call_observe(call);
+    mp_call_keep_ended(call);
     if (trace != NULL)
         mp_call_end_trace(call, trace);
     mp_log_call(call);

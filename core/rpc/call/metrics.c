@@ -1,4 +1,5 @@
-/* metrics.c: the histograms of requests and of tools, which each call enters when it ends. */
+/* metrics.c: the histograms of requests and of tools, which each call enters when it ends; and the last calls that have
+ * ended, for operators. */
 #include "state.h"
 
 /* tools with times and counts of their own: half of 8 MiB of text. Further tools are counted as one: _other */
@@ -253,4 +254,113 @@ void mp_call_observe(const mp_call *call)
     if (error != OK)
         keep_failure(call, call->thing_metrics, us);
     mp_series_observe_both(operation, call->thing_metrics->duration, &mp_bounds_call, (double)us);
+}
+
+/* -- calls that have ended ----------------------------------------------------------------------------------------- */
+
+/* Only the worker's thread reads and writes those that it has served, so that a call costs a copy of three short texts,
+ * without a lock and without memory of its own. Nothing of arguments, results or credentials is kept. */
+#define MAX_ENDED MP_LIMIT(ended_calls, 200) /* calls: a page of them that a person reads, 50 KiB of each worker */
+#define METHOD_BYTES 32
+#define NAME_BYTES 96
+#define PRINCIPAL_BYTES 80
+
+MP_GAUGE(ended_calls, "ended_calls", "", "", "calls that have ended and are still listed for operators")
+
+typedef struct {
+    uint64_t serial, mark; /* mark of the call; 0: it has none, so that no line of the log or the audit is of it */
+    uint64_t ended, us;    /* end by mp_monotonic_us, and time of the call */
+    const char *outcome;   /* a literal */
+    int code;              /* of the JSON-RPC error; 0: none */
+    unsigned char method_len, name_len, principal_len;
+    char method[METHOD_BYTES], name[NAME_BYTES], principal[PRINCIPAL_BYTES];
+} ended_call;
+
+/* A ring: `list` has MAX_ENDED places, and the call number n is at n % MAX_ENDED. */
+struct mp_ended_calls {
+    size_t count, room;
+    ended_call list[];
+};
+
+/* Copies a text; a long one up to the end of a character. */
+static unsigned char keep_text(char *to, size_t room, mp_str text)
+{
+    size_t len = text.len;
+    if (len > room)
+        for (len = room; len > 0 && ((unsigned char)text.ptr[len] & 0xc0) == 0x80;)
+            len--;
+    if (len > 0)
+        memcpy(to, text.ptr, len);
+    return (unsigned char)len;
+}
+
+void mp_call_keep_ended(const mp_call *call)
+{
+    mp_ended_calls *kept = call->rpc->ended_calls;
+    if (call->is_detached || call->is_hidden)
+        return;
+    if (kept == NULL) {
+        size_t room = (size_t)MAX_ENDED;
+        call->rpc->ended_calls = kept = mp_new(sizeof *kept + room * sizeof *kept->list);
+        kept->room = room;
+    }
+    if (kept->count < kept->room)
+        mp_stat_add(&mp_stat_ended_calls, 1);
+    ended_call *to = &kept->list[kept->count++ % kept->room];
+    to->ended = mp_monotonic_us();
+    to->us = to->ended > call->began ? to->ended - call->began : 0;
+    to->serial = call->serial;
+    to->mark = call->mark;
+    to->outcome = call->outcome == NULL ? "ok" : call->outcome;
+    to->code = call->code;
+    to->method_len = keep_text(to->method, METHOD_BYTES, call->method);
+    to->name_len = keep_text(to->name, NAME_BYTES, mp_shown_name(call->name));
+    to->principal_len = keep_text(to->principal, PRINCIPAL_BYTES, mp_principal_id(call->principal));
+}
+
+static void put_text(mp_buf *out, const char *member, mp_str text)
+{
+    if (text.len == 0)
+        return;
+    mp_buf_printf(out, ",\"%s\":", member);
+    mp_json_put_string(out, text);
+}
+
+/* The time of day is computed when it is shown, from the time that has passed since the end: a clock that is set later
+ * moves all of them alike, and their order and how long they took stay right. */
+static void put_ended(const mp_rpc *rpc, const ended_call *one, int64_t began_us, mp_buf *out)
+{
+    char when[32];
+    struct tm parts;
+    int64_t at_ms = (began_us + (int64_t)one->ended) / 1000;
+    time_t second = (time_t)(at_ms / 1000);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", gmtime_r(&second, &parts));
+    mp_buf_printf(out, "%s{\"call\":\"%u-%llu\"", out->len == 0 ? "" : ",", rpc->index,
+                  (unsigned long long)one->serial);
+    if (one->mark != 0)
+        mp_buf_printf(out, ",\"id\":\"%s\"", mp_mark_text_of(one->mark).text);
+    put_text(out, "method", (mp_str){one->method, one->method_len});
+    put_text(out, "name", (mp_str){one->name, one->name_len});
+    put_text(out, "principal", (mp_str){one->principal, one->principal_len});
+    mp_buf_printf(out, ",\"ended\":\"%s.%03dZ\",\"outcome\":\"%s\"", when, (int)(at_ms % 1000), one->outcome);
+    if (one->code != 0)
+        mp_buf_printf(out, ",\"code\":%d", one->code);
+    mp_buf_printf(out, ",\"took_ms\":%.3f}", (double)one->us / 1000);
+}
+
+void mp_ended_calls_put(const mp_rpc *rpc, mp_buf *out)
+{
+    const mp_ended_calls *kept = rpc->ended_calls;
+    if (kept == NULL)
+        return;
+    int64_t began_us = (int64_t)mp_clock_us(CLOCK_REALTIME) - (int64_t)mp_monotonic_us();
+    for (size_t n = kept->count, left = kept->room; n > 0 && left > 0; n--, left--)
+        put_ended(rpc, &kept->list[(n - 1) % kept->room], began_us, out);
+}
+
+void mp_ended_calls_free(mp_ended_calls *MP_NULLABLE kept)
+{
+    if (kept != NULL)
+        mp_stat_add(&mp_stat_ended_calls, -(int64_t)(kept->count < kept->room ? kept->count : kept->room));
+    free(kept);
 }

@@ -171,7 +171,9 @@ static void deliver_report(void *content, mp_loop *MP_NULLABLE loop)
     if (loop != NULL)
         mp_loop_measure(loop, MP_MEASURE_ASKED);
     bool is_list = inquiry->serial == 0 && inquiry->mark == 0;
-    if (loop != NULL && is_list && !inquiry->is_of_streams)
+    if (loop != NULL && is_list && inquiry->is_of_ended)
+        mp_ended_calls_put(asked->rpc, &json);
+    else if (loop != NULL && is_list && !inquiry->is_of_streams)
         put_calls(asked->rpc, &json);
     else if (loop != NULL && is_list && put_streams(asked->rpc, inquiry->page, &json))
         atomic_store(&inquiry->has_more, true);

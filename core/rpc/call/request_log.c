@@ -102,8 +102,10 @@ static void put_client(mp_buf *out, const names *found)
 
 void mp_call_names(mp_str params, const mp_session *MP_NULLABLE session, mp_buf *name, mp_buf *client)
 {
+    mp_scoped_buf whole = {0};
     names found = find_names(params, session);
-    put_string(name, found.name);
+    put_string(&whole, found.name);
+    mp_buf_put(name, mp_shown_name(mp_buf_str(&whole)));
     put_client(client, &found);
 }
 

@@ -167,6 +167,11 @@ void mp_client_requests_fail(mp_rpc *rpc);
 
 /* Counts a call that has ended, and its time. */
 void mp_call_observe(const mp_call *call);
+/* Keeps what operators see of a call that has ended: it still has its principal. */
+void mp_call_keep_ended(const mp_call *call);
+/* Appends the calls that are kept as JSON objects, separated by commas, newest first. */
+void mp_ended_calls_put(const mp_rpc *rpc, mp_buf *out);
+void mp_ended_calls_free(mp_ended_calls *MP_NULLABLE kept);
 /* How the call has ended, as error.type: the code of its error, or a word; "" for success. May be written to `room`. */
 const char *mp_call_error_type(const mp_call *call, char room[16]);
 
@@ -182,8 +187,8 @@ void mp_call_end_trace(mp_call *call, mp_trace *trace);
 
 /* One word for the reason that a call ended before its answer. */
 const char *mp_end_cause(const mp_stat *counter);
-/* Appends the name of the tool, resource or prompt in `params`, and the client as "name version". `session` may be
- * NULL. */
+/* Appends the name of the tool, resource or prompt in `params` (mp_shown_name), and the client as "name version".
+ * `session` may be NULL. */
 void mp_call_names(mp_str params, const mp_session *MP_NULLABLE session, mp_buf *name, mp_buf *client);
 /* Logs a call that has ended. */
 void mp_log_call(mp_call *call);

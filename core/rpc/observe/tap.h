@@ -52,6 +52,9 @@ void mp_tap_put(mp_tap_event *event);
 
 /* The beginning of a text that a client or a script chose: readers see no more of it, and filters compare no more. */
 mp_str mp_tap_cut(mp_str text);
+/* A name as operators see it. Of a URI, its user, query and fragment are left out, which may be secrets; where it has a
+ * user, its scheme, too: `https://ann:key@example.com/a?b=c` is shown as `example.com/a`. A part of `name`. */
+mp_str mp_shown_name(mp_str name);
 /* The mark of the session, computed once; empty without a session. */
 mp_str mp_tap_mark(mp_tap_event *event);
 /* Appends the event to `out`, which is empty, once for each bit of `forms`; texts[form] is a span of it. */

@@ -16,6 +16,26 @@ mp_str mp_tap_cut(mp_str text)
     return text;
 }
 
+mp_str mp_shown_name(mp_str name)
+{
+    mp_str rest = name;
+    mp_str_cut(&rest, ':');
+    if (rest.ptr == NULL)
+        return name;
+    for (size_t i = 0; i < rest.len; i++)
+        if (rest.ptr[i] == '?' || rest.ptr[i] == '#')
+            rest.len = i;
+    name.len = (size_t)(rest.ptr + rest.len - name.ptr);
+    if (!mp_str_starts(rest, MP_STR("//")))
+        return name;
+    mp_str authority = mp_str_from(rest, 2);
+    authority = mp_str_cut(&authority, '/');
+    size_t at = authority.len;
+    while (at > 0 && authority.ptr[at - 1] != '@')
+        at--;
+    return at == 0 ? name : mp_str_from(name, (size_t)(authority.ptr + at - name.ptr));
+}
+
 mp_str mp_tap_mark(mp_tap_event *event)
 {
     if (event->session.len > 0 && event->mark.text[0] == '\0')
@@ -192,7 +212,7 @@ static void put_head(mp_buf *out, mp_tap_event *event)
         mp_buf_putc(out, '"');
     }
     put_member(out, MP_STR(",\"method\":"), event->method);
-    put_member(out, MP_STR(",\"name\":"), event->name);
+    put_member(out, MP_STR(",\"name\":"), mp_shown_name(event->name));
     put_member(out, MP_STR(",\"outcome\":"), event->outcome);
     put_number(out, MP_STR(",\"code\":"), event->code);
     put_number(out, MP_STR(",\"status\":"), event->status);

@@ -185,6 +185,25 @@ describe("lists of the newest process", function()
     end
   end)
 
+  it("have the calls of all that have ended, as long as their process lives", function()
+    local p <close>, old, new, c = two()
+    local d <close> = new:client "2025-11-25"
+    add(c)
+    add(d)
+    local function added(name)
+      local count = 0
+      for _, call in ipairs(admin(new, "/api/calls?state=ended"):json().calls) do count = count + (call.name == "add" and call.call:find(name) and 1 or 0) end
+      return count
+    end
+    wait.for_fact("both calls, that of the older process with its id", 20, function()
+      return added "^%d+%-%d+$" == 1 and added "^%d+%-%d+%-%d+$" == 1
+    end)
+    c:close()
+    old:stop()
+    p:forget(old)
+    wait.for_fact("the call of the newest alone", 20, function() return added "." == 1 end)
+  end)
+
   it("have the sessions of all, each of which can be ended", function()
     local _ <close>, _, new, _ = two()
     local _ <close> = new:client "2025-11-25"
