@@ -19,6 +19,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local result_links = require "moonpool.upstream.result_links"
 local lists = require "moonpool.upstream.lists"
+local own_lists = require "moonpool.federation.own_lists"
 local owners = require "moonpool.federation.owners"
 local app_pages = require "moonpool.federation.app_pages"
 local pins = require "moonpool.upstream.pins"
@@ -264,17 +265,20 @@ local function add_change(changes, kind, was, is)
   table.insert(changes[list], { was = was and { scopes = was.scopes or {}, visible = was.visible ~= nil }, is = is, is_other = true })
 end
 
+-- A thing that is in the base lists, else nil. Clients of classes that have others are notified by publish_class.
+local function of_base(thing) return thing and not thing.is_absent and thing or nil end
+
 -- The changed entries between two sets of things, by the list in which clients see them.
 local function changes_between(before, after)
   local changes = {}
   for _, kind in ipairs(kinds) do
     local old, new = before[kind], after[kind]
     for key, thing in pairs(new) do
-      local was = old[key]
-      if not was or differs(was, thing) then add_change(changes, kind, was, thing) end
+      local was, is = of_base(old[key]), of_base(thing)
+      if is and (not was or differs(was, is)) then add_change(changes, kind, was, is) end
     end
     for key, thing in pairs(old) do
-      if not new[key] then add_change(changes, kind, thing, nil) end
+      if of_base(thing) and not of_base(new[key]) then add_change(changes, kind, thing, nil) end
     end
   end
   return changes
@@ -338,6 +342,7 @@ local function source_of_things()
       parts[#parts + 1] = caller_lists.fingerprint(record)
     else
       for _, name in ipairs(class_library.all) do parts[#parts + 1] = host.upstream.catalogue_hash(record.name, name) or "-" end
+      parts[#parts + 1] = caller_lists.fingerprint(record)
     end
   end
   return table.concat(parts, "\0")
@@ -469,9 +474,21 @@ local function changes_of_class(record, before, after, things_before)
   return changes
 end
 
+-- Publishes the lists of a single channel, if they are not those of its class. Only its clients are notified.
+local function publish_own(record, name, text, claim)
+  local seen = own_lists.seen(record, name)
+  text = own_lists.kept(record, name, text)
+  if text == "" and catalogue.of(record.name, name).hash == "" then return end
+  if not host.upstream.publish(record.name, name, text, claim) then return end
+  want()
+  catch_up()
+  own_lists.tell(record, name, seen)
+end
+
 -- Publishes the lists of a class. Clients are notified of changes, but not of the first lists, since no client has seen
 -- others.
 local function publish_class(record, name, text, claim)
+  if own_lists.is_own(name) then return publish_own(record, name, text, claim) end
   local before, things_before = catalogue.of(record.name, name), now.things
   if not host.upstream.publish(record.name, name, text, claim) then return end
   want()
@@ -480,8 +497,9 @@ local function publish_class(record, name, text, claim)
 end
 
 -- Reads the lists of a class; see class_lists.read. False if another task does.
-local function read_class(record, name, way, since)
-  local is_mine = class_lists.read(record, now.hashes[record.name] or "", name, function(text, claim) publish_class(record, name, text, claim) end, way, since)
+local function read_class(record, name, is_awaited, since)
+  local base = { hash = now.hashes[record.name] or "", facts = now.facts[record.name] or {} }
+  local is_mine = class_lists.read(record, base, name, function(text, claim) publish_class(record, name, text, claim) end, is_awaited, since)
   if is_mine and not now.classes[record.name][name] and catalogue.of(record.name, name).hash ~= "" then -- another worker has published these lists just now
     want()
     catch_up()
@@ -493,7 +511,7 @@ end
 -- are notified of changes.
 local function read_classes(record, began)
   for _, name in ipairs(class_lists.known(record)) do
-    if not federated.begin(function() read_class(record, name, nil, began - record.refresh / 2) end) then return end
+    if not federated.begin(function() read_class(record, name, false, began - record.refresh / 2) end) then return end
   end
 end
 
@@ -537,6 +555,12 @@ function federated.read(record)
     on_failure(record, rest, claim)
   end
   return true
+end
+
+--- The lists of an open channel that clients use may have changed: they are read in it. `class`: that of
+--- own_lists.of_event.
+function federated.read_own(record, class)
+  while not read_class(record, class, false, math.huge) do changed:wait(LOOK_S) end
 end
 
 --- True if a reading of the lists began after `since` (host.time.now()), in any worker.
@@ -629,7 +653,7 @@ local reading = {}          -- name .. " " .. class -> true while a task of this
 local tried = {}            -- name .. " " .. class -> true once the lists of the class were read, or could not be read
 
 -- Begins to read the lists of a class for a client, in a task that continues if the client's call ends first.
-local function read_class_soon(record, name, way, id)
+local function read_class_soon(record, name, id)
   if reading[id] then return end
   reading[id] = federated.begin(function()
     local is_mine = true
@@ -637,7 +661,7 @@ local function read_class_soon(record, name, way, id)
       reading[id], tried[id] = nil, is_mine or nil
       wake()
     end })
-    is_mine = read_class(record, name, way)
+    is_mine = read_class(record, name, true)
   end)
   if not reading[id] then tried[id] = true end
 end
@@ -661,13 +685,13 @@ local function settle_class(call)
     local facts, hash = now.facts[record.name] or {}, now.hashes[record.name]
     local name = facts.revision and not auth.is_personal(record) and class_lists.of(record, facts, call) or CLASS
     if name ~= CLASS then
-      local id, is_known, way = record.name .. " " .. name, now.classes[record.name][name], class_lists.way(record, facts, call)
+      local id, is_known = record.name .. " " .. name, now.classes[record.name][name]
       if not is_known and not class_lists.has_failed(record, name) or class_lists.is_due(record, name, hash) then
         tried[id] = is_known and tried[id] or nil
-        read_class_soon(record, name, way, id)
+        read_class_soon(record, name, id)
         if not is_known then missing[id], ends_at = { record, name }, math.max(ends_at, host.time.now() + record.list_wait) end
       end
-      class_lists.offer(record, name, way)
+      class_lists.want(record, name)
     end
   end
   await_lists(missing, ends_at, function(id, one)

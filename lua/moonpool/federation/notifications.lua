@@ -6,12 +6,15 @@ local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
 local caller_lists = require "moonpool.federation.caller_lists"
 local class_lists = require "moonpool.federation.class_lists"
+local own_lists = require "moonpool.federation.own_lists"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.federation.federated"
+local forward = require "moonpool.upstream.forward"
 local subscribe = require "moonpool.upstream.subscribe"
 local host = require "moonpool.host"
 local channel_key = require "moonpool.upstream.channel_key"
 local observer = require "moonpool.upstream.observer"
+local open = require "moonpool.upstream.open"
 local registry = require "moonpool.registry.registry"
 local sorted = require "moonpool.runtime.sorted_keys"
 local subscriptions = require "moonpool.registry.subscriptions"
@@ -29,7 +32,9 @@ local QUICK_S = 2                           -- seconds; after a stream that ende
 
 -- -- lists -----------------------------------------------------------------------------------------------------------
 
-local gathering = {}      -- name of an upstream -> { first, last }: times (s) of the notifications whose changes were not read yet
+-- name of an upstream -> { first, last, own }: times (s) of the notifications whose changes were not read yet, and a set of
+-- the classes of single channels on which they came
+local gathering = {}
 
 local is_retired = false  -- a reload has put another Lua state in the place of this one
 local retired = host.task.event()
@@ -53,6 +58,9 @@ local function read_gathered(record)
     caller_lists.forget(record)
     return subscriptions.list_may_have_changed()
   end
+  local _ <close> = setmetatable({}, { __close = function()                            -- after the lists of all, with which they are compared
+    for class in pairs(state.own) do federated.begin(function() federated.read_own(record, class) end) end
+  end })
   class_lists.forget(record, since)
   while not federated.has_begun(record, since) do
     if is_retired then return federated.forget(record) end -- the next Lua state reads them, if it has the upstream
@@ -61,15 +69,16 @@ local function read_gathered(record)
   end
 end
 
---- The lists of an upstream may have changed: they are read soon.
-function notifications.changed(record)
+--- The lists of an upstream may have changed: they are read soon. `event`: the observation that says so, if it came on a
+--- channel whose lists may differ from those of others.
+function notifications.changed(record, event)
   local now = host.time.now()
-  local state = gathering[record.name]
-  if state then
-    state.last = now
-    return
-  end
-  gathering[record.name] = { first = now, last = now }
+  local state = gathering[record.name] or { first = now, own = {} }
+  local is_gathering = gathering[record.name] ~= nil
+  local class = event and not auth.is_personal(record) and own_lists.of_event(record, event)
+  gathering[record.name], state.last = state, now
+  if class then state.own[class] = true end
+  if is_gathering then return end
   if not federated.begin(function() read_gathered(record) end) then
     gathering[record.name] = nil
     federated.forget(record)
@@ -79,26 +88,86 @@ end
 for _, kind in ipairs { "tools", "prompts", "resources" } do
   observer.on("notifications/" .. kind .. "/list_changed", function(event)
     local record = config.by_name[event.upstream]
-    if record then notifications.changed(record) end
+    -- Some servers notify in each session of what they have added when it began. In a session for one reading that is no
+    -- reason to read again, by one more session.
+    if record and not channel_key.is_of_reading(event.key) then notifications.changed(record, event) end
   end)
+end
+
+--- The keys of the channels that calls of a call's client use, without the one that all clients share.
+function notifications.own_keys(call)
+  local keys, seen = {}, {}
+  for _, record in ipairs(config.list) do
+    local key = not auth.is_personal(record) and forward.way_of(record, call).key
+    if key and not channel_key.is_shared(key) and not seen[key] then
+      keys[#keys + 1], seen[key] = key, true
+    end
+  end
+  return keys
 end
 
 -- -- resources -------------------------------------------------------------------------------------------------------
 
--- Notifies the subscribers of a resource of this upstream that it has changed.
-local function tell_updated(record, own)
+-- Notifies the subscribers of a resource of this upstream that it has changed; `key`: those alone whose own channel has
+-- this key.
+local function tell_updated(record, own, key)
   -- another worker may have read the list that has the resource, and a client of that worker has subscribed to it
   federated.keep_up()
   local uri = wrapping.outward(record, own)
   local normal = uris.normal(uri)
   local resource = registry.resource(normal)
-  if resource and resource.upstream == record.name then subscriptions.notify_updated(normal, resource, uri) end
+  if resource and resource.upstream == record.name then subscriptions.notify_updated(normal, resource, uri, key) end
+end
+
+-- True if a client wants to be notified of changes of an upstream's resource; `key`: as in tell_updated.
+local function has_subscribers(record, own, key)
+  return host.topic.audiences(subscriptions.resource_topic(uris.normal(wrapping.outward(record, own)), key))[1] ~= nil
+end
+
+-- The channel of a call's client that brings its notifications, as of forward.way_of; nil: they come on the channel that
+-- reads lists.
+local function own_way(record, call)
+  local way = not auth.is_personal(record) and forward.way_of(record, call)
+  return way and not way.is_modern and not channel_key.is_shared(way.key) and not channel_key.is_of_call(way.key) and way or nil
+end
+
+--- The topic, without the audience, of the changes of a resource of an upstream for the client of a call.
+function notifications.topic(call, normal, resource)
+  local record = config.by_name[resource.upstream]
+  local way = record and own_way(record, call)
+  return subscriptions.resource_topic(normal, way and way.key)
 end
 
 observer.on("notifications/resources/updated", function(event, params)
   local record = config.by_name[event.upstream]
-  if record and type(params.uri) == "string" then tell_updated(record, params.uri) end
+  if not record or type(params.uri) ~= "string" then return end
+  local key = not channel_key.is_shared(event.key) and event.key or nil
+  tell_updated(record, params.uri, key)
+  if key and not has_subscribers(record, params.uri, key) then
+    subscribe.remove_own(record, function(of, uri, at) return of == key and uri == params.uri and host.time.now() - at >= NEW_S end)
+  end
 end)
+
+-- Subscribes to resources on the own channel of a call's client. As notifications.subscribe.
+local function subscribe_own(record, way, call, inward, accepted)
+  local refusal
+  for uri, there in pairs(inward) do
+    local told, why = subscribe.add_own(record, way, there, call, function()
+      return forward.send(record, call, { method = "resources/subscribe", may_repeat = true, make = function() return { uri = there } end })
+    end)
+    accepted[uri], refusal = told, refusal or why
+  end
+  return refusal
+end
+
+-- Subscribes to resources on the channel that reads lists. As notifications.subscribe.
+local function subscribe_shared(record, _, call, inward, accepted)
+  local uris_there = sorted(inward)
+  for i, uri in ipairs(uris_there) do uris_there[i] = inward[uri] end
+  local told, why = subscribe.add(record, uris_there, call)
+  for uri, there in pairs(inward) do accepted[uri] = told[there] end
+  return why
+end
 
 --- Subscribes at upstreams to changes of resources, for the client of a call. `wanted`: URI, as clients have it ->
 --- resource. Returns the set of the URIs that upstreams accepted, and for one that is not in it an error for the
@@ -117,29 +186,43 @@ function notifications.subscribe(call, wanted)
     end
   end
   for record, inward in pairs(of_upstream) do
-    local uris_there = sorted(inward)
-    for i, uri in ipairs(uris_there) do uris_there[i] = inward[uri] end
-    local told, why = subscribe.add(record, uris_there, call)
-    for uri, there in pairs(inward) do accepted[uri] = told[there] end
+    local way = own_way(record, call)
+    local why = (way and subscribe_own or subscribe_shared)(record, way, call, inward, accepted)
     refusal = refusal or why
   end
   return accepted, refusal and subscribe.refusal(refusal)
-end
-
-local function has_subscribers(record, own)
-  return host.topic.audiences("resource:" .. uris.normal(wrapping.outward(record, own)))[1] ~= nil
 end
 
 --- Unsubscribes at the upstream from URIs that no client wants any more. `at_once`: also from those that were added
 --- less than NEW_S ago.
 function notifications.sweep(record, at_once)
   subscribe.sweep(record, function(uri, at) return has_subscribers(record, uri) or not at_once and host.time.now() - at < NEW_S end)
+  if at_once then return end
+  -- those of clients that have left
+  subscribe.remove_own(record, function(key, uri, at) return host.time.now() - at >= NEW_S and not has_subscribers(record, uri, key) end)
 end
 
---- A client has unsubscribed from a resource.
-function notifications.unsubscribed(resource)
+--- The client of a call has unsubscribed from a resource.
+function notifications.unsubscribed(call, uri, resource)
   local record = resource.upstream and config.by_name[resource.upstream]
+  local way = record and own_way(record, call)
+  local there = way and wrapping.inward(record, uri) or uri
+  if way and not has_subscribers(record, there, way.key) then
+    subscribe.remove_own(record, function(key, one) return key == way.key and one == there end)
+  end
   if record then notifications.sweep(record, true) end
+end
+
+local OPENED_S <const> = 86400               -- seconds for which the store remembers that a client's own channel was opened
+
+-- What has changed since the channel was lost is not known: its lists are read, and each subscribed resource may have
+-- changed.
+function open.on_opened(record, key)
+  if channel_key.is_shared(key) or channel_key.is_of_call(key) or auth.is_personal(record) then return end
+  if host.store.add(("callers:opened:%s:%s:%s"):format(host.upstream.instance, record.name, key), "", OPENED_S) ~= false then return end
+  for _, uri in ipairs(subscribe.again(record, key)) do tell_updated(record, uri, key) end
+  local class = own_lists.of_event(record, { key = key })
+  if class then federated.begin(function() federated.read_own(record, class) end) end
 end
 
 -- Clients do not get a log message whose call is not known.
@@ -184,18 +267,29 @@ local function heal(record)
   if not began then healing[record.name] = nil end
 end
 
--- The channel that reads the lists of a class had a gap, or was lost: a notification that they have changed may be
--- missing.
-local function after_gap_of_class(record, key)
-  if class_lists.has_way(record, key) then notifications.changed(record) end
+-- Opens a client's own channel again if its client has subscribed to resources on it, with pauses, until it succeeds or the
+-- client has left.
+local function heal_own(record, key)
+  if not subscribe.own_way(record, key) then return end
+  host.job.begin(function()
+    local pause = PAUSE_S
+    while pause < MOST_PAUSE_S and not is_retired do
+      local way = subscribe.own_way(record, key)
+      local channel, failure = open.channel(record, key, way or {})
+      if channel or failure.reason == "closed" then return end
+      retired:wait(pause)
+      pause = pause * 2
+    end
+  end, record.refresh)
 end
 
 observer.on("gap", function(event)
   local record = config.by_name[event.upstream]
   if record and event.key == channel_key.shared then
     after_gap(record)
-  elseif record then
-    after_gap_of_class(record, event.key)
+  elseif record and not auth.is_personal(record) then
+    local class = own_lists.of_event(record, event)          -- what it has notified of meanwhile is lost
+    if class then federated.begin(function() federated.read_own(record, class) end) end
   end
 end)
 
@@ -213,10 +307,11 @@ end)
 
 observer.on("lost", function(event)
   local record = config.by_name[event.upstream]
-  if record and event.key ~= channel_key.shared then
-    if record.kind == "url" then after_gap_of_class(record, event.key) end
-  elseif record and (record.kind == "url" or subscribe.uris(record)[1]) then
-    heal(record)
+  if record and not channel_key.is_shared(event.key) then
+    own_lists.ended(record, event.key, event.serial)
+    heal_own(record, event.key)
+  elseif record and event.key == channel_key.shared then
+    heal(record)                                            -- a program may be another version of itself in its next life
   end
 end)
 

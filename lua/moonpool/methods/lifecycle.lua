@@ -6,8 +6,12 @@ local content = require "moonpool.things.tool_result"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
 local json = require "moonpool.json"
+local lazy = require "moonpool.runtime.lazy"
+local channel_key = lazy "moonpool.upstream.channel_key"
 local principal = require "moonpool.access.principal"
 local registry = require "moonpool.registry.registry"
+local subscriptions = require "moonpool.registry.subscriptions"
+local upstreams = require "moonpool.upstream.config"
 
 local lifecycle = {}
 
@@ -35,7 +39,12 @@ end
 -- Subscribes a new session to the changes of all lists.
 local function follow_lists(call)
   for _, kind in ipairs { "tools", "prompts", "resources" } do
-    if registry.offers(kind) then host.session.subscribe(call, access.topic(kind, call.principal)) end
+    if registry.offers(kind) then
+      host.session.subscribe(call, access.topic(kind, call.principal))
+      if upstreams.has_any then
+        for _, topic in ipairs(subscriptions.own_topics(kind, channel_key.all_of_session(call))) do host.session.subscribe(call, topic) end
+      end
+    end
   end
 end
 

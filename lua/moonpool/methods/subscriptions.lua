@@ -38,12 +38,13 @@ end
 methods["resources/subscribe"] = function(call, params, era)
   local uri, err, resource = uri_of(call, params, era)
   if not uri then return nil, err end
-  local subscribed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal), true)
+  local topic = resource.upstream and notifications.topic(call, uri, resource) or subscriptions.resource_topic(uri)
+  local subscribed, why = host.session.subscribe(call, access.topic(topic, call.principal), true)
   if subscribed then
     if not resource.upstream then return {} end
     local told, refusal = notifications.subscribe(call, { [params.uri] = resource })
     if told[params.uri] then return {} end
-    host.session.unsubscribe(call, "resource:" .. uri)
+    host.session.unsubscribe(call, topic)
     return nil, refusal
   end
   return nil, errors.new("internal", why == "too many" and "the session has too many subscriptions: unsubscribe from one first"
@@ -54,8 +55,12 @@ methods["resources/unsubscribe"] = function(call, params, era)
   local uri, err, resource = uri_of(call, params, era)
   if not uri and (type(params.uri) ~= "string" or not registry.offers "resources") then return nil, err end
   -- also where the resource was removed, or is hidden from the client now
-  host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri))
-  if uri and resource.upstream then notifications.unsubscribed(resource) end
+  local normal = uris.normal(params.uri)
+  host.session.unsubscribe(call, subscriptions.resource_topic(normal))
+  for _, key in ipairs(upstreams.has_any and notifications.own_keys(call) or {}) do
+    host.session.unsubscribe(call, subscriptions.resource_topic(normal, key))
+  end
+  if uri and resource.upstream then notifications.unsubscribed(call, params.uri, resource) end
   return {}
 end
 
@@ -97,17 +102,17 @@ local function honoured(asked, topics, topic_of)
   return list[1] and list or nil
 end
 
--- The set of the URIs whose changes the client can be notified of.
+-- The URIs whose changes the client can be notified of, each with its topic.
 local function followable_of(call, asked)
   local set, of_upstreams = {}, {}
   for _, uri in ipairs(asked) do
     local resource = set[uri] == nil and of_upstreams[uri] == nil and registry.open(call, uris.normal(uri))
     if resource and not resource.is_linked then
-      if resource.upstream then of_upstreams[uri] = resource else set[uri] = true end
+      if resource.upstream then of_upstreams[uri] = resource else set[uri] = subscriptions.resource_topic(uris.normal(uri)) end
     end
   end
   if next(of_upstreams) == nil then return set end
-  for uri in pairs(notifications.subscribe(call, of_upstreams)) do set[uri] = true end
+  for uri in pairs(notifications.subscribe(call, of_upstreams)) do set[uri] = notifications.topic(call, uris.normal(uri), of_upstreams[uri]) end
   return set
 end
 
@@ -120,12 +125,18 @@ methods["subscriptions/listen"] = function(call, params)
   local accepted, topics = {}, {}
   for _, kind in ipairs { "tools", "prompts", "resources" } do
     local name = kind .. "ListChanged"
-    if filter[name] and registry.offers(kind) then accepted[name], topics[#topics + 1] = true, access.topic(kind, call.principal) end
+    if filter[name] and registry.offers(kind) then
+      accepted[name], topics[#topics + 1] = true, access.topic(kind, call.principal)
+      if upstreams.has_any then
+        local own = subscriptions.own_topics(kind, notifications.own_keys(call))
+        table.move(own, 1, #own, #topics + 1, topics)
+      end
+    end
   end
   if filter.resourceSubscriptions and upstreams.has_any then federated.keep_up() end       -- with the lists that another worker has read
   local followable = followable_of(call, filter.resourceSubscriptions or {})
   accepted.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
-    return followable[uri] and access.topic("resource:" .. uris.normal(uri), call.principal)
+    return followable[uri] and access.topic(followable[uri], call.principal)
   end)
   accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
 

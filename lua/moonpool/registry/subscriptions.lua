@@ -39,6 +39,19 @@ function subscriptions.switched(kind, thing) access.notify(kind, thing, list_cha
 --- Notifies of changed entries of a list: { was =, is =, is_other = } for each.
 function subscriptions.list_changed(kind, changes) access.notify_changes(kind, changes, list_changed(kind)) end
 
+local function own_topic(kind, key) return "own " .. kind .. ":" .. key end
+
+--- The topics of changes of the lists "tools", "prompts" and "resources" that are seen by the clients of single
+--- channels of upstreams alone: the channels with these keys.
+function subscriptions.own_topics(kind, keys)
+  local topics = {}
+  for i, key in ipairs(keys) do topics[i] = own_topic(kind, key) end
+  return topics
+end
+
+--- Notifies the clients of the channel of an upstream with this key that a list has changed for them.
+function subscriptions.own_list_changed(kind, key) list_changed(kind)(own_topic(kind, key)) end
+
 --- Notifies all subscribers of a list that it may have changed for them: which of them see the change is not known.
 function subscriptions.list_may_have_changed()
   for _, kind in ipairs { "tools", "prompts", "resources" } do
@@ -46,9 +59,14 @@ function subscriptions.list_may_have_changed()
   end
 end
 
---- Notifies the subscribers of a resource, whose normalized URI is `normal`, that its content has changed.
-function subscriptions.notify_updated(normal, resource, uri)
-  access.notify("resource:" .. normal, resource, publisher("notifications/resources/updated", { uri = uri }))
+--- The topic, without the audience, of a resource with this normalized URI; `key`: of its changes that the upstream
+--- notifies of on the channel with this key, which are those of the channel's clients alone.
+function subscriptions.resource_topic(normal, key) return (key and "own resource:" .. key .. ":" or "resource:") .. normal end
+
+--- Notifies the subscribers of a resource, whose normalized URI is `normal`, that its content has changed. `key`: as in
+--- subscriptions.resource_topic.
+function subscriptions.notify_updated(normal, resource, uri, key)
+  access.notify(subscriptions.resource_topic(normal, key), resource, publisher("notifications/resources/updated", { uri = uri }))
 end
 
 local function notify_uri(uri)

@@ -17,6 +17,14 @@ local function hashed(text)
   return (host.digest.sum("sha256", text):sub(1, 12):gsub(".", function(c) return ("%02x"):format(c:byte()) end))
 end
 
+local READING <const> = channel_key.shared .. ":reading:"
+
+--- True for the key of a channel for one reading of lists.
+function channel_key.is_of_reading(key) return key:sub(1, #READING) == READING end
+
+--- True for the key of a channel that reads lists: those that are read for all clients, or for all of a class.
+function channel_key.is_shared(key) return key == channel_key.shared or channel_key.is_of_reading(key) end
+
 local function session_of(call) return call.has_session and host.session.id(call) or nil end
 
 -- True for a client that nothing authenticated, if it is on another machine or its listener can be reached from one,
@@ -27,7 +35,13 @@ local function is_stranger(call)
   return host.config.is_exposed or address ~= nil and address ~= "unix" and not address:find "^127%." and address ~= "::1"
 end
 
+--- True for the key of a channel for one call.
+function channel_key.is_of_call(key) return key:sub(1, 5) == "call:" end
+
 local function of_call() return "call:" .. hashed(host.random.bytes(16)), true end
+
+--- The key of a channel for one reading of lists, which no client uses.
+function channel_key.of_reading() return READING .. hashed(host.random.bytes(16)) end
 
 --- The key of the channels that belong to a session of a client.
 function channel_key.of_session(id) return "session:" .. hashed(id) end
@@ -47,11 +61,21 @@ end
 
 local function with_class(key, class_text) return class_text == class.none and key or key .. ":" .. class_text end
 
+local function of_named(call) return "principal:" .. hashed(principal.key(call.principal)) end
+
+--- The keys of the channels that the calls of a session may use, whatever the upstreams are, if its client can be asked
+--- nothing or has a channel of its own.
+function channel_key.all_of_session(call)
+  local keys = { (of_session(call)) }
+  if principal.is_named(call.principal) then keys[2] = of_named(call) end
+  return keys
+end
+
 -- Principals that nothing authenticated use the channel that reads lists: it holds no state of other principals.
 local function of_principal(call, class_text)
   if is_stranger(call) then return of_stranger(call) end
   if not principal.is_named(call.principal) then return with_class(channel_key.shared, class_text), false end
-  return with_class("principal:" .. hashed(principal.key(call.principal)), class_text), false
+  return with_class(of_named(call), class_text), false
 end
 
 local function of_session_or_principal(call, class_text)

@@ -4,11 +4,13 @@
 local ask = require "moonpool.upstream.ask"
 local json = require "moonpool.json"
 local message = require "moonpool.upstream.message"
+local observer = require "moonpool.upstream.observer"
 
 local exchange = {}
 
-local function notified(listener, event)
-  local method = event.method
+local function notified(options, event)
+  local method, listener = event.method, options.listener
+  if options.of then observer.note(options.of, event) end
   if not (listener and listener[method]) then return end
   local note = json.decode(event.bytes)
   local params = type(note) == "table" and note.params
@@ -25,7 +27,7 @@ local function wait(pending, options)
       if options.asks_too_much and options.asks_too_much() then return nil, { outcome = "unknown", reason = "questions" } end
       ask.decline(pending, event, options.class or "none")
     else
-      notified(options.listener, event)
+      notified(options, event)
     end
   end
 end
@@ -46,15 +48,16 @@ local function wait_with_questions(pending, options)
     elseif event.kind == "request" then
       asker:take(event)
     elseif not asker:note(event) then
-      notified(options.listener, event)
+      notified(options, event)
     end
   end
 end
 
 --- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport,
---- is_opening, is_retry, is_trial, listener; asker (see upstream/ask.lua), or class, that of the channel;
---- asks_too_much() says of each question without an asker whether it is one too many; entry (see upstream/repeated_requests.lua).
---- Returns the event of the answer, whose `result` or `error` is JSON; or nil and a failure.
+--- is_opening, is_retry, is_trial, listener; of (see observer.note); asker (see upstream/ask.lua), or class, that of
+--- the channel; asks_too_much() says of each question without an asker whether it is one too many; entry (see
+--- upstream/repeated_requests.lua). Returns the event of the answer, whose `result` or `error` is JSON; or nil and a
+--- failure.
 function exchange.ask(channel, id, bytes, options)
   local asker = options.asker
   local pending <close>, failure = channel:send(bytes, {
@@ -74,8 +77,8 @@ function exchange.ask(channel, id, bytes, options)
   return event, failure
 end
 
---- Continues a pending exchange that the retry of a client has resumed. `options`: listener, asker, class. Returns what
---- exchange.ask returns.
+--- Continues a pending exchange that the retry of a client has resumed. `options`: listener, of, asker, class. Returns
+--- what exchange.ask returns.
 function exchange.resume(pending, options)
   if options.asker then return wait_with_questions(pending, options) end
   return wait(pending, options)

@@ -73,6 +73,18 @@ local function facts_for(record, facts, call, options)
   return { transport = facts.transport, has_session = true, wants_session = true }
 end
 
+--- The channel that calls of a call's client use: { key, is_modern, own, class, tells_roots, wants_session }; with
+--- `own`, the id of the client's session, it belongs to that. It holds nothing of the call, and is also the options for
+--- open.channel. Not for upstreams that get a token of each caller.
+function forward.way_of(record, call)
+  local facts = facts_for(record, facts_of(record), call, {})
+  local key, is_own, class = channel_key.of(record, facts, call, ask.class_of(record, facts, call))
+  return {
+    key = key, is_modern = facts.is_modern, own = is_own and call.has_session and host.session.id(call) or nil, class = class,
+    tells_roots = is_own and class_of_client.tells_roots(call) or nil, wants_session = facts.wants_session,
+  }
+end
+
 local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, times }: the key of the channel that it used last, and how often it was sent
 
 --- How the request of a call was sent: { channel, times }; nil if it was not.

@@ -423,13 +423,14 @@ local function failure_of_all(state)
 end
 
 --- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists
---- are for, and `kept_as`, the class of the catalogue if that is another; nil: the shared channel, for clients that
---- cannot be asked. `on_part(text)` is called once if an answer takes
+--- are for, `kept_as`, the class of the catalogue if that is another, and `is_once`: the channel ends with this task;
+--- nil: the shared channel, for clients that cannot be asked. `on_part(text)` is called once if an answer takes
 --- long, with the lists that are there. Returns the text of the catalogue and, if lists are missing, the seconds after
 --- which they are to be read again; or nil and a failure.
 function lists.read(record, way, on_part)
   way = way or shared
-  local channel, server_info = request.channel(record, way.key, way.options)
+  local options = way.is_once and { once = true, class = way.class } or way.options
+  local channel, server_info = request.channel(record, way.key, options) -- held while this task runs
   if not channel then return nil, server_info end
   local state = new_state(record, server_info, way.kept_as or way.class or catalogue.class)
   read_parts(record, server_info, state, way, math.max(record.list_wait / 2, LEAST_PATIENCE_S), on_part and function()

@@ -44,6 +44,14 @@ local function take(event)
   if handler then handler(event, params_of(event)) end
 end
 
+--- Takes a notification that came on the stream of a request and is about the whole channel: its lists, or a resource.
+--- `of`: { upstream, key } of the channel.
+function observer.note(of, event)
+  if not (event.method:find "/list_changed$" or event.method == "notifications/resources/updated") then return end
+  local one = { kind = "message", method = event.method, bytes = event.bytes, upstream = of.upstream, key = of.key }
+  host.job.begin(function() take(one) end, MAX_S)
+end
+
 local is_reading, has_more = false, false    -- a task reads observations; more have come since it began
 local begin_reading
 

@@ -315,12 +315,20 @@ local function refuse_without(record, key, options, failure)
   return nil, failure
 end
 
+--- Called when a channel was opened. Replaced by federation/notifications.lua.
+function open.on_opened(_, _) end
+
 --- The channel of an upstream with this key, open, its server info, and true if the circuit is open and one harmless request
---- is to be tried first; or nil and a failure. `options` are those of host.upstream.channel; `class`: what the upstream
---- is told that its client can be asked; `identity`: what auth.identity gave for the call; `tells_roots` and
---- `wants_session`: see open.establish.
+--- is to be tried first; or nil and a failure. `options` are those of host.upstream.channel; `is_open`: none is
+--- opened, a channel that is not open is a failure; `class`: what the upstream is told that its client can be asked;
+--- `identity`: what auth.identity gave for the call; `tells_roots` and `wants_session`: see open.establish.
 --- Sets options.token and options.token_key to the token that the channel sends, and its key.
 function open.channel(record, key, options)
+  if options.is_open then
+    local there = host.upstream.open_channel(record.name, key)
+    if not there then return nil, { outcome = "not_run", reason = "closed" } end
+    return there, there:server_info(), false
+  end
   local token, token_key = auth.token(record, options.identity)
   if record.auth and not token then return refuse_without(record, key, options, token_key) end
   local channel, state = host.upstream.channel(record.name, key, options)
@@ -341,6 +349,7 @@ function open.channel(record, key, options)
       return nil, failure
     end
     if not channel:opened(server_info) then return nil, { outcome = "not_run", reason = "closed" } end
+    open.on_opened(record, key)
   end
   options.token, options.token_key = token, token_key
   return channel, channel:server_info(), state == "probe"

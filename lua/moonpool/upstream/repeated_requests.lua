@@ -533,7 +533,8 @@ local function take_up(call, entry, kept, spec)
   else
     for _, question in ipairs(missing) do pending:reply(ask.no_answer(question.id, question.method, "the client cannot be asked")) end
   end
-  local event, failed = exchange.resume(pending, { asker = asker, listener = spec.listener and spec.listener(kept.id), class = class.none })
+  local event, failed = exchange.resume(pending, { asker = asker, listener = spec.listener and spec.listener(kept.id), class = class.none,
+    of = { upstream = entry.record.name, key = spec.key } })
   entry.pending = nil
   if not event then return nil, failed end
   local result, err, wrong = exchange.read(event)

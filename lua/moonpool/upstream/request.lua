@@ -106,7 +106,8 @@ local function send_once(record, channel, server_info, spec, is_retry)
   local event, failed = exchange.ask(channel, id, message.request(id, spec.method, params), {
     headers = headers, is_modern = server_info.is_modern, transport = server_info.transport, is_retry = is_retry,
     timeout = spec.timeout, total = spec.total, class = server_info.class, asker = spec.asker and spec.asker(server_info),
-    listener = spec.listener and spec.listener(id), entry = spec.entry, turns_at = spec.turns_at, asks_too_much = spec.asks_too_much,
+    listener = spec.listener and spec.listener(id), of = { upstream = record.name, key = spec.key },
+    entry = spec.entry, turns_at = spec.turns_at, asks_too_much = spec.asks_too_much,
   })
   if span and (failed or event.error) then host.trace.fail(span, failed and failed.reason or "_OTHER") end
   return event, failed

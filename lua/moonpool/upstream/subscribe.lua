@@ -6,6 +6,8 @@
 --   state   { serial, id?, uris = { [uri] = when it was added, by host.time.now }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = when it is forgotten, by host.time.now }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks
+--   state.own   of channels that belong to single clients: { [key of the channel] = { way = how the channel is opened, sealed, who = whose share
+--           they take, uris = { [uri] = when it was added } } }
 
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
@@ -40,17 +42,19 @@ local function ack_key(name, id) return "callers:ack:" .. host.upstream.instance
 
 local function load(record)
   local state = json.decode(host.store.get(key_of(record)) or "null")
-  if type(state) ~= "table" then return { serial = 0, uris = {}, by = {}, tasks = {} } end
+  if type(state) ~= "table" then return { serial = 0, uris = {}, by = {}, tasks = {}, own = {} } end
   -- lacking in the state of an older version, in a store with a file
-  state.by = state.by or {}
+  state.by, state.own = state.by or {}, state.own or {}
   return state
 end
 
 local function save(record, state)
   local by = {}
   for uri in pairs(state.uris) do by[uri] = state.by[uri] end
+  for _, one in pairs(state.own) do one.uris = json.object(one.uris) end
   host.store.set(key_of(record), json.encode {
     serial = state.serial, id = state.id, uris = json.object(state.uris), by = json.object(by), tasks = json.object(state.tasks), is_deaf = state.is_deaf,
+    own = json.object(state.own),
   }, KEPT_S)
 end
 
@@ -61,12 +65,15 @@ local function share_of(call)
   return host.base64.encode(host.digest.sum("sha256", who)):sub(1, 16)
 end
 
--- The number of subscribed URIs that count for the share `who`. A URI counts for the client that subscribed to it
--- first, until no client wants it.
-local function count_of(state, who)
-  local count = 0
-  for uri in pairs(state.uris) do count = count + (state.by[uri] == who and 1 or 0) end
-  return count
+-- The number of subscribed URIs, and of those that count for the share `who`. On the shared channel a URI counts for the
+-- client that subscribed to it first, until no client wants it.
+local function counts_of(state, who)
+  local count, of_who = 0, 0
+  for uri in pairs(state.uris) do count, of_who = count + 1, of_who + (state.by[uri] == who and 1 or 0) end
+  for _, one in pairs(state.own) do
+    for _ in pairs(one.uris) do count, of_who = count + 1, of_who + (one.who == who and 1 or 0) end
+  end
+  return count, of_who
 end
 
 -- Saves the subscriptions. The channel of a program that only notifies of changed lists may end when it is idle; one
@@ -93,7 +100,7 @@ end
 -- True if the channel brings notifications that belong to no request.
 local function has_way(server_info) return server_info.transport ~= "http" or server_info.has_stream == true end
 
-local function call(channel, server_info, method, uri)
+local function ask(channel, server_info, method, uri)
   local id = channel:next_id()
   local event = exchange.ask(channel, id, message.request(id, method, { uri = uri }), { transport = server_info.transport })
   return event ~= nil and event.error == nil
@@ -209,7 +216,9 @@ local function current(record)
   if not channel then return nil, server_info end
   local state = load(record)
   local wanted = state.uris
-  if state.serial ~= server_info.serial then state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks } end
+  if state.serial ~= server_info.serial then
+    state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks, own = state.own }
+  end
   return channel, server_info, state, wanted
 end
 
@@ -221,7 +230,7 @@ local function bring(record, channel, server_info, state, wanted)
     state.uris = listen(record, channel, server_info, state, wanted) or state.uris
   elseif may_subscribe(server_info) and has_way(server_info) then
     for _, uri in ipairs(sorted(wanted)) do
-      if not state.uris[uri] and call(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
+      if not state.uris[uri] and ask(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
     end
   end
 end
@@ -266,8 +275,8 @@ local function add_some(record, uris, first, accepted, of_call)
   local _ <close> = setmetatable({}, { __close = function() keep(record, channel, server_info, state) end })
   bring(record, channel, server_info, state, wanted)
   local who, at, set, new, why = share_of(of_call), host.time.now(), {}, {}, nil
-  local count, own = 0, count_of(state, who)
-  for known, since in pairs(state.uris) do set[known], count = since, count + 1 end
+  local count, own = counts_of(state, who)
+  for known, since in pairs(state.uris) do set[known] = since end
   local last = server_info.is_modern and #uris or math.min(#uris, first + AT_ONCE - 1)
   for i = first, last do
     local uri = uris[i]
@@ -286,7 +295,7 @@ local function add_some(record, uris, first, accepted, of_call)
     for _, uri in ipairs(new) do
       -- noted before the answer: if the client disconnects meanwhile, the next sweep unsubscribes
       state.uris[uri], state.by[uri] = at, state.by[uri] or who
-      if not call(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = nil end
+      if not ask(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = nil end
     end
   end
   for i = first, last do
@@ -379,12 +388,89 @@ function subscribe.sweep(record, is_wanted)
       now_state.uris = listen(record, channel, server_info, now_state, set) or set
     else
       for _, uri in ipairs(gone) do
-        if now_state.uris[uri] then call(channel, server_info, "resources/unsubscribe", uri) end
+        if now_state.uris[uri] then ask(channel, server_info, "resources/unsubscribe", uri) end
         now_state.uris[uri] = nil
       end
     end
     keep(record, channel, server_info, now_state)
   end)
+end
+
+-- -- channels of single clients ---------------------------------------------------------------------------------------
+
+local PURPOSE <const> = "own subscriptions"
+
+--- The options for open.channel of a channel of single clients that have subscribed to resources on it; else nil.
+function subscribe.own_way(record, key)
+  local own = load(record).own[key]
+  local text = own and host.seal.open(own.way, PURPOSE)
+  return text and json.decode(text) or nil
+end
+
+-- Takes a place for a client's subscription on its own channel, before it is asked for: if the client disconnects
+-- meanwhile, the next sweep unsubscribes. True if it had none; nil and why it gets none.
+local function take_own(record, way, uri, call)
+  return alone(record, function()
+    local state = load(record)
+    local own = state.own[way.key] or { who = share_of(call), uris = {} }
+    local is_new = not own.uris[uri]
+    local refusal = is_new and no_room(counts_of(state, own.who))
+    if refusal then
+      host.upstream.count_refused "subscriptions"
+      return nil, refusal
+    end
+    own.way = host.seal.make(json.encode(way), PURPOSE)                                   -- ids of sessions are secrets
+    own.uris[uri], state.own[way.key] = host.time.now(), own
+    save(record, state)
+    return is_new
+  end)
+end
+
+-- Gives the places of subscriptions back for which is_gone(key, uri, at) is true. Returns a list of { key, uri }.
+local function give_own(record, is_gone)
+  local list = {}
+  if next(load(record).own) == nil then return list end
+  alone(record, function()
+    local state = load(record)
+    for key, own in pairs(state.own) do
+      for uri, at in pairs(own.uris) do
+        if is_gone(key, uri, at) then list[#list + 1], own.uris[uri] = { key, uri }, nil end
+      end
+      if next(own.uris) == nil then state.own[key] = nil end
+    end
+    if list[1] then save(record, state) end
+    return true
+  end)
+  return list
+end
+
+--- Subscribes to changes of a resource on a client's own channel, `way` (as of forward.way_of), by `send()`, for the client
+--- of a call. True; or nil and a sentence for the client.
+function subscribe.add_own(record, way, uri, call, send)
+  local is_new, refusal = take_own(record, way, uri, call)
+  if refusal then return nil, refusal end
+  local answer = send()
+  local channel = answer and host.upstream.open_channel(record.name, way.key)
+  if channel and has_way(channel:server_info()) then return true end
+  if is_new then give_own(record, function(key, one) return key == way.key and one == uri end) end
+  return nil, "the upstream '" .. record.name .. "' does not notify of changes of this resource"
+end
+
+--- Ends the subscriptions on channels of single clients for which is_gone(key, uri, at) is true; `at`: when it was added.
+function subscribe.remove_own(record, is_gone)
+  for _, one in ipairs(give_own(record, is_gone)) do
+    local channel = host.upstream.open_channel(record.name, one[1])
+    if channel then ask(channel, channel:server_info(), "resources/unsubscribe", one[2]) end
+  end
+end
+
+--- A channel of single clients was opened again: its subscriptions are made again. Returns their URIs, sorted.
+function subscribe.again(record, key)
+  local own = load(record).own[key]
+  local channel = own and host.upstream.open_channel(record.name, key)
+  local list = sorted(own and own.uris or {})
+  for _, uri in ipairs(channel and list or {}) do ask(channel, channel:server_info(), "resources/subscribe", uri) end
+  return list
 end
 
 --- The URIs that the gateway has subscribed to at an upstream, sorted.
