@@ -32,8 +32,8 @@ local QUICK_S = 2                           -- seconds; after a stream that ende
 
 -- -- lists -----------------------------------------------------------------------------------------------------------
 
--- name of an upstream -> { first, last, own }: times (s) of the notifications whose changes were not read yet, and a set of
--- the classes of single channels on which they came
+-- name of an upstream -> { first, last, own }: times (s) of the notifications whose changes were not read yet, and a
+-- set of the classes of single channels on which they came
 local gathering = {}
 
 local is_retired = false  -- a reload has put another Lua state in the place of this one
@@ -58,7 +58,8 @@ local function read_gathered(record)
     caller_lists.forget(record)
     return subscriptions.list_may_have_changed()
   end
-  local _ <close> = setmetatable({}, { __close = function()                            -- after the lists of all, with which they are compared
+  -- after the lists of all, with which they are compared
+  local _ <close> = setmetatable({}, { __close = function()
     for class in pairs(state.own) do federated.begin(function() federated.read_own(record, class) end) end
   end })
   class_lists.forget(record, since)
@@ -69,8 +70,8 @@ local function read_gathered(record)
   end
 end
 
---- The lists of an upstream may have changed: they are read soon. `event`: the observation that says so, if it came on a
---- channel whose lists may differ from those of others.
+--- The lists of an upstream may have changed: they are read soon. `event`: the observation that says so, if it came on
+--- a channel whose lists may differ from those of others.
 function notifications.changed(record, event)
   local now = host.time.now()
   local state = gathering[record.name] or { first = now, own = {} }
@@ -88,8 +89,8 @@ end
 for _, kind in ipairs { "tools", "prompts", "resources" } do
   observer.on("notifications/" .. kind .. "/list_changed", function(event)
     local record = config.by_name[event.upstream]
-    -- Some servers notify in each session of what they have added when it began. In a session for one reading that is no
-    -- reason to read again, by one more session.
+    -- Some servers notify in each session of what they have added when it began. In a session for one reading that is
+    -- no reason to read again, by one more session.
     if record and not channel_key.is_of_reading(event.key) then notifications.changed(record, event) end
   end)
 end
@@ -124,8 +125,8 @@ local function has_subscribers(record, own, key)
   return host.topic.audiences(subscriptions.resource_topic(uris.normal(wrapping.outward(record, own)), key))[1] ~= nil
 end
 
--- The channel of a call's client that brings its notifications, as of forward.way_of; nil: they come on the channel that
--- reads lists.
+-- The channel of a call's client that brings its notifications, as of forward.way_of; nil: they come on the channel
+-- that reads lists.
 local function own_way(record, call)
   local way = not auth.is_personal(record) and forward.way_of(record, call)
   return way and not way.is_modern and not channel_key.is_shared(way.key) and not channel_key.is_of_call(way.key) and way or nil
@@ -198,8 +199,10 @@ end
 function notifications.sweep(record, at_once)
   subscribe.sweep(record, function(uri, at) return has_subscribers(record, uri) or not at_once and host.time.now() - at < NEW_S end)
   if at_once then return end
-  -- those of clients that have left
-  subscribe.remove_own(record, function(key, uri, at) return host.time.now() - at >= NEW_S and not has_subscribers(record, uri, key) end)
+  -- those of clients that have left; a session is registered before it subscribes
+  subscribe.remove_own(record, function(key, uri, at)
+    return (channel_key.is_of_session(key) or host.time.now() - at >= NEW_S) and not has_subscribers(record, uri, key)
+  end)
 end
 
 --- The client of a call has unsubscribed from a resource.
@@ -213,7 +216,7 @@ function notifications.unsubscribed(call, uri, resource)
   if record then notifications.sweep(record, true) end
 end
 
-local OPENED_S <const> = 86400               -- seconds for which the store remembers that a client's own channel was opened
+local OPENED_S <const> = 86400     -- seconds for which the store remembers that a client's own channel was opened
 
 -- What has changed since the channel was lost is not known: its lists are read, and each subscribed resource may have
 -- changed.
@@ -267,15 +270,16 @@ local function heal(record)
   if not began then healing[record.name] = nil end
 end
 
--- Opens a client's own channel again if its client has subscribed to resources on it, with pauses, until it succeeds or the
--- client has left.
+-- Opens a client's own channel again if its client has subscribed to resources on it, with pauses, until it succeeds or
+-- the client has left.
 local function heal_own(record, key)
   if not subscribe.own_way(record, key) then return end
   host.job.begin(function()
     local pause = PAUSE_S
     while pause < MOST_PAUSE_S and not is_retired do
       local way = subscribe.own_way(record, key)
-      local channel, failure = open.channel(record, key, way or {})
+      if not way then return end
+      local channel, failure = open.channel(record, key, way)
       if channel or failure.reason == "closed" then return end
       retired:wait(pause)
       pause = pause * 2
@@ -311,7 +315,7 @@ observer.on("lost", function(event)
     own_lists.ended(record, event.key, event.serial)
     heal_own(record, event.key)
   elseif record and event.key == channel_key.shared then
-    heal(record)                                            -- a program may be another version of itself in its next life
+    heal(record)                        -- a program may be another version of itself in its next life
   end
 end)
 

@@ -46,6 +46,9 @@ function channel_key.of_reading() return READING .. hashed(host.random.bytes(16)
 --- The key of the channels that belong to a session of a client.
 function channel_key.of_session(id) return "session:" .. hashed(id) end
 
+--- True for such a key.
+function channel_key.is_of_session(key) return key:sub(1, 8) == "session:" end
+
 local function of_session(call)
   local id = session_of(call)
   if id then return channel_key.of_session(id), true end

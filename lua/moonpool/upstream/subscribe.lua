@@ -6,8 +6,8 @@
 --   state   { serial, id?, uris = { [uri] = when it was added, by host.time.now }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = when it is forgotten, by host.time.now }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks
---   state.own   of channels that belong to single clients: { [key of the channel] = { way = how the channel is opened, sealed, who = whose share
---           they take, uris = { [uri] = when it was added } } }
+--   state.own   of channels that belong to single clients: { [key of the channel] = { way = how the channel is opened,
+--           sealed, uris = { [uri] = { at = when it was added, by = whose share it takes } } } }
 
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
@@ -65,13 +65,13 @@ local function share_of(call)
   return host.base64.encode(host.digest.sum("sha256", who)):sub(1, 16)
 end
 
--- The number of subscribed URIs, and of those that count for the share `who`. On the shared channel a URI counts for the
--- client that subscribed to it first, until no client wants it.
+-- The number of subscribed URIs, and of those that count for the share `who`. On a channel that clients share a URI
+-- counts for the client that subscribed to it first, until no client wants it.
 local function counts_of(state, who)
   local count, of_who = 0, 0
   for uri in pairs(state.uris) do count, of_who = count + 1, of_who + (state.by[uri] == who and 1 or 0) end
   for _, one in pairs(state.own) do
-    for _ in pairs(one.uris) do count, of_who = count + 1, of_who + (one.who == who and 1 or 0) end
+    for _, place in pairs(one.uris) do count, of_who = count + 1, of_who + (place.by == who and 1 or 0) end
   end
   return count, of_who
 end
@@ -412,17 +412,17 @@ end
 local function take_own(record, way, uri, call)
   return alone(record, function()
     local state = load(record)
-    local own = state.own[way.key] or { who = share_of(call), uris = {} }
-    local is_new = not own.uris[uri]
-    local refusal = is_new and no_room(counts_of(state, own.who))
+    local own = state.own[way.key] or { uris = {} }
+    local before, who = own.uris[uri], share_of(call)
+    local refusal = not before and no_room(counts_of(state, who))
     if refusal then
       host.upstream.count_refused "subscriptions"
       return nil, refusal
     end
     own.way = host.seal.make(json.encode(way), PURPOSE)                                   -- ids of sessions are secrets
-    own.uris[uri], state.own[way.key] = host.time.now(), own
+    own.uris[uri], state.own[way.key] = { at = host.time.now(), by = before and before.by or who }, own
     save(record, state)
-    return is_new
+    return not before
   end)
 end
 
@@ -433,8 +433,8 @@ local function give_own(record, is_gone)
   alone(record, function()
     local state = load(record)
     for key, own in pairs(state.own) do
-      for uri, at in pairs(own.uris) do
-        if is_gone(key, uri, at) then list[#list + 1], own.uris[uri] = { key, uri }, nil end
+      for uri, place in pairs(own.uris) do
+        if is_gone(key, uri, place.at) then list[#list + 1], own.uris[uri] = { key, uri }, nil end
       end
       if next(own.uris) == nil then state.own[key] = nil end
     end
@@ -444,8 +444,8 @@ local function give_own(record, is_gone)
   return list
 end
 
---- Subscribes to changes of a resource on a client's own channel, `way` (as of forward.way_of), by `send()`, for the client
---- of a call. True; or nil and a sentence for the client.
+--- Subscribes to changes of a resource on a client's own channel, `way` (as of forward.way_of), by `send()`, for the
+--- client of a call. True; or nil and a sentence for the client.
 function subscribe.add_own(record, way, uri, call, send)
   local is_new, refusal = take_own(record, way, uri, call)
   if refusal then return nil, refusal end
@@ -456,7 +456,8 @@ function subscribe.add_own(record, way, uri, call, send)
   return nil, "the upstream '" .. record.name .. "' does not notify of changes of this resource"
 end
 
---- Ends the subscriptions on channels of single clients for which is_gone(key, uri, at) is true; `at`: when it was added.
+--- Ends the subscriptions on channels of single clients for which is_gone(key, uri, at) is true; `at`: when it was
+--- added.
 function subscribe.remove_own(record, is_gone)
   for _, one in ipairs(give_own(record, is_gone)) do
     local channel = host.upstream.open_channel(record.name, one[1])

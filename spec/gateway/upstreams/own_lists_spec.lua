@@ -32,9 +32,11 @@ local function with_login(kind)
   return u
 end
 
-local function start(u)
+-- `scripts`: nil for those by which clients have a principal.
+local function start(u, scripts)
   return upstream.gateway({ one = u }, {
-    entries = { one = { prefix = "", refresh = "1s", retry = "never", list_wait = "20s" } }, workers = 2, scripts = { ["auth/main.lua"] = credentials.script },
+    entries = { one = { prefix = "", refresh = "1s", retry = "never", list_wait = "20s" } }, workers = 2,
+    scripts = scripts or { ["auth/main.lua"] = credentials.script },
   })
 end
 
@@ -108,6 +110,35 @@ for _, kind in ipairs(KINDS) do
     end)
   end)
 end
+
+describe("a tool that a client of 2026-07-28 without a principal has added", function()
+  it("is listed for the clients that share its session, which are those that can be asked the same, and for no other", function()
+    for _, kind in ipairs { KINDS[2], KINDS[3] } do
+      local u <close> = with_login(kind)
+      local g <close> = start(u, {})
+      local one <close> = g:client("2026-07-28", { capabilities = CAN })
+      local same <close> = g:client("2026-07-28", { capabilities = CAN })
+      local other <close> = g:client "2026-07-28"
+      local all, streams = { one, same, other }, {}
+      for i, c in ipairs(all) do
+        assert.is_false(has_secret(c))
+        streams[i] = c:open("subscriptions/listen", { notifications = { toolsListChanged = true } })
+        streams[i]:wait_event "notifications/subscriptions/acknowledged"
+      end
+      assert.equal("done", upstream.text(call(one, "login")))
+      for i = 1, 2 do
+        wait.for_fact("the notification", 20, function() return count(streams[i]) == 1 end)
+        assert.is_true(has_secret(all[i]))
+        assert.equal("secret", upstream.text(call(all[i], "secret")))
+      end
+      read_again(u, 3)
+      assert.is_false(has_secret(other))
+      assert.equal(-32602, call(other, "secret").error.code)
+      assert.equal(0, count(streams[3]))
+      for _, stream in ipairs(streams) do stream:close() end
+    end
+  end)
+end)
 
 -- server-everything does so: what it adds depends on what its client can be asked.
 for _, kind in ipairs(KINDS) do

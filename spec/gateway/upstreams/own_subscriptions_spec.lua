@@ -1,5 +1,5 @@
--- A subscription to a resource goes over the upstream's session that belongs to the client, where there is one: what the
--- upstream notifies of in it reaches this client, and no other.
+-- A subscription to a resource goes over the upstream's session that belongs to the client, where there is one: what
+-- the upstream notifies of in it reaches this client, and no other.
 local credentials = require "spec.helpers.credentials"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
@@ -9,8 +9,8 @@ local UPDATED <const> = "notifications/resources/updated"
 local CAN <const> = { roots = { listChanged = true } }
 local URI <const> = "stub://text"
 
--- An upstream whose tool `touch` changes the resource in the session in which it is called: this session alone is notified, if
--- it has subscribed.
+-- An upstream whose tool `touch` changes the resource in the session in which it is called: this session alone is
+-- notified, if it has subscribed.
 local function touchy(kind)
   local u = upstream.start { revision = kind[1], transport = kind[2], get = kind.get }
   u:offer("tools", { "touch" })
@@ -30,10 +30,11 @@ local function count(stream)
   return n
 end
 
-local function start(u)
-  return upstream.gateway({ one = u }, {
-    entries = { one = { prefix = "", refresh = "1h", list_wait = "20s" } }, workers = 2, scripts = { ["auth/main.lua"] = credentials.script },
-  })
+-- `more`: other options of the gateway.
+local function start(u, more)
+  local options = { entries = { one = { prefix = "", refresh = "1h", list_wait = "20s" } }, workers = 2, scripts = { ["auth/main.lua"] = credentials.script } }
+  for name, value in pairs(more or {}) do options[name] = value end
+  return upstream.gateway({ one = u }, options)
 end
 
 for _, kind in ipairs(KINDS) do
@@ -89,5 +90,38 @@ describe("a subscription in a client's own session of an upstream", function()
     ann:result("tools/list", {})
     touch(ann)
     assert.equal(-32602, ann:call("resources/subscribe", { uri = URI }).error.code)
+  end)
+
+  it("takes a place of limits.upstreams.subscribed, which is free once its client has left", function()
+    for _, kind in ipairs(KINDS) do
+      local u <close> = touchy(kind)
+      local g <close> = start(u, { entries = { one = { prefix = "", refresh = "1s", list_wait = "20s" } }, constants = { upstream_subscribed = 1 } })
+      local ann <close> = g:client("2025-11-25", { token = "ann-1", capabilities = CAN })
+      local bob <close> = g:client("2025-11-25", { token = "bob-1", capabilities = CAN })
+      for _, c in ipairs { ann, bob } do touch(c) end
+      ann:result("resources/subscribe", { uri = URI })
+      local err = bob:call("resources/subscribe", { uri = URI }).error
+      assert.truthy(err.message:find("1 resources of this upstream are subscribed to", 1, true), err.message)
+      ann:delete()
+      wait.for_fact("a free place", 30, function() return bob:call("resources/subscribe", { uri = URI }).result end)
+      assert.equal("told", touch(bob))
+    end
+  end)
+
+  it("counts for the client that subscribed, where clients without a principal share the session", function()
+    local u <close> = touchy(KINDS[3])
+    u:offer("resources", { '{"uri":"file:///a","name":"a"}', '{"uri":"file:///b","name":"b"}', '{"uri":"file:///c","name":"c"}' })
+    local g <close> = start(u, { scripts = {}, constants = { upstream_subscribed_per_principal = 1 } })
+    local c <close> = g:client("2026-07-28", { capabilities = CAN })
+    touch(c)
+    local kept = {}                -- keeps these streams open until the end, so that their subscriptions stay
+    local asked = { { "127.0.0.1", "file:///a", 1 }, { "127.0.0.1", "file:///b", 0 }, { "127.0.0.2", "file:///b", 1 }, { "127.0.0.2", "file:///c", 0 } }
+    for i, row in ipairs(asked) do
+      kept[i] = c:open("subscriptions/listen", { notifications = { resourceSubscriptions = { row[2] } } }, { from = row[1] })
+      local told = kept[i]:wait_event("notifications/subscriptions/acknowledged", 20).json.params.notifications
+      assert.equal(row[3], #(told.resourceSubscriptions or {}), row[1] .. " " .. row[2])
+    end
+    assert.equal(2, #u:all { method = "resources/subscribe" })
+    for _, stream in ipairs(kept) do stream:close() end
   end)
 end)
