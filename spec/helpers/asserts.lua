@@ -5,12 +5,7 @@ local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
--- Gauges that has_nothing_left ignores: they count memory, stored entries and open databases, which outlive the
--- clients.
-local steady = {
-  lua_bytes = true, page_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true,
-  store_room_entries = true, store_room_bytes = true, databases = true, sqlite_heap_bytes = true, ended_calls = true,
-}
+local steady <const> = require "spec.helpers.at_rest" {}
 
 -- Lists, as text, what clients have left in the gateway `g`; nil if nothing is left. Reads /status over `connection`,
 -- the only connection that may be open.

@@ -33,11 +33,7 @@ local UPSTREAMS <const> = {
   { name = "imp", transport = "stdio", revision = "2026-07-28" },
 }
 
--- Gauges that are not 0 in a gateway at rest.
-local AT_REST <const> = {
-  connections = true, vms = true, lua_bytes = true, upstream_catalogue_bytes = true, page_bytes = true, body_bytes = true, store_entries = true,
-  store_bytes = true, store_room_entries = true, store_room_bytes = true,
-}
+local AT_REST <const> = require "spec.helpers.at_rest" { upstream_catalogue_bytes = true, body_bytes = true }
 
 local function read(path)
   local file <close> = io.open(path, "rb")

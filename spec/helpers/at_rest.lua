@@ -1,0 +1,16 @@
+-- The gauges that need not be 0 in a gateway at rest: they count memory, stored entries, open databases and calls that
+-- have ended, which outlive the clients.
+--   local AT_REST <const> = at_rest { upstream_channels = true }
+local usual <const> = {
+  lua_bytes = true, page_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true,
+  store_room_entries = true, store_room_bytes = true, databases = true, sqlite_heap_bytes = true, ended_calls = true,
+}
+
+--- A set of the names of these gauges, and of those of `more`.
+return function(more)
+  local set = {}
+  for _, names in ipairs { usual, more } do
+    for name in pairs(names) do set[name] = true end
+  end
+  return set
+end
