@@ -176,6 +176,9 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the JSON of one result or error, of the stored result of a task, and of one message or question "
             "to the client. A larger result becomes an error that states its size; that of an upstream may be as large "
             "as limits.upstreams.answer. A larger message is not sent and is an error in the script."},
+    {"limits.page", SIZE(KIB, 8 * MIB), SLOT(lib.list_page), .preset = "1MiB",
+     .doc = "Bytes of the entries on one page of a list of tools, resources, templates or prompts. A longer list comes "
+            "in pages; several clients read only the first one."},
     {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(rpc.max_calls), .preset = "1024",
      .doc = "Limit of calls in flight. Further calls are refused."},
     {"limits.connections", COUNT(1, MILLION), SLOT(http.connections), .preset = "10000",

@@ -228,6 +228,14 @@ static const mp_lua_member server[] = {MP_MEMBER("name", mp_lib_config, server_n
                                        MP_MEMBER("instructions", mp_lib_config, instructions),
                                        {0}};
 
+/* limits.page, but no more than a call can make: a page takes three times its bytes until it is sent. */
+static size_t page_bytes(const mp_lib_config *config)
+{
+    size_t output = config->vm.call_output / 2, memory = config->vm.call_memory / 8;
+    size_t most = output < memory ? output : memory;
+    return config->list_page < most ? config->list_page : most;
+}
+
 /* Adds what Lua reads of the configuration to the table on top of the stack.  [-0, +0, throws] */
 static void add_config(lua_State *L, const mp_lib_config *config)
 {
@@ -236,6 +244,8 @@ static void add_config(lua_State *L, const mp_lib_config *config)
     mp_set_member(L, -2, "limits.listed");
     lua_pushinteger(L, (lua_Integer)config->stream_queue);
     mp_set_member(L, -2, "limits.stream_queue");
+    lua_pushinteger(L, (lua_Integer)page_bytes(config));
+    mp_set_member(L, -2, "limits.page");
     push_grants(L, config);
     mp_set_member(L, -2, "config.grants");
     push_folder(L, config->folder);

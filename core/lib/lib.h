@@ -22,6 +22,7 @@ typedef struct {
     uint64_t task_ms;                    /* longest time limit of a background task */
     uint64_t call_ms;                    /* time limit of a call */
     size_t stream_queue;                 /* limit of the bytes queued for one event stream */
+    size_t list_page;                    /* bytes of the entries on one page of a list */
     uint64_t http_time_ms;               /* default time limit of an outgoing HTTP request */
     size_t http_body;                    /* bytes of the body of an answer to an outgoing HTTP request */
     const char *MP_NULLABLE config_name; /* name of the configuration file, for messages; NULL: moonpool.yaml */

@@ -107,6 +107,7 @@ host.config = {}
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
 ---@field stream_queue integer  limits.stream_queue
+---@field page integer  limits.page
 ---@field http { time: number, body: integer }     Seconds, and bytes of an answer's body
 ---@field exec { time: number, output: integer }   Seconds, and bytes of output
 ---@field sqlite_databases integer      databases that one worker has open

@@ -50,7 +50,7 @@ end
 
 host.grouped = grouped
 
---- Loads `scripts` (path -> text) into a new copy of the library. `options`: server, trust_full, root, now.
+--- Loads `scripts` (path -> text) into a new copy of the library. `options`: server, trust_full, root, now, page.
 function host.start(scripts, options)
   options = options or {}
   forget()
@@ -62,6 +62,7 @@ function host.start(scripts, options)
     ["script.list"] = list, ["script.left_out"] = {}, ["script.libraries"] = { "exec", "fs", "http", "metrics", "sqlite", "store" },
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["sqlite.script"] = function() return 1 end, ["config.upstreams"] = options.upstreams or {}, ["limits.stream_queue"] = 1 << 20,
+    ["limits.page"] = options.page or 1 << 20,
     ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, name = 64, keep = 600, list_bytes = 1 << 25, list_pages = 100,
       definition = 1 << 18, links = 1024, links_per_upstream = 16384, subscribed = 1024, subscribed_tasks = 256, rounds = 10, journal = 1 << 20,
       links_per_result = 256, questions_per_result = 16, questions_per_request = 256, subscribed_per_principal = 256,

@@ -28,12 +28,12 @@ describe("a list that depends on the principal", function()
     end
   end)
 
-  it("has pages of a hundred of what one sees, each its own", function()
+  it("has pages of what one sees, each its own", function()
     local scripts = {}
     for i = 1, 301 do
       scripts[("tools/t%03d.lua"):format(i)] = ('return tool { "T.", scopes = { "%s" }, function() end }'):format(i % 2 == 1 and "odd" or "even")
     end
-    vm = host.start(scripts)
+    vm = host.start(scripts, { page = 8192 })
     local fields = { principal = vm:principal { id = "ann", scopes = { "odd" } } }
     local seen, cursor, pages = 0, nil, 0
     repeat
@@ -48,8 +48,8 @@ describe("a list that depends on the principal", function()
         assert.equal(-32602, select(2, vm:call("tools/list", { cursor = cursor }, { principal = vm:principal { id = "eve", scopes = { "odd" } } })).code)
       end
     until not cursor
-    assert.same({ 151, 2 }, { seen, pages })
-    assert.equal(150, #vm:read("tools/list", { cursor = nil }, { principal = vm:principal { id = "b", scopes = { "even" } } }).tools + 50)
+    assert.equal(151, seen)
+    assert.is_true(pages >= 2)
   end)
 end)
 

@@ -10,12 +10,12 @@ MP_COUNTER(answers_outdated, "answers_outdated", "", "",
            "answers made while a switch changed the lists: not kept as bytes")
 MP_COUNTER(lists_changed, "lists_changed", "", "", "lists whose bytes differed from those served before")
 
-#define MAX_ANSWER_BYTES ((size_t)256 << 10) /* bytes of an answer; longer answers are served by Lua */
-#define MAX_TABLE_BYTES ((size_t)4 << 20)    /* limit of the bytes of all stored answers of one VM */
-#define MAX_PARAMS_BYTES 4096                /* bytes of params; calls with longer params are served by Lua */
-#define UNESCAPED_BYTES 512                  /* limit of the bytes of names and a URI after unescaping */
-#define MAX_NAMES 16                         /* limit of the members of one object of the params */
-#define MAX_DEPTH 8                          /* limit of the nesting of objects and arrays in the params */
+#define MAX_ANSWER_BYTES (((size_t)1 << 20) + 4096) /* bytes of an answer: a page of 1 MiB and what is around it */
+#define MAX_TABLE_BYTES ((size_t)4 << 20)           /* limit of the bytes of all stored answers of one VM */
+#define MAX_PARAMS_BYTES 4096                       /* bytes of params; calls with longer params are served by Lua */
+#define UNESCAPED_BYTES 512                         /* limit of the bytes of names and a URI after unescaping */
+#define MAX_NAMES 16                                /* limit of the members of one object of the params */
+#define MAX_DEPTH 8                                 /* limit of the nesting of objects and arrays in the params */
 
 /* The methods whose params name no URI; the method after them has a URI in its params. */
 static const mp_str list_methods[] = {

@@ -500,12 +500,6 @@ local function copy(value)
   return setmetatable(made, debug.getmetatable(value))
 end
 
--- The index of the last entry on the page that begins at `first`, and whether more follow.
-local function end_of(names, first)
-  local last = math.min(first + page.size - 1, #names)
-  return last, last < #names
-end
-
 -- The text that a cursor holds about the last entry of a page: its name, and its place in a list that is not sorted.
 local function mark_of(list, name) return list.place and name .. "\0" .. list.place[name] or name end
 
@@ -529,26 +523,43 @@ function registry.converted(kind, thing, era)
   return result[member][1]
 end
 
--- Makes the page that begins at `first`, as json.raw. If more entries follow in a list whose cursors are bound to a
--- principal, returns the JSON as a string, to which the cursor is added for each principal.
+-- The entry of a thing in a list for the clients of a revision.
+local function entry_of(list, thing, convert, call)
+  local found = resolved(thing, call)
+  if not convert then
+    return found.raw_of and found.raw_of()
+      -- the definition that `define` made is stored nowhere else
+      or found.define and found.definition or copy(found.definition)
+  end
+  local result = { [list.member] = json.array { found.define and found.definition or copy(found.definition) } }
+  convert(result, list.things)
+  return result[list.member][1]
+end
+
+-- Makes the page that begins at `first`: as many entries as limits.page has room for, at least one. Returns it as
+-- json.raw, and as a string; and the index of its last entry if more follow. The cursor is missing in a list whose
+-- cursors are bound to a principal.
 local function make_page(list, view, first, era)
-  local names = view.names
-  local last, has_more = end_of(names, first)
+  local names, convert = view.names, era.methods[list.method].convert_result
+  local entries, bytes, last = json.array {}, 0, nil
+  for i = first, #names do
+    local text = json.encode(entry_of(list, list.things[names[i]], convert, view.call))
+    bytes = bytes + #text + 1
+    if bytes > host.limits.page and i > first then
+      last = i - 1
+      break
+    end
+    entries[#entries + 1] = json.raw(text)
+  end
   local result = {
     [list.member] = json.array {}, ttlMs = list.ttl, cacheScope = list.scope, resultType = "complete",
     _meta = content.meta,
   }
-  local convert = era.methods[list.method].convert_result
-  for i = first, last do
-    local thing = resolved(list.things[names[i]], view.call)
-    result[list.member][i - first + 1] = not convert and thing.raw_of and thing.raw_of()
-      -- the definition that `define` made is stored nowhere else
-      or thing.define and thing.definition or copy(thing.definition)
-  end
-  if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, mark_of(list, names[last])) end
+  if last and not list.is_private then result.nextCursor = page.cursor(list.method, mark_of(list, names[last])) end
   if convert then convert(result, list.things) end
+  result[list.member] = entries
   local text, raw = json.encoded(result)
-  return has_more and list.is_private and text or raw, text
+  return { text = text, raw = raw, last = last }
 end
 
 -- True if C may keep answers: not for specs of scripts, nor where C cannot write the audit lines of the requests.
@@ -569,19 +580,20 @@ for _, record in ipairs(upstreams.list) do can_differ = can_differ or (record.pe
 -- The page of a list of a snapshot that begins at `first`. Pages are cached at the positions that clients reach by
 -- reading page after page.
 local function cached_page(snapshot, list, view, first, era)
-  if first % page.size ~= 1 then return make_page(list, view, first, era) end
   local pages = view.pages[era.date]
   if not pages then
-    pages = {}
+    pages = { begins = { true } } -- begins[i]: a page begins at entry i
     view.pages[era.date] = pages
   end
-  local known = pages[first]
-  if known then return known end
-  local made, text = make_page(list, view, first, era)
+  if pages[first] then return pages[first] end
+  local made = make_page(list, view, first, era)
+  if not pages.begins[first] then return made end
   pages[first] = made
+  if made.last then pages.begins[made.last + 1] = true end
   if first == 1 and not list.is_private and not can_differ and not (list == snapshot.resources and all.has_lists) then
-    registry.freeze(snapshot.generation, list.method, era.date, nil, text)
+    registry.freeze(snapshot.generation, list.method, era.date, nil, made.text)
   end
+  if not list.is_private then made.text = nil end -- page_for() needs it of lists alone that are private
   return made
 end
 
@@ -597,9 +609,9 @@ local function page_for(kind, era, cursor, call)
     first = index_behind(list, view.names, name)
   end
   local made = cached_page(snapshot, list, view, first, era)
-  if type(made) ~= "string" then return made end
-  local next_cursor = page.cursor(list.method, mark_of(list, view.names[(end_of(view.names, first))]), owner)
-  return json.raw(made:sub(1, -2) .. ',"nextCursor":' .. json.encode(next_cursor) .. "}")
+  if not owner or not made.last then return made.raw end
+  local next_cursor = page.cursor(list.method, mark_of(list, view.names[made.last]), owner)
+  return json.raw(made.text:sub(1, -2) .. ',"nextCursor":' .. json.encode(next_cursor) .. "}")
 end
 
 local key_of = { tools = "name", prompts = "name", resources = "uri", templates = "uriTemplate" }
@@ -658,10 +670,11 @@ function registry.page_with_instances(call, era, cursor)
   for _, entry in ipairs(listed_resources.of(things, seen, call, era)) do entries[#entries + 1] = copy(entry) end
   sort(entries, function(a, b) return a.uri < b.uri end)
   local result = { resources = json.array {}, ttlMs = resources.ttl, cacheScope = "private", resultType = "complete", _meta = content.meta }
-  local listed = result.resources
+  local listed, bytes = result.resources, 0
   for _, entry in ipairs(entries) do
     if not behind or entry.uri > behind then
-      if #listed == page.size then
+      bytes = bytes + #json.encode(entry) + 1
+      if bytes > host.limits.page and listed[1] then
         result.nextCursor = page.cursor(method, listed[#listed].uri, principal.key(p))
         break
       end

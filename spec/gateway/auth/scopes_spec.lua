@@ -183,11 +183,10 @@ describe("another's token", function()
   it("reads no cursor (B-30)", function()
     local many = {}
     for i = 1, 101 do many[#many + 1] = ("n%03d = tool { \"N.\", scopes = { \"orders:read\" }, function() end }"):format(i) end
-    local g <close> = scoped.start { ["tools/many.lua"] = "return {" .. table.concat(many, ",") .. "}" }
+    local g <close> = scoped.start({ ["tools/many.lua"] = "return {" .. table.concat(many, ",") .. "}" }, { config = { limits = { page = "4KiB" } } })
     for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
       local ann, eve = g:client(revision, { token = "ann.orders_read" }), g:client(revision, { token = "eve.orders_read" })
       local first = ann:result "tools/list"
-      assert.equal(100, #first.tools)
       assert.truthy(ann:result("tools/list", { cursor = first.nextCursor }).tools[1])
       local foreign, random = eve:call("tools/list", { cursor = first.nextCursor }), eve:call("tools/list", { cursor = ("A"):rep(60) })
       assert.same(random.error, foreign.error)

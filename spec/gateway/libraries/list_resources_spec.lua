@@ -55,9 +55,9 @@ describe("resources of a template", function()
   end)
 
   it("are listed in pages", function()
-    local g <close> = start { ["resources/many.lua"] = [[return resource { "Many.", uri = "many://{id}",
+    local g <close> = start({ ["resources/many.lua"] = [[return resource { "Many.", uri = "many://{id}",
       list = function() local rows = {} for i = 1, 250 do rows[i] = { id = ("%03d"):format(i) } end return rows end,
-      function(vars) return vars.id end }]] }
+      function(vars) return vars.id end }]] }, { config = { limits = { page = "4KiB" } } })
     local c = g:client "2025-11-25"
     local seen, pages, cursor = {}, 0, nil
     repeat
@@ -67,9 +67,8 @@ describe("resources of a template", function()
         seen[entry.uri], seen[#seen + 1] = true, entry.uri
       end
       pages, cursor = pages + 1, result.nextCursor
-      assert.is_true(#result.resources <= 100)
     until not cursor
-    assert.equal(3, pages)
+    assert.is_true(pages >= 3)
     assert.equal(256, #seen)
     assert.equal(-32602, c:call("resources/list", { cursor = "made up" }).error.code)
     c:close()

@@ -220,7 +220,7 @@ end
 
 describe("a reload", function()
   it("that changes nothing changes no byte of any page, on any worker", function()
-    local g <close> = gateway.start { workers = 2, scripts = many(120) }
+    local g <close> = gateway.start { workers = 2, scripts = many(120), config = { limits = { page = "8KiB" } } }
     local me <close> = g:client(STATELESS)
     local before = pages(me)
     assert.equal(200, g:admin("/reload", "POST").status)

@@ -254,13 +254,13 @@ describe("a cursor", function()
     for i = 1, 120 do
       many[("tools/n%03d.lua"):format(i)] = "return tool { 'N.', scopes = { 'notes:read' }, function() return 1 end }"
     end
-    local g <close> = gateway.start { scripts = many }
+    local g <close> = gateway.start { scripts = many, config = { limits = { page = "8KiB" } } }
     local ann = g:client("2026-07-28", { token = "ann-1" })
     local cursor = ann:result("tools/list", {}).nextCursor
     ann.token = "bob-1"
     assert.equal(-32602, ann:call("tools/list", { cursor = cursor }).error.code)
     ann.token = "ann-2"
-    assert.is_true(#ann:result("tools/list", { cursor = cursor }).tools > 20)
+    assert.is_true(#ann:result("tools/list", { cursor = cursor }).tools > 0)
     leave(ann)
   end)
 end)
