@@ -256,7 +256,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "A PEM file of CA certificates to trust instead of the system's. A relative path starts at the folder of "
             "this file."},
     {"heartbeat", TIME(100, HOUR), SLOT(http.heartbeat_ms), .preset = "15s",
-     .doc = "Interval at which a quiet event stream receives a comment, so that proxies keep it open."},
+     .doc = "Interval at which a quiet event stream receives a comment, so that proxies keep it open. The answer of a "
+            "call that takes longer becomes such a stream, if Accept of its request names text/event-stream."},
     {"seal_keys", MP_KEY_LIST, SLOT(seal_keys), .least = 16, .most = 4096, .form = "a secret",
      .doc = "Secrets that encrypt what clients store for the gateway, such as cursors. The first one encrypts, all of "
             "them decrypt: to rotate, put the new secret first. Without this key a random secret is made at start, and "

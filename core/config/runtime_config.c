@@ -136,6 +136,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
     rpc->messages = config->endpoint_messages;
     rpc->answers = config->http.answers;
     rpc->request_ms = config->http.request_ms;
+    rpc->heartbeat_ms = config->http.heartbeat_ms;
     rpc->stream_queue = config->http.stream_queue;
     rpc->bodies = config->http.bodies;
     rpc->prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix;

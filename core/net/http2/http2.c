@@ -357,9 +357,9 @@ static bool has_grown(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 
 /* -- streams ------------------------------------------------------------------------------------------------------- */
 
-bool mp_http2_admit_events(mp_http2 *h2)
+bool mp_http2_admit_events(mp_http2 *h2, bool can_wait)
 {
-    if (h2->events >= MAX_EVENTS)
+    if (h2->events >= (can_wait ? MAX_EVENTS / 2 : MAX_EVENTS))
         return false;
     h2->events++;
     return true;

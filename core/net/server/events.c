@@ -331,12 +331,18 @@ void mp_stream_forget_request(mp_stream *stream)
         free_input(live);
 }
 
-/* False if the connection has too many event streams: the request is refused. */
-static bool admit_events(const mp_live *live)
+/* False if the connection has too many event streams. `can_wait`: see mp_http2_admit_events. */
+static bool has_room_for_events(const mp_live *live, bool can_wait)
 {
     mp_http2 *h2 = live->conn->http2;
-    live->stream->is_admitted = h2 != NULL && mp_http2_admit_events(h2);
-    if (h2 == NULL || live->stream->is_admitted)
+    live->stream->is_admitted = h2 != NULL && mp_http2_admit_events(h2, can_wait);
+    return h2 == NULL || live->stream->is_admitted;
+}
+
+/* As has_room_for_events; and then the request is refused. */
+static bool admit_events(const mp_live *live)
+{
+    if (has_room_for_events(live, false))
         return true;
     mp_stream_answer(live->stream, 503, "text/plain; charset=utf-8",
                      MP_STR("too many event streams on this connection: open another one\n"),
@@ -344,17 +350,9 @@ static bool admit_events(const mp_live *live)
     return false;
 }
 
-int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count)
+static void begin_events(const mp_live *live, const mp_header *MP_NULLABLE headers, size_t count)
 {
-    const mp_live *live = stream->live;
-    if (live == NULL || stream->state != MP_STREAM_ASKED)
-        return -1;
-    if (mp_str_is(stream->head->view.method, "HEAD")) {
-        mp_stream_answer(stream, 200, "text/event-stream", MP_STR(""), headers, count);
-        return -1;
-    }
-    if (!admit_events(live))
-        return -1;
+    mp_stream *stream = live->stream;
     h2o_req_t *req = live->req;
     bool is_get = mp_str_is(stream->head->view.method, "GET") && req->entity.base == NULL;
     if (req->version < 0x101)
@@ -370,7 +368,28 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE header
     mp_stream_detect_close(stream);
     queue_own(stream, MP_STR(": ok\n\n")); /* an empty send would not write the head */
     mp_stream_write_soon(stream);
+}
+
+int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count)
+{
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->state != MP_STREAM_ASKED)
+        return -1;
+    if (mp_str_is(stream->head->view.method, "HEAD")) {
+        mp_stream_answer(stream, 200, "text/event-stream", MP_STR(""), headers, count);
+        return -1;
+    }
+    if (!admit_events(live))
+        return -1;
+    begin_events(live, headers, count);
     return 0;
+}
+
+void mp_stream_keep_alive(mp_stream *stream)
+{
+    const mp_live *live = stream->live;
+    if (live != NULL && stream->state == MP_STREAM_ASKED && has_room_for_events(live, true))
+        begin_events(live, NULL, 0);
 }
 
 int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const mp_header *MP_NULLABLE headers,

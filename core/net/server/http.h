@@ -269,8 +269,9 @@ void mp_http2_drain(mp_http2 *h2);
 bool mp_http2_refuse_parts(mp_http2 *h2);
 /* The answer that on_request shall give to the current request; NULL: the request is complete. */
 const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(mp_http2 *h2, const mp_live *live);
-/* False if the connection has too many event streams. Otherwise one more is counted. */
-bool mp_http2_admit_events(mp_http2 *h2);
+/* False if the connection has too many event streams. Otherwise one more is counted. `can_wait`: the answer can come
+ * without a stream, so half of the streams are left to others. */
+bool mp_http2_admit_events(mp_http2 *h2, bool can_wait);
 /* The request will be freed, and its stream is not in the connection's list any more. */
 void mp_http2_forget(mp_http2 *h2, const mp_live *live);
 /* Frees the body of the request, which is used no more. */

@@ -100,13 +100,27 @@ bool mp_call_detach(mp_call *call, uint64_t ms)
     return true;
 }
 
+static bool is_primed(const mp_call *call)
+{
+    return has_priming(call) && resumable(call) != NULL;
+}
+
+/* An answer that takes long begins as an event stream, whose comments keep it open: proxies close what is silent. */
 static void on_prime(mp_timer *timer)
 {
-    mp_call_need_feed(mp_container(timer, mp_call, prime));
+    mp_call *call = mp_container(timer, mp_call, prime);
+    if (is_primed(call))
+        mp_call_need_feed(call);
+    else if (mp_call_is_of_stream(call))
+        mp_stream_keep_alive(call->stream);
 }
 
 void mp_call_prime_soon(mp_call *call)
 {
-    if (call->feed == NULL && call->prime.slot == 0 && has_priming(call) && resumable(call) != NULL)
+    if (call->feed != NULL || call->prime.slot != 0 || call->batch != NULL || call->opens_session)
+        return;
+    if (is_primed(call))
         mp_timer_start(call->rpc->loop, &call->prime, PRIME_MS, on_prime);
+    else if (mp_names_events(call->stream))
+        mp_timer_start(call->rpc->loop, &call->prime, call->rpc->config->heartbeat_ms, on_prime);
 }

@@ -122,7 +122,8 @@ mp_feed *MP_NULLABLE mp_call_need_feed(mp_call *call);
 int mp_call_put(mp_call *call, mp_feed *feed, mp_str json, bool is_last);
 /* Called when the call has ended: ends its feed, if it has one. */
 void mp_call_end_feed(mp_call *call);
-/* Called when the call takes time: if its revision primes streams, its event stream opens after a short delay. */
+/* Called when the call takes time: its event stream opens after a short delay if its revision primes streams, and after
+ * the time between two heartbeats where its client takes event streams. */
 void mp_call_prime_soon(mp_call *call);
 
 /* -- batch.c: calls that share an answer --------------------------------------------------------------------------- */

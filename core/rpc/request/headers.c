@@ -81,11 +81,24 @@ bool mp_accepts(const mp_stream *stream, const char *const *types)
     return true;
 }
 
+static bool is_events(mp_str range)
+{
+    return mp_str_is_nocase(mp_str_trim(mp_str_cut(&range, ';')), "text/event-stream");
+}
+
+bool mp_names_events(const mp_stream *stream)
+{
+    mp_str accept = mp_stream_known_header(stream, MP_HEADER_ACCEPT, NULL);
+    while (accept.ptr != NULL)
+        if (is_events(mp_str_cut(&accept, ',')))
+            return true;
+    return false;
+}
+
 bool mp_prefers_events(const mp_stream *stream)
 {
     mp_str accept = mp_stream_known_header(stream, MP_HEADER_ACCEPT, NULL);
-    mp_str range = mp_str_cut(&accept, ',');
-    return mp_str_is_nocase(mp_str_trim(mp_str_cut(&range, ';')), "text/event-stream");
+    return is_events(mp_str_cut(&accept, ','));
 }
 
 int mp_header_text(mp_str value, mp_buf *out, mp_str *text)

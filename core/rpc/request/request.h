@@ -10,6 +10,8 @@
 bool mp_type_is_json(const mp_stream *stream);
 /* True if Accept takes every one of the NULL-terminated media types. */
 bool mp_accepts(const mp_stream *stream, const char *const *types);
+/* True if Accept names text/event-stream itself, and no wildcard for it. */
+bool mp_names_events(const mp_stream *stream);
 /* True if Accept names text/event-stream before any other type. */
 bool mp_prefers_events(const mp_stream *stream);
 /* Decodes a value of the form =?base64?…?= to `out` (H-4, H-5); `text` gets the result. Any other `value` is given
