@@ -264,11 +264,11 @@ int mp_config_check_admin_role(mp_str text, mp_err *err);
 int mp_config_check_mode(mp_str text, mp_err *err); /* permissions of a file, in octal */
 int mp_config_check_url(mp_str text, mp_err *err);
 int mp_config_check_bearer(mp_str text, mp_err *err);
-int mp_config_check_collector(mp_str text, mp_err *err); /* the URL of an OTLP collector */
-int mp_config_check_propagate(mp_str text, mp_err *err); /* "upstreams", "*", a host, or "*." and a domain */
-int mp_config_check_ratio(mp_str text, mp_err *err);     /* a number from 0 to 1 */
-int mp_config_check_header_token(mp_str text,
-                                 mp_err *err); /* the name of any header but content-type and content-length */
+int mp_config_check_basic(mp_str text, mp_err *err);
+int mp_config_check_collector(mp_str text, mp_err *err);    /* the URL of an OTLP collector */
+int mp_config_check_propagate(mp_str text, mp_err *err);    /* "upstreams", "*", a host, or "*." and a domain */
+int mp_config_check_ratio(mp_str text, mp_err *err);        /* a number from 0 to 1 */
+int mp_config_check_header_token(mp_str text, mp_err *err); /* any header but content-type, content-length */
 int mp_config_check_issuer(mp_str text, mp_err *err);
 int mp_config_check_resource(mp_str text, mp_err *err);
 int mp_config_check_scope(mp_str text, mp_err *err);

@@ -61,6 +61,7 @@ static void put_text(mp_buf *out, mp_str text, bool is_secret)
 static bool is_secret_key(mp_str name, bool is_map)
 {
     return mp_config_names_secret(name) || mp_str_is(name, "seal_keys") || mp_str_is(name, "bearer") ||
+           mp_str_is(name, "basic") || mp_str_is(name, "header") ||
            (is_map && (mp_str_is(name, "env") || mp_str_is(name, "headers") || mp_str_is(name, "tokens")));
 }
 

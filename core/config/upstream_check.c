@@ -112,7 +112,7 @@ static int check_authority(mp_str text, mp_err *err)
     mp_str port = text, host;
     if (memchr(text.ptr, '@', text.len) != NULL) {
         mp_err_set(err, "a user or password does not belong in a URL");
-        return mp_err_hint(err, "send credentials by auth.bearer or headers");
+        return mp_err_hint(err, "write auth: {basic: \"${USER}:${PASSWORD}\"}, or {bearer: \"${TOKEN}\"}");
     }
     if (mp_str_starts(text, MP_STR("["))) {
         char address[64] = "", bytes[16];
@@ -244,6 +244,18 @@ int mp_config_check_bearer(mp_str text, mp_err *err)
     return 0;
 }
 
+int mp_config_check_basic(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    if (has_prefix(text, "basic ")) {
+        mp_err_set(err, "the gateway adds the word Basic, and encodes the rest");
+        return mp_err_hint(err, "write user:password, or the whole header as auth: {header: \"Basic ...\"}");
+    }
+    if (memchr(text.ptr, ':', text.len) == NULL)
+        return mp_err_set(err, "a ':' separates the user from the password");
+    return mp_config_check_header_value(text, err);
+}
+
 int mp_config_check_header_value(mp_str text, mp_err *err)
 {
     mp_err_set(err, "%s", "");
@@ -283,7 +295,8 @@ static int check_header_name(mp_str text, mp_err *err)
             return mp_err_set(err, "the name of a header has letters, digits and '-'");
     if (mp_str_is_nocase(text, "authorization")) {
         mp_err_set(err, "the gateway sends this header itself");
-        return mp_err_hint(err, "write auth: {bearer: \"${TOKEN}\"}");
+        return mp_err_hint(err, "write auth: {bearer: \"${TOKEN}\"}, or {basic: \"${USER}:${PASSWORD}\"}, or "
+                                "{header: \"the whole value\"}");
     }
     if (is_one_of(text, credentials) || has_prefix(text, "proxy-"))
         return mp_err_set(err, "headers of this kind are never sent to an upstream");

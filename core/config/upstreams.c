@@ -304,9 +304,38 @@ static void put_token(mp_buf *out, const mp_upstream_token *token, const char *k
     mp_buf_printf(out, "%d", (int)token->method);
 }
 
+/* Appends base64 with the alphabet and the padding of RFC 4648, section 4. */
+static void put_base64(mp_buf *out, mp_str bytes)
+{
+    mp_buf_room(out, MP_BASE64URL_ROOM(bytes.len) + 3);
+    size_t len = mp_base64url_encode(out->ptr + out->len, bytes);
+    for (char *c = out->ptr + out->len; c < out->ptr + out->len + len; c++)
+        *c = *c == '-' ? '+' : *c == '_' ? '/' : *c;
+    out->len += len;
+    for (; len % 4 != 0; len++)
+        mp_buf_putc(out, '=');
+}
+
+/* Sets the header that the keys bearer, basic and header stand for. */
+static void set_authorization(mp_upstream_entry *upstream)
+{
+    mp_scoped_buf value = {0};
+    if (upstream->bearer != NULL) {
+        mp_buf_printf(&value, "Bearer %s", upstream->bearer);
+    } else if (upstream->basic != NULL) {
+        mp_buf_put(&value, MP_STR("Basic "));
+        put_base64(&value, mp_str_of(upstream->basic));
+    } else if (upstream->header != NULL) {
+        mp_buf_put(&value, mp_str_of(upstream->header));
+    }
+    free(upstream->core.authorization);
+    upstream->core.authorization = value.len > 0 ? mp_dup(mp_buf_str(&value)) : NULL;
+}
+
 static void finish_auth(reader *r, mp_upstream_entry *upstream)
 {
-    static const char *const ways[] = {"auth.bearer", "auth.client_credentials", "auth.exchange"};
+    static const char *const ways[] = {"auth.bearer", "auth.basic", "auth.header", "auth.client_credentials",
+                                       "auth.exchange"};
     const mp_yaml_node *first = NULL, *second = NULL;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (first == NULL)
@@ -314,13 +343,14 @@ static void finish_auth(reader *r, mp_upstream_entry *upstream)
         else if (seen(r, ways[i]) != NULL)
             second = seen(r, ways[i]);
     if (first != NULL && second != NULL)
-        report_at(r, second, "one token is sent: remove the others", "'auth' has '%.*s' and '%.*s'",
+        report_at(r, second, "one credential is sent: remove the others", "'auth' has '%.*s' and '%.*s'",
                   MP_STR_ARG(first->key), MP_STR_ARG(second->key));
-    bool is_exchange = seen(r, ways[2]) != NULL;
+    set_authorization(upstream);
+    bool is_exchange = seen(r, "auth.exchange") != NULL;
     const mp_upstream_token *token = is_exchange ? &upstream->exchange : &upstream->client_credentials;
-    if (seen(r, ways[1]) == NULL && !is_exchange)
+    if (seen(r, "auth.client_credentials") == NULL && !is_exchange)
         return;
-    check_token(r, token, ways[is_exchange ? 2 : 1]);
+    check_token(r, token, is_exchange ? "auth.exchange" : "auth.client_credentials");
     if (is_exchange)
         check_exchange(r, upstream);
     mp_scoped_buf text = {0};

@@ -176,8 +176,9 @@ static bool is_one_of(mp_str name, const char *const *list)
 /* Continues after the ':' of a key, and hides its value if the key's name is a secret's. */
 static size_t take_value(scan *s, mp_str name, size_t i)
 {
-    static const char *const lists[] = {"seal_keys", "bearer", NULL}, *const maps[] = {"tokens", "env", "headers",
-                                                                                       NULL};
+    static const char *const lists[] = {"seal_keys", "bearer", "basic", "header", NULL}, *const maps[] = {
+                                                                                             "tokens", "env", "headers",
+                                                                                             NULL};
     bool is_secret = mp_config_names_secret(name) || is_one_of(name, lists), is_map = is_one_of(name, maps);
     i = skip_spaces(s, i);
     char c = at(s, i);

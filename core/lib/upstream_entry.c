@@ -35,8 +35,9 @@ static void free_token(mp_upstream_token *token)
 void mp_upstream_entry_free(mp_upstream_entry *entry)
 {
     const mp_upstream_config *core = &entry->core;
-    char *const texts[] = {core->name,    core->url,    core->bearer,          core->credential, core->cwd,
-                           entry->prefix, core->tls_ca, core->tls_certificate, core->tls_key};
+    char *const texts[] = {core->name,    core->url,     core->authorization,   core->credential,
+                           core->cwd,     entry->bearer, entry->basic,          entry->header,
+                           entry->prefix, core->tls_ca,  core->tls_certificate, core->tls_key};
     char **const lists[] = {core->argv, core->env, core->headers, entry->only, entry->hide, entry->pass, entry->asks};
     mp_pair *const pairs[] = {entry->headers, entry->env, entry->rename, entry->describe};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

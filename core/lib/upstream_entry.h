@@ -41,6 +41,8 @@ typedef struct {
     /* Members that repeat parts of `core` in the form of the file. The values may be secrets. */
     mp_upstream_private is_private;
     mp_pair *headers, *env;
+    /* `auth`; at most one is used, and core.authorization has the header of it */
+    char *MP_NULLABLE bearer, *MP_NULLABLE basic, *MP_NULLABLE header;
     mp_upstream_token client_credentials,
         exchange; /* an entry whose `client` is NULL is unused; at most one of the two is used */
 

@@ -9,7 +9,7 @@ MP_REFUSED(refused_ids, "ids", MP_FAULT, "messages whose id or progressToken is 
 typedef struct {
     mp_envelope *envelope;
     bool in_params, in_meta;
-    bool has_jsonrpc, has_method, has_params, has_answer, bad_id, long_id, long_token;
+    bool has_jsonrpc, has_method, has_params, has_answer, has_id, bad_id, long_id, long_token;
     mp_json_type params_type;
     mp_str names[3]; /* spans of params.name, params.uri, params.taskId */
     mp_str method, version;
@@ -32,6 +32,7 @@ static void see_message(scan_state *seen, mp_str key, mp_json_type type, mp_str 
         seen->has_jsonrpc = type == MP_JSON_STRING && mp_json_string_is(value, MP_STR("2.0"));
     } else if (mp_str_is(key, "id")) {
         seen->bad_id = !mp_json_is_id(type, value);
+        seen->has_id = type != MP_JSON_NULL;
         seen->long_id = !seen->bad_id && value.len > MP_ENVELOPE_ID;
         if (!seen->bad_id && !seen->long_id)
             envelope->id = value;
@@ -226,8 +227,10 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
     const char *problem = problem_of(&seen);
     if (is_too_long(&seen))
         return;
-    if (problem != NULL)
+    if (problem != NULL) {
+        envelope->is_nameless = seen.has_jsonrpc && !seen.has_method && envelope->is_error && !seen.has_id;
         return set_invalid(envelope, problem);
+    }
     if (!seen.has_method) {
         envelope->kind = MP_KIND_RESPONSE;
         return;

@@ -94,10 +94,10 @@ typedef struct {
 /* All strings borrow from the text that was read, or from `scratch` if the sender used escapes. */
 typedef struct {
     mp_kind kind;
-    const char *MP_NULLABLE problem; /* BROKEN, INVALID: the text of the error; a literal, or in `scratch` */
-    int code;                        /* BROKEN, INVALID, ARRAY: code of the error */
-    size_t offset;                   /* BROKEN: position of the error in bytes */
-    bool has_many, may_answer;       /* INVALID because of too many values; and no method came before them */
+    const char *MP_NULLABLE problem;        /* BROKEN, INVALID: the text of the error; a literal, or in `scratch` */
+    int code;                               /* BROKEN, INVALID, ARRAY: code of the error */
+    size_t offset;                          /* BROKEN: position of the error in bytes */
+    bool has_many, may_answer, is_nameless; /* INVALID: too many values; no method before; an error without an id */
     size_t weight; /* estimate of the bytes that the message takes as Lua values; may be too high, never much too low */
     mp_str id;     /* a span, as the sender wrote it; empty if unreadable or absent */
     mp_str method; /* the method's name, unescaped */

@@ -34,7 +34,7 @@ mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const m
     it->env = mp_copy_texts((const char *const *)config->env);
     it->cwd = mp_dup_text(config->cwd);
     it->headers = mp_copy_texts((const char *const *)config->headers);
-    it->bearer = mp_dup_text(config->bearer);
+    it->authorization = mp_dup_text(config->authorization);
     it->credential = mp_dup_text(config->credential);
     it->tls_ca = mp_dup_text(config->tls_ca);
     it->tls_certificate = mp_dup_text(config->tls_certificate);
@@ -60,7 +60,7 @@ void mp_upstream_part_unref(mp_upstream_part *MP_NULLABLE part)
     mp_free_texts(it->env);
     free(it->cwd);
     mp_free_texts(it->headers);
-    free(it->bearer);
+    free(it->authorization);
     free(it->credential);
     free(it->tls_ca);
     free(it->tls_certificate);
@@ -89,7 +89,8 @@ bool mp_upstream_part_connects_like(const mp_upstream_part *part, const mp_upstr
     const mp_upstream_config *a = &part->it;
     return a->kind == b->kind && a->revision == b->revision && a->is_private == b->is_private &&
            is_same_text(a->url, b->url) && is_same_list(a->argv, b->argv) && is_same_list(a->env, b->env) &&
-           is_same_text(a->cwd, b->cwd) && is_same_list(a->headers, b->headers) && is_same_text(a->bearer, b->bearer) &&
-           is_same_text(a->credential, b->credential) && is_same_text(a->tls_ca, b->tls_ca) &&
-           is_same_text(a->tls_certificate, b->tls_certificate) && is_same_text(a->tls_key, b->tls_key);
+           is_same_text(a->cwd, b->cwd) && is_same_list(a->headers, b->headers) &&
+           is_same_text(a->authorization, b->authorization) && is_same_text(a->credential, b->credential) &&
+           is_same_text(a->tls_ca, b->tls_ca) && is_same_text(a->tls_certificate, b->tls_certificate) &&
+           is_same_text(a->tls_key, b->tls_key);
 }

@@ -43,7 +43,7 @@ typedef struct {
     char *MP_NULLABLE url;                /* URL */
     char **argv, **env, *MP_NULLABLE cwd; /* COMMAND; env: "NAME=value"; cwd may be NULL */
     char **headers;                       /* "name: value", sent with each request */
-    char *MP_NULLABLE bearer;             /* may be NULL */
+    char *MP_NULLABLE authorization;      /* the value of Authorization; NULL: none, or that of a channel's token */
     /* how the library in Lua gets tokens for this upstream, as text that is only compared; NULL: it gets none */
     char *MP_NULLABLE credential;
     char *MP_NULLABLE tls_ca, *MP_NULLABLE tls_certificate, *MP_NULLABLE tls_key; /* paths; each may be NULL */

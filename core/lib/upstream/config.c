@@ -74,7 +74,11 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     if (has_specs && upstream->core.url != NULL) { /* the workbench's user at the command line may see the URL */
         mp_field_text(L, "url", upstream->core.url);
         mp_field_text(L, "ca", upstream->core.tls_ca);
-        mp_field_bool(L, "has_bearer", upstream->core.bearer != NULL);
+        mp_field_text(L, "credential",
+                      upstream->bearer != NULL   ? "auth.bearer"
+                      : upstream->basic != NULL  ? "auth.basic"
+                      : upstream->header != NULL ? "auth.header"
+                                                 : NULL);
         mp_field_bool(L, "has_headers", upstream->core.headers != NULL && upstream->core.headers[0] != NULL);
     }
     if (upstream->client_credentials.client != NULL)

@@ -53,8 +53,12 @@ void mp_channel_count_dropped(mp_channel *channel)
     upstream->total_dropped++;
 }
 
+/* `envelope` is read as the answer to its exchange: the only request under way. An upstream that could not read a
+ * request, or refuses it before it looks at its id, says so in an error without one. */
 static bool is_answer_to(const mp_envelope *envelope, const mp_own_exchange *exchange)
 {
+    if (envelope->is_nameless)
+        return exchange->has_id;
     char id[24];
     int len = snprintf(id, sizeof id, "%lld", (long long)exchange->super.id);
     return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
@@ -87,7 +91,8 @@ int mp_exchange_take(mp_own_exchange *exchange, const mp_upstream_host *here, in
         mp_channel_count_dropped(exchange->super.channel);
         return 0;
     }
-    if (envelope->kind == MP_KIND_RESPONSE && !exchange->is_settled && is_answer_to(envelope, exchange)) {
+    bool is_response = envelope->kind == MP_KIND_RESPONSE || envelope->is_nameless;
+    if (is_response && !exchange->is_settled && is_answer_to(envelope, exchange)) {
         exchange->is_settled = true;
         mp_exchange_hold(exchange, size_of(envelope, bytes), INT64_MAX);
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_ANSWER, bytes, status));

@@ -141,6 +141,8 @@ static bool is_about_the_channel(mp_str method)
 /* The exchange that a message belongs to, with a counted reference. */
 static mp_own_exchange *MP_NULLABLE owner_of(mp_channel *channel, const mp_envelope *envelope)
 {
+    if (envelope->is_nameless)
+        return channel->transport->one_worker ? newest(channel, true) : NULL;
     if (envelope->kind == MP_KIND_RESPONSE)
         return exchange_of(channel, envelope->id);
     if (envelope->kind == MP_KIND_REQUEST)
@@ -195,7 +197,7 @@ static bool take_one(mp_channel *channel, mp_str bytes)
     mp_envelope_read_any(envelope, bytes, MP_UPSTREAM_VALUES);
     if (envelope->has_many)
         refuse_many(channel, envelope);
-    if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID)
+    if (envelope->kind == MP_KIND_BROKEN || (envelope->kind == MP_KIND_INVALID && !envelope->is_nameless))
         return envelope->has_many;
     if (envelope->kind == MP_KIND_NOTE && mp_str_is(envelope->method, "notifications/cancelled")) {
         take_back(channel, envelope, bytes);

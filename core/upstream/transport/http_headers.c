@@ -55,14 +55,19 @@ const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opene
     return is_opener ? channel->given : NULL;
 }
 
-/* A copy of the bearer token for a request of the channel; NULL: none. */
-static char *MP_NULLABLE token_of(const mp_channel *channel)
+/* Adds the credential of a request of the channel, if it has one. */
+static void add_authorization(mp_http_headers *to, const mp_channel *channel)
 {
-    const char *bearer = channel->part->it.bearer;
-    if (bearer != NULL)
-        return mp_dup(mp_str_of(bearer));
-    MP_LOCKED(&channel->upstream->lock);
-    return mp_dup_text(channel->token);
+    const char *own = channel->part->it.authorization;
+    mp_scoped_buf value = {0};
+    if (own == NULL) {
+        MP_LOCKED(&channel->upstream->lock);
+        if (channel->token == NULL)
+            return;
+        mp_buf_printf(&value, "Bearer %s", channel->token);
+        mp_buf_putc(&value, '\0');
+    }
+    add_header(to, "Authorization", own != NULL ? own : value.ptr);
 }
 
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
@@ -77,14 +82,7 @@ void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, cons
     for (char *const *header = config->headers; header != NULL && *header != NULL; header++)
         if (is_header_value(*header))
             to->list[to->count++] = *header;
-    char *token = token_of(channel);
-    if (token != NULL) {
-        mp_scoped_buf value = {0};
-        mp_buf_printf(&value, "Bearer %s", token);
-        mp_buf_putc(&value, '\0');
-        add_header(to, "Authorization", value.ptr);
-        free(token);
-    }
+    add_authorization(to, channel);
     if (has_session(exchange))
         add_header(to, "Mcp-Session-Id",
                    exchange != NULL && exchange->session.len > 0

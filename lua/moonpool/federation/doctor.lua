@@ -95,7 +95,7 @@ function doctor.answer(params)
   for i, one in ipairs(config.list) do names[i] = one.name end
   if not record then return { names = names } end
   local given = host.config.upstreams[record.place]
-  local found = { kind = record.kind, url = given.url, ca = given.ca, has_bearer = given.has_bearer, has_headers = given.has_headers, timeout = record.timeout }
+  local found = { kind = record.kind, url = given.url, ca = given.ca, credential = given.credential, has_headers = given.has_headers, timeout = record.timeout }
   if params.subject and not auth.is_personal(record) then return { is_misuse = true } end
   local way = way_of(record, params.subject)
   found.token = record.auth and token_of(record, way)

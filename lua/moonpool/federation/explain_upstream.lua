@@ -45,7 +45,7 @@ local function credential_of(record)
   local given = host.config.upstreams[record.place]
   if record.kind == "command" then return "what process.env gives the program" end
   if record.auth then return ("a token that the gateway gets (auth.%s)"):format(record.auth.kind) end
-  if given.has_bearer then return "a token (auth.bearer)" .. (given.has_headers and ", and `headers`" or "") end
+  if given.credential then return ("a credential (%s)"):format(given.credential) .. (given.has_headers and ", and `headers`" or "") end
   return given.has_headers and "what `headers` send" or "none"
 end
 

@@ -176,7 +176,9 @@ local others = [[{"mcpServers": {
   "a": {"isActive": true, "command": "", "args": [], "baseUrl": "https://a.example.com/mcp", "headers": {"Authorization": "Bearer hunter2hunter2"}},
   "b": {"isActive": false, "type": "sse", "url": "", "baseUrl": "https://b.example.com/events"},
   "c": {"transport": {"type": "stdio", "command": "srv", "args": ["x"], "env": {"LOG": "info"}}},
-  "d": {"transport": {"type": "sse", "url": "https://d.example.com/events", "headers": null}}
+  "d": {"transport": {"type": "sse", "url": "https://d.example.com/events", "headers": null}},
+  "e": {"url": "https://e.example.com/mcp", "headers": {"Authorization": "Basic hunter2hunter2"}},
+  "f": {"url": "https://f.example.com/mcp", "headers": {"authorization": "ApiKey ${env:F_KEY}"}}
 }}]]
 
 -- The settings of Claude Code, with servers for some folders.
@@ -240,7 +242,13 @@ upstreams:
   d:
     url: https://d.example.com/events
     revision: sse
-]], "A_TOKEN" },
+  e:
+    url: https://e.example.com/mcp
+    auth: {header: "${E_AUTHORIZATION:?set it}"}
+  f:
+    url: https://f.example.com/mcp
+    auth: {header: "ApiKey ${F_KEY:?set it}"}
+]], "A_TOKEN, E_AUTHORIZATION, F_KEY" },
   { "Claude Code with projects", projects, [[
 upstreams:
   a: https://a.example.com/mcp
@@ -297,7 +305,7 @@ describe("moonpool import", function()
 
   it("leaves out what it cannot use, says why, and exits with 1", function()
     local servers = { fine = { url = "https://x/mcp" }, list = { 1 }, nothing = { args = { "x" } }, other = { url = "ws://x" },
-      basic = { url = "https://x", headers = { authorization = "Basic hunter2hunter2" } }, user = { url = "https://u:hunter2@x/" },
+      user = { url = "https://u:hunter2@x/" },
       nested = { command = "x", env = { A = { "b" } } } }
     in_folder("", { ["c.json"] = cjson.encode { mcpServers = servers } }, function(dir, run)
       local code, out, err = run("import", "c.json")

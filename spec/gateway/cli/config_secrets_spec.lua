@@ -21,6 +21,8 @@ local files = {
   'traces: {otlp: "http://h/", headers: {x: "S\\nx", "y z": S}, wrong: 1}\n',
   'upstreams: {a: {url: "http://u:S@h/"}}\n',
   'upstreams: {a: {url: "http://h/", auth: {bearer: "S S"}, wrong: 1}}\n',
+  'upstreams: {a: {url: "http://h/", auth: {basic: "S S"}, wrong: 1}}\n',
+  'upstreams: {a: {url: "http://h/", auth: {header: "Bearer S S"}, wrong: 1}}\n',
   'upstreams: {a: {url: "http://h/", headers: {x: "S\\nx", authorization: \'Bearer S\'}}, wrong: 1}\n',
   'upstreams:\n  a:\n    command: [npx, "--token", "S", --api-key=S, wrong]\n    process: {env: {A: S, "B C": S}}\n    wrong: 1\n',
   'upstreams:\n  a:\n    command:\n    - npx\n    - --token\n    - S\n    - wrong: x\n',

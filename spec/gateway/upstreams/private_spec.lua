@@ -74,16 +74,24 @@ describe("an upstream", function()
     end
   end)
 
-  it("keeps its credential out of logs, errors and pages", function()
-    local u <close> = upstream.start { revision = "2025-11-25" }
-    local g <close> = upstream.gateway({ one = u }, {
-      entries = upstream.plain({ one = u }, { one = { auth = { bearer = "our-secret-token" }, headers = { ["x-key"] = "our-secret-key" } } }),
-      config = { log = { level = "debug" } },
-    })
-    local c <close> = g:client "2025-11-25"
-    u:when("tools/call echo", upstream.faults.status(401), 1)
-    local answer = c:call("tools/call", { name = "echo", arguments = { n = 1 } })
-    local seen = g:log() .. g:admin("/status").body .. g:admin("/metrics").body .. require "cjson".encode(answer)
-    assert.is_nil(seen:find("our-secret", 1, true))
-  end)
+  for way, row in pairs {
+    bearer = { "our-secret-token", "Bearer our-secret-token" }, header = { "our-secret-key", "our-secret-key" },
+    basic = { "our-secret-user:and: password", "Basic b3VyLXNlY3JldC11c2VyOmFuZDogcGFzc3dvcmQ=" },
+  } do
+    it("gets its credential by auth." .. way .. ", which is in no log, error or page", function()
+      local u <close> = upstream.start { revision = "2025-11-25" }
+      local g <close> = upstream.gateway({ one = u }, {
+        entries = upstream.plain({ one = u }, { one = { auth = { [way] = row[1] }, headers = { ["x-key"] = "our-secret-key" } } }),
+        config = { log = { level = "debug" } },
+      })
+      local c <close> = g:client "2025-11-25"
+      assert.equal('{"n":1}', upstream.text(c:call("tools/call", { name = "echo", arguments = { n = 1 } })))
+      assert.equal(row[2], u:wait { tool = "echo" }.headers.authorization)
+      u:when("tools/call echo", upstream.faults.status(401), 1)
+      local answer = c:call("tools/call", { name = "echo", arguments = { n = 1 } })
+      local seen = g:log() .. g:admin("/status").body .. g:admin("/metrics").body .. require "cjson".encode(answer)
+      assert.is_nil(seen:find("our-secret", 1, true))
+      assert.is_nil(seen:find(row[2], 1, true))
+    end)
+  end
 end)

@@ -58,7 +58,7 @@ end
 
 local function token_of(found)
   if found.token then return found.token.kind end
-  if found.has_bearer then return "auth.bearer" end
+  if found.credential then return found.credential end
   if found.has_headers then return "the headers of the entry" end
 end
 

@@ -168,19 +168,17 @@ local function pairs_of(map, copy)
   return list
 end
 
--- Takes the token of an Authorization header out of the headers.
-local function take_bearer(entry, headers, server, context)
+-- Takes the credential of an Authorization header out of the headers: a token, or the whole value of another scheme.
+local function take_credential(entry, headers, server, context)
   for i, pair in ipairs(headers) do
     if pair[1]:lower() == "authorization" then
       table.remove(headers, i)
       local token = pair[2]:match "^[Bb][Ee][Aa][Rr][Ee][Rr]%s+(.+)$"
-      if not token then return "its Authorization header is no bearer token, and other kinds are not supported" end
-      if token:find "%${" then
-        entry.bearer = translated(token, server, context)
-      else
-        entry.bearer = hidden(context, server, server .. "_token", token, "the token of Authorization")
-      end
-      return nil
+      local value = token or pair[2]
+      value = value:find "%${" and translated(value, server, context)
+        or hidden(context, server, server .. (token and "_token" or "_authorization"), value, "the value of Authorization")
+      if token then entry.bearer = value else entry.authorization = value end
+      return
     end
   end
 end
@@ -277,8 +275,7 @@ local function entry_of(name, given, server, context)
     if not entry.url then return nil, why end
     local raw, wrong = pairs_of(given.headers, function(_, value) return value end)
     if not raw then return nil, "headers: " .. wrong end
-    why = take_bearer(entry, raw, server, context)
-    if why then return nil, why end
+    take_credential(entry, raw, server, context)
     for _, pair in ipairs(raw) do pair[2] = copied(pair[1], pair[2], server, context, server .. "_" .. pair[1]) end
     entry.headers = raw
     if kind == "sse" or not given.type and not given.httpUrl and url:find "/sse/?$" then entry.revision = "sse" end

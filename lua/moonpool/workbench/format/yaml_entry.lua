@@ -40,6 +40,7 @@ local function keys_of(entry)
   if entry.url then put("url", address(entry.url)) end
   if entry.command then put("command", list(entry.command)) end
   if entry.bearer then put("auth", map { { "bearer", entry.bearer } }) end
+  if entry.authorization then put("auth", map { { "header", entry.authorization } }) end
   if has(entry.headers) then put("headers", map(entry.headers)) end
   if entry.revision then put("revision", entry.revision) end
   if entry.prefix then put("prefix", scalar(entry.prefix)) end
