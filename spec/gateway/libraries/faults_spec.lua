@@ -70,10 +70,12 @@ local function judge(name, answer, expected)
   end
 end
 
+local IS_SANITIZED <const> = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS"
+
 describe("B-78 a fault", function()
   it("of any kind ends its own call, while others are answered", function()
     local g <close> = gateway.start {
-      scripts = scripts, config = { log = { level = "error" }, limits = { call = { cpu = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and "20s" or "2s" } } },
+      scripts = scripts, config = { log = { level = "error" }, limits = { call = { cpu = IS_SANITIZED and "20s" or "2s" } } },
     }
     local me = g:client "2026-07-28"
     local callers = {}
