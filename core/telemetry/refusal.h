@@ -28,8 +28,8 @@
       "clients send Content-Type: application/json and Accept: application/json, text/event-stream")                   \
     X(MESSAGE, "message", "a body is one JSON-RPC 2.0 message in UTF-8")                                               \
     X(HTTP, "http", "a proxy in front may have changed the request; headers have at most 64 KiB")                      \
-    X(HTTP2, "http2",                                                                                                  \
-      "the client sent what HTTP/2 forbids or a flood of frames, or was too slow: see http2 in listen")                \
+    X(HTTP2, "http2", "the client sent what HTTP/2 forbids, a flood of frames, or too slowly: see http2 in listen")    \
+    X(TIME, "request time", "see limits.request_time: a request arrives within it, from its first byte to its last")   \
     X(SIZE, "size", "see limits.body; a body has at most 100,000 values, headers have at most 64 KiB")                 \
     X(BODIES, "bodies", "see limits.bodies; the field address names a client that sends many large bodies at once")    \
     X(CONNECTIONS, "connections", "see limits.connections; a proxy in front of clients belongs in trusted_proxies")    \

@@ -27,6 +27,8 @@ REFUSED(unknown, "unknown frames, or GOAWAY frames")
 REFUSED(streams, "streams that end with an error, or whose answers are not read")
 REFUSED(protocol, "a violation of the protocol")
 REFUSED(time, "a frame that took too long")
+MP_REFUSED(refused_streams, "http2_streams", MP_LIMIT_REACHED,
+           "requests above 100 at once over one connection of HTTP/2")
 
 enum {
     FRAME_HEAD = 9,
@@ -139,7 +141,7 @@ static int swallow_body(mp_http2 *h2, const frame *f)
 
 static int check_data(mp_http2 *h2, const frame *f, const char **why)
 {
-    static const mp_http2_refusal too_large = {MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n")};
+    static const mp_early_refusal too_large = {MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n")};
     size_t bytes = f->len - padding_of(f);
     bool is_last = (f->flags & H2O_HTTP2_FRAME_FLAG_END_STREAM) != 0;
     int error = PASS;
@@ -323,6 +325,12 @@ static int check_frame(mp_http2 *h2, const frame *f, const char **why)
     }
 }
 
+/* Requests that libh2o has reset with this error so far, on all connections of the thread. */
+static uint64_t reset_with(const h2o_http2_conn_t *h2o, int error)
+{
+    return h2o->super.ctx->http2.events.protocol_level_errors[-error];
+}
+
 /* Errors of single streams that libh2o has answered with RST_STREAM so far, on all connections of the thread. */
 static uint64_t stream_errors(const h2o_http2_conn_t *h2o)
 {
@@ -337,7 +345,7 @@ static uint64_t stream_errors(const h2o_http2_conn_t *h2o)
  * for which there is no room at all is refused without an answer, which would take memory. */
 static void check_announced(mp_http2 *h2, const frame *f)
 {
-    static const mp_http2_refusal too_large = {MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n")};
+    static const mp_early_refusal too_large = {MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n")};
     h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(f->h2o, f->id);
     if (stream == NULL || stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
         return;
@@ -367,18 +375,32 @@ static ssize_t pass_bytes(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *by
     return result;
 }
 
+/* libh2o has reset the stream of a frame. Frames after the end of a request are no refusal: they may have been on their
+ * way. */
+static void note_reset(mp_http2 *h2, const frame *f, bool is_malformed)
+{
+    if (is_malformed) {
+        mp_conn_refused(h2->conn, MP_CAUSE_HTTP, MP_STR("a request of HTTP/2 is malformed: RFC 9113, 8.1.1"));
+    } else if (f->type == H2O_HTTP2_FRAME_TYPE_HEADERS || f->type == H2O_HTTP2_FRAME_TYPE_CONTINUATION) {
+        mp_stat_add(&mp_stat_refused_streams, 1);
+        mp_refused(MP_CAUSE_HTTP2, MP_STR("the connection has more than 100 requests at once"),
+                   mp_log_str("address", mp_conn_peer(h2->conn)));
+    }
+}
+
 static ssize_t read_frame(mp_http2 *h2, const frame *f, const char **why)
 {
     size_t whole = FRAME_HEAD + f->len;
     int verdict = check_frame(h2, f, why);
     if (verdict != PASS)
         return verdict == SWALLOW ? (ssize_t)whole : verdict;
-    uint64_t before = stream_errors(f->h2o);
+    uint64_t before = stream_errors(f->h2o), malformed = reset_with(f->h2o, H2O_HTTP2_ERROR_PROTOCOL);
     ssize_t result = pass_bytes(h2, f->h2o, f->head, whole, why);
     if (result < 0)
         return result;
     uint64_t errors = stream_errors(f->h2o) - before;
     if (errors > 0) {
+        note_reset(h2, f, reset_with(f->h2o, H2O_HTTP2_ERROR_PROTOCOL) > malformed);
         int error = charge_budget(h2, (int64_t)errors * WORK_COST, &mp_stat_http2_refused_streams,
                                   "a flood of requests that end with an error of their stream", why);
         if (error != PASS)

@@ -72,7 +72,7 @@ static uint64_t began_at(const h2o_http2_stream_t *stream)
 /* Answers requests whose bodies take too long. Returns the beginning of the oldest that is still received. */
 static uint64_t end_late_requests(mp_http2 *h2, h2o_http2_conn_t *h2o)
 {
-    static const mp_http2_refusal late = {MP_CAUSE_HTTP2, 408,
+    static const mp_early_refusal late = {MP_CAUSE_TIME, 408,
                                           MP_STR("the request took longer than limits.request_time\n")};
     uint64_t now = now_of(h2), oldest = UINT64_MAX;
     h2o_http2_stream_t *stream;
@@ -121,7 +121,7 @@ static void on_time(mp_timer *timer)
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
 /* The answer to requests for which limits.bodies has no room. */
-static const mp_http2_refusal crowded = {MP_CAUSE_BODIES, 503,
+static const mp_early_refusal crowded = {MP_CAUSE_BODIES, 503,
                                          MP_STR("too many request bodies at once: try again in a few seconds\n")};
 
 /* The record of a request that was answered before its last frame; NULL: it was not, or is too old. */
@@ -181,7 +181,7 @@ void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream)
     reset_stream(stream, REFUSED_STREAM);
 }
 
-void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal)
+void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_early_refusal *refusal)
 {
     h2o_http2_conn_t *h2o = mp_http2_conn_of(&stream->req);
     remember_early(h2, stream->stream_id, 0);
@@ -249,7 +249,7 @@ void mp_http2_free_body(mp_http2 *h2, const mp_live *live)
         set_bytes(h2, mp_http2_conn_of(live->req));
 }
 
-const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(mp_http2 *h2, const mp_live *live)
+const mp_early_refusal *MP_NULLABLE mp_http2_refusal_of(mp_http2 *h2, const mp_live *live)
 {
     const h2o_http2_stream_t *own = mp_http2_stream_of(live->req);
     const h2o_http2_conn_t *h2o = mp_http2_conn_of(live->req);
@@ -278,7 +278,7 @@ static h2o_http2_stream_t *MP_NULLABLE newest_arriving(const h2o_http2_conn_t *h
 
 bool mp_http2_refuse_parts(mp_http2 *h2)
 {
-    static const mp_http2_refusal stopping = {MP_CAUSE_STOPPING, 503, MP_STR("the gateway is stopping\n")};
+    static const mp_early_refusal stopping = {MP_CAUSE_STOPPING, 503, MP_STR("the gateway is stopping\n")};
     const h2o_http2_conn_t *h2o = h2->h2o;
     h2o_http2_stream_t *stream = NULL;
     bool had_some = false;

@@ -48,7 +48,7 @@ struct mp_http2 {
     bool is_last_frame;                          /* the block of headers ends its request: no body follows */
     bool takes_no_streams;                       /* the last GOAWAY was sent: newer requests are ignored */
     bool is_refused;                             /* the connection was ended by the guard */
-    const mp_http2_refusal *MP_NULLABLE refusal; /* on_request shall answer the current request with it */
+    const mp_early_refusal *MP_NULLABLE refusal; /* on_request shall answer the current request with it */
     mp_http2_early *MP_NULLABLE early; /* further frames of their bodies are swallowed; NULL: there was none */
     size_t early_count;
 };
@@ -68,7 +68,7 @@ void mp_http2_count_refusal(mp_http2 *h2, const mp_stat *stat, const char *why);
 /* NULL: the connection is none that mp_http2_accept has begun. */
 mp_http2 *MP_NULLABLE mp_http2_of(const h2o_http2_conn_t *h2o);
 /* Answers a request whose body is still arriving. Further frames of the body are swallowed. */
-void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal);
+void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_early_refusal *refusal);
 /* Ends a request whose body is still arriving with RST_STREAM, which allows the client to send it again. */
 void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream);
 /* Stores the memory that the head of a request occupies, for limits.bodies. Call it when libh2o has decoded the

@@ -37,7 +37,10 @@ static void on_first_bytes(h2o_socket_t *socket, const char *MP_NULLABLE error)
 
 static void on_no_bytes(mp_timer *timer)
 {
-    h2o_socket_close(mp_container(timer, mp_conn, first)->socket);
+    mp_conn *conn = mp_container(timer, mp_conn, first);
+    if (conn->socket->input->size > 0)
+        mp_conn_refused(conn, MP_CAUSE_TIME, MP_STR("the preface of HTTP/2 took longer than limits.request_time"));
+    h2o_socket_close(conn->socket);
 }
 
 void mp_http2_await_preface(mp_conn *conn)

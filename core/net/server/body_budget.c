@@ -13,7 +13,6 @@
 
 MP_ACCOUNT(body_bytes, "body_bytes", "", "",
            "bytes of requests being received or answered, without small ones that arrived at once")
-MP_REFUSED(refused_client_hello, "client_hello", MP_FAULT, "connections that began with TLS at an address without it")
 MP_REFUSED(refused_bodies, "bodies", MP_LIMIT_REACHED, "requests whose bodies did not fit limits.bodies")
 
 enum {
@@ -211,18 +210,6 @@ static bool is_too_much(mp_conn *conn, size_t size)
     return size > 0 && !mp_listener_is_admin(conn->listener) && !mp_body_budget_has_room(conn, true);
 }
 
-/* Logs and counts a connection without TLS that begins with a ClientHello: https:// was written for http://. */
-static void note_client_hello(mp_conn *conn)
-{
-    const h2o_buffer_t *input = conn->socket->input;
-    bool is_first = conn->opened_at != 0 && conn->tls == NULL && input->size >= 2;
-    if (!is_first || input->bytes[0] != 0x16 || input->bytes[1] != 3)
-        return;
-    mp_stat_add(&mp_stat_refused_client_hello, 1);
-    mp_refused(MP_CAUSE_SCHEME, MP_STR("TLS was sent to a listener that speaks plain HTTP: http:// is its scheme"),
-               mp_log_str("address", mp_conn_peer(conn)));
-}
-
 /* Bytes of a request arrived, or the connection ended. */
 static void on_read(h2o_socket_t *socket, const char *MP_NULLABLE error)
 {
@@ -231,8 +218,6 @@ static void on_read(h2o_socket_t *socket, const char *MP_NULLABLE error)
     if (error != NULL)
         mp_delivery_end_input(conn, error == h2o_socket_error_closed);
     size_t size = socket->input->size;
-    if (h2 == NULL)
-        note_client_hello(conn);
     if (h2 != NULL)
         conn->server->read_http2(h2, error);
     else if (error == NULL && conn->is_refused)
@@ -253,7 +238,6 @@ static void count_begun(mp_conn *conn)
     size_t size = conn->socket->input->size;
     bool is_next = !conn->is_begun;
     conn->is_begun = true;
-    note_client_hello(conn);
     if (conn->http2 != NULL || (conn->body_bytes == 0 && size == 0))
         return;
     if (is_next)

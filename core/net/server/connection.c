@@ -5,6 +5,11 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
+MP_REFUSED(refused_size, "size", MP_LIMIT_REACHED, "requests whose body is above limits.body, or headers above 64 KiB")
+MP_REFUSED(refused_malformed, "malformed", MP_FAULT, "requests that break the rules of HTTP")
+MP_REFUSED(refused_late, "request_time", MP_FAULT, "requests that did not arrive within limits.request_time")
+MP_REFUSED(refused_client_hello, "client_hello", MP_FAULT, "connections that began with TLS at an address without it")
+
 #define SPARE_STREAMS 128
 
 static void on_close(void *data)
@@ -68,6 +73,26 @@ bool mp_conn_reached(const mp_conn *conn, mp_str address)
         !ip_of(&bound, &own))
         return false;
     return read_host(address, &asked) && memcmp(&own, &asked, sizeof own) == 0;
+}
+
+/* -- refusals ------------------------------------------------------------------------------------------------------ */
+
+void mp_conn_count_refusal(mp_cause cause)
+{
+    if (cause == MP_CAUSE_SIZE)
+        mp_stat_add(&mp_stat_refused_size, 1);
+    else if (cause == MP_CAUSE_HTTP)
+        mp_stat_add(&mp_stat_refused_malformed, 1);
+    else if (cause == MP_CAUSE_TIME)
+        mp_stat_add(&mp_stat_refused_late, 1);
+    else if (cause == MP_CAUSE_SCHEME)
+        mp_stat_add(&mp_stat_refused_client_hello, 1);
+}
+
+void mp_conn_refused(mp_conn *conn, mp_cause cause, mp_str why)
+{
+    mp_conn_count_refusal(cause);
+    mp_refused(cause, why, mp_log_str("address", mp_conn_peer(conn)));
 }
 
 /* -- the structs of streams ---------------------------------------------------------------------------------------- */

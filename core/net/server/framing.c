@@ -1,11 +1,17 @@
 /* framing.c: refuses requests whose head is ambiguous about where the request ends or which host it is for. libh2o
  * uses the first of two lengths, the last of two Hosts, chunked encoding before a length, and accepts bare line
  * feeds. A proxy in front may interpret such a request differently and so see other requests on the same connection
- * (request smuggling). chunked.c does the same check for chunked bodies. */
+ * (request smuggling). chunked.c does the same check for chunked bodies.
+ *
+ * It defines `h2o_http1_refused` in place of libh2o's weak one (cmake/patches/h2o), which has no handler for what it
+ * refuses. */
 #include "http.h"
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
+
+/* Replaces libh2o's function of this name. */
+int h2o_http1_refused(h2o_socket_t *socket, h2o_req_t *MP_NULLABLE req, int status, const char *why);
 
 static bool next_line(mp_str *rest, mp_str *line)
 {
@@ -121,4 +127,38 @@ const char *MP_NULLABLE mp_framing_fault(mp_str input, int minor)
     if (counts.encodings > 0 && !is_decoded)
         return "this build cannot read chunked bodies: send a Content-Length\n";
     return NULL;
+}
+
+/* -- what libh2o refuses ------------------------------------------------------------------------------------------- */
+
+/* True if the connection begins with a ClientHello, and has no TLS: https:// was written for http://. */
+static bool is_client_hello(const mp_conn *conn)
+{
+    const h2o_buffer_t *input = conn->socket->input;
+    return conn->opened_at != 0 && conn->tls == NULL && input->size >= 2 && input->bytes[0] == 0x16 &&
+           input->bytes[1] == 3;
+}
+
+/* HTTP/1: a request whose head was read is answered as on_request answers those that it refuses. What libh2o answers or
+ * closes by itself is counted. */
+int h2o_http1_refused(h2o_socket_t *socket, h2o_req_t *MP_NULLABLE req, int status, const char *why)
+{
+    mp_conn *conn = mp_conn_of(socket);
+    if (conn == NULL || conn->is_refused)
+        return 0;
+    mp_cause cause = status == 413 || status == 431 ? MP_CAUSE_SIZE : status == 408 ? MP_CAUSE_TIME : MP_CAUSE_HTTP;
+    if (req == NULL && is_client_hello(conn)) {
+        cause = MP_CAUSE_SCHEME;
+        why = "TLS was sent to a listener that speaks plain HTTP: http:// is its scheme";
+    }
+    if (req == NULL) {
+        mp_conn_refused(conn, cause, mp_str_of(why));
+        return 0;
+    }
+    mp_early_refusal refusal = {cause, status,
+                                status == 413 ? MP_STR("the request body is too large\n") : mp_str_of(why)};
+    conn->refusal = &refusal;
+    h2o_process_request(req);
+    conn->refusal = NULL;
+    return 1;
 }

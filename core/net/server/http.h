@@ -45,6 +45,13 @@ typedef struct mp_tls_conn mp_tls_conn;
 typedef struct mp_http2 mp_http2;
 typedef struct mp_delivery mp_delivery;
 
+/* The answer to a request that has not arrived completely. */
+typedef struct {
+    mp_cause cause;
+    int status;
+    mp_str why;
+} mp_early_refusal;
+
 typedef struct {
     mp_link link;
     mp_server *server;
@@ -68,7 +75,8 @@ typedef struct {
     size_t body_bytes;            /* bytes of the current requests, counted in limits.bodies */
     mp_delivery *MP_NULLABLE
     delivery; /* owned: the owners of an answer whose bytes the kernel has; NULL: no owner waits for its delivery */
-    size_t discarded;   /* bytes discarded since the request was refused */
+    const mp_early_refusal *MP_NULLABLE refusal; /* HTTP/1: on_request answers the current request with it, if any */
+    size_t discarded;                            /* bytes discarded since the request was refused */
     uint64_t opened_at; /* time of the loop when the connection was accepted; 0 once a request has arrived */
 } mp_conn;
 
@@ -250,13 +258,6 @@ void mp_delivery_end_input(mp_conn *conn, bool is_fin);
 void mp_delivery_end_conn(mp_conn *conn);
 
 /* implemented in http2.c */
-/* The answer to a request that has not arrived completely. */
-typedef struct {
-    mp_cause cause;
-    int status;
-    mp_str why;
-} mp_http2_refusal;
-
 /* Serves a connection whose client uses HTTP/2. May close and free the connection. */
 void mp_http2_accept(mp_conn *conn);
 /* Bytes arrived, or the connection ended. May close and free the connection. */
@@ -268,7 +269,7 @@ void mp_http2_drain(mp_http2 *h2);
 /* The process ends: answers the requests that have arrived in part with 503. False: there are none. */
 bool mp_http2_refuse_parts(mp_http2 *h2);
 /* The answer that on_request shall give to the current request; NULL: the request is complete. */
-const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(mp_http2 *h2, const mp_live *live);
+const mp_early_refusal *MP_NULLABLE mp_http2_refusal_of(mp_http2 *h2, const mp_live *live);
 /* False if the connection has too many event streams. Otherwise one more is counted. `can_wait`: the answer can come
  * without a stream, so half of the streams are left to others. */
 bool mp_http2_admit_events(mp_http2 *h2, bool can_wait);
@@ -293,6 +294,10 @@ mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket);
 bool mp_conn_reached(const mp_conn *conn, mp_str address);
 /* The connection's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);
+/* Counts a refused request by its cause; other causes are counted where they are found. */
+void mp_conn_count_refusal(mp_cause cause);
+/* Counts and logs a request that gets no answer of this module. */
+void mp_conn_refused(mp_conn *conn, mp_cause cause, mp_str why);
 /* Makes the connection the owner of its socket. */
 void mp_conn_own(mp_conn *conn);
 /* A zeroed struct of a stream, which the server counts until mp_server_recycle. */

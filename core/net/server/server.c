@@ -56,6 +56,7 @@ static void refuse_request(const mp_live *live, mp_cause cause, int status, mp_s
 {
     mp_stream *stream = live->stream;
     mp_str line = mp_str_trim(why);
+    mp_conn_count_refusal(cause);
     mp_refused(cause, line, mp_log_int("status", status), mp_log_str("method", stream->head->view.method),
                mp_log_str("path", stream->head->view.path), mp_log_str("address", mp_stream_address(stream)));
     live->req->http1_is_persistent = 0;
@@ -93,7 +94,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
         req->http1_is_persistent = 0; /* another process serves the client's next connection */
     mp_http2 *h2 = conn->http2;
     mp_stat_add(&mp_stat_requests, 1);
-    const mp_http2_refusal *refusal = h2 == NULL ? NULL : mp_http2_refusal_of(h2, live);
+    const mp_early_refusal *refusal = h2 == NULL ? conn->refusal : mp_http2_refusal_of(h2, live);
     const char *fault = h2 == NULL ? find_fault(conn, req) : NULL;
     if (refusal != NULL)
         refuse_request(live, refusal->cause, refusal->status, refusal->why);
