@@ -21,6 +21,9 @@ enum {
     LARGE = 32 << 10,   /* from this size on, input is moved to a mapped block, and below it out of one */
 };
 
+/* memory of a request without its body: its headers, decoded and as they came, and what reads them */
+#define BESIDE_BODY ((size_t)3 * MP_MAX_HEADERS)
+
 /* bytes of a refused request that are discarded: more than clients send by mistake; their time is libh2o's limit */
 #define MAX_DISCARDED ((size_t)256 << 20)
 
@@ -82,11 +85,23 @@ bool mp_body_budget_set(mp_conn *conn, size_t bytes, bool is_small)
     return bytes > 0 && !mp_body_budget_has_room(conn, is_small);
 }
 
+/* True if the process holds no other request, and this one is not larger than limits.body allows: else no client could
+ * send the largest body where limits.body is above seven eighths of limits.bodies. HTTP/2 has what it reads twice for
+ * a moment: in the buffer of its input, and in that of the body. */
+static bool is_alone(const mp_conn *conn, int64_t all)
+{
+    const mp_http_limits *limits = &conn->server->limits;
+    size_t most = limits->body + BESIDE_BODY + (conn->http2 == NULL ? 0 : mp_body_budget_held(conn->socket->input));
+    return (int64_t)conn->body_bytes == all && limits->body <= limits->bodies && conn->body_bytes <= most;
+}
+
 /* An address alone leaves an eighth to the large requests of others; with small requests it may fill half of that. */
 bool mp_body_budget_has_room(const mp_conn *conn, bool is_small)
 {
     int64_t most = (int64_t)conn->server->limits.bodies, eighth = most / 8;
     int64_t all = mp_account_used(&mp_account_body_bytes), free_bytes = most + (is_small ? eighth : 0) - all;
+    if (is_alone(conn, all))
+        return true;
     int64_t kept = eighth + (is_small ? eighth / 2 : 0);
     if (free_bytes < 0 || free_bytes > kept || !conn->is_counted)
         return free_bytes >= 0;

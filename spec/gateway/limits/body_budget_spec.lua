@@ -1,6 +1,7 @@
 -- limits.bodies: the memory of all requests that are being received or answered, counted before any authentication.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local http2 = require "spec.helpers.http2"
 local client = require "spec.helpers.client"
 local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"
@@ -254,5 +255,62 @@ describe("limits.bodies", function()
     g:wait_status(function(status) return status.gauges.body_bytes >= 20 * 10000 end)
     for _, connection in ipairs(connections) do connection:close() end
     g:wait_status(function(status) return status.gauges.body_bytes == 0 end)
+  end)
+
+  -- A call whose body has exactly this number of bytes.
+  local function call_of(size) return call("echo", size - #call("echo", 0)) end
+
+  for name, body in pairs { ["as large as"] = 1024, ["above seven eighths of"] = 960 } do
+    it("takes the largest body from an address alone, where limits.body is " .. name .. " limits.bodies", function()
+      local g <close> = gateway.start {
+        scripts = scripts, workers = 1,
+        config = http2.config { auth = "none", limits = { bodies = "1MiB", body = body .. "KiB" } },
+      }
+      for _ = 1, 2 do
+        local whole <close> = client.connect(g)
+        whole.asked = { "POST" }
+        whole:send_raw(request_of("echo", call_of(body * 1024)))
+        assert.equal(200, whole:read_response().status)
+        local parts <close> = client.connect(g)
+        parts.asked = { "POST" }
+        local request = request_of("echo", call_of(body * 1024)):gsub("Content%-Length: %d+", "Transfer-Encoding: chunked", 1)
+        local head, rest = request:match "^(.-\r\n\r\n)(.*)$"
+        parts:send_raw(head .. ("%x\r\n%s\r\n0\r\n\r\n"):format(#rest, rest))
+        assert.equal(200, parts:read_response().status)
+        local peer <close> = http2.connect(g)
+        assert.equal(200, peer:call(call_of(body * 1024), mirrored "echo").status)
+        for _, connection in ipairs { whole, parts, peer } do connection:close() end
+        g:wait_status(function(status) return status.gauges.body_bytes == 0 end)
+      end
+      assert.equal(0, g:status().counters.refused.bodies)
+    end)
+  end
+
+  it("leaves small requests room beside the largest body, and takes no second one", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = { bodies = "1MiB", body = "1MiB" } } }
+    local first <close> = begin_body(g, MIB, MIB - 1)
+    g:wait_status(function(status) return status.gauges.body_bytes >= MIB - 1 end)
+    assert.equal(503, wire.post(g, call_of(200000), mirrored "echo").status)
+    local other <close> = client.connect(g, { from = "127.0.0.2" })
+    other.asked = { "POST" }
+    other:send_raw(request_of("echo", call_of(2000)))
+    assert.equal(200, other:read_response().status)
+    other:close()
+    assert.equal(1, g:status().counters.refused.bodies)
+    first:close()
+    g:wait_status(function(status) return status.gauges.body_bytes == 0 end)
+    assert.equal(200, wire.post(g, call_of(MIB), mirrored "echo").status)
+    assert.has_nothing_left(g)
+  end)
+
+  it("keeps an eighth from an address whose other requests are held, and from bodies above limits.bodies", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = { bodies = "1MiB", body = "1MiB" } } }
+    local small <close> = begin_body(g, 100000, 50000)
+    g:wait_status(function(status) return status.gauges.body_bytes >= 50000 end)
+    assert.equal(503, wire.post(g, call_of(MIB - 80000), mirrored "echo").status)
+    small:close()
+    assert.has_nothing_left(g)
+    local larger <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = { bodies = "1MiB", body = "2MiB" } } }
+    assert.equal(503, wire.post(larger, call_of(MIB - 80000), mirrored "echo").status)
   end)
 end)
