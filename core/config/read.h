@@ -34,6 +34,8 @@ void mp_config_read_upstreams(mp_config_reader *r, const mp_config_key *key, con
 void mp_config_read_section(mp_config_reader *r, const mp_config_key *section, const mp_yaml_node *node);
 /* Expands a value; `room` owns the text. Returns false and reports the error if that fails. */
 bool mp_config_read_value(mp_config_reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value);
+/* True if the text has a user of an address, a query, or the key of a known service. */
+bool mp_config_has_secret(mp_str text);
 /* Keeps the keys that the file sets, for mp_config_put_shown. */
 void mp_config_keep_shown(mp_config_reader *r);
 /* What holds now, by removed.def, if an earlier version had the key `name` in `section`; else NULL. */

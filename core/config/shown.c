@@ -1,7 +1,6 @@
 /* shown.c: the configuration as operators see it: each key with its value, where the value comes from, the default and
  * the description. Values are those of the file before ${…} is expanded; every value with ${…}, and every one that may
  * be a secret, is "***". */
-#define _GNU_SOURCE 1 /* for memmem */
 #include "read.h"
 #include "expand.h"
 #include "json/json.h"
@@ -18,13 +17,6 @@ struct mp_config_shown {
 /* -- values -------------------------------------------------------------------------------------------------------- */
 
 static const char hidden[] = "\"***\"";
-
-/* True for a URL with a name, a password or a query, which may be secrets. */
-static bool has_credentials(mp_str text)
-{
-    const char *scheme = memmem(text.ptr, text.len, "://", 3);
-    return scheme != NULL && (memchr(text.ptr, '@', text.len) != NULL || memchr(text.ptr, '?', text.len) != NULL);
-}
 
 /* True if a part of the text may be a key, as the last part of https://host/mcp/4f9a…: 20 characters or more of letters
  * and digits, 4 of them digits. */
@@ -45,7 +37,7 @@ static bool looks_random(mp_str text)
 
 static void put_text(mp_buf *out, mp_str text, bool is_secret)
 {
-    if (is_secret || (text.len > 0 && (mp_expand_has(text) || mp_config_is_secret(text) || has_credentials(text) ||
+    if (is_secret || (text.len > 0 && (mp_expand_has(text) || mp_config_is_secret(text) || mp_config_has_secret(text) ||
                                        looks_random(text)))) {
         mp_buf_put(out, mp_str_of(hidden));
         return;

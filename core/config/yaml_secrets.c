@@ -3,8 +3,7 @@
  * known services. Reads the text itself and not its tree, because a file that is no valid YAML has none. It hides too
  * much where it cannot tell. */
 #define _GNU_SOURCE 1 /* for memmem */
-#include "config.h"
-#include "yaml.h"
+#include "read.h"
 
 #define LEAST_KEY 19 /* bytes of a text that may be the key of a known service */
 
@@ -274,23 +273,61 @@ static void hide_queries(scan *s)
     }
 }
 
-/* Hides user, password and query of URLs, and what looks like the key of a known service. */
+/* Hides what may be user and password in an address with an '@' at `at_sign`. Without a scheme it is an address if
+ * there is a ':' before the '@', or a port or a path behind it: a mail address is shown. */
+static void hide_user(scan *s, size_t from, size_t at_sign, size_t end)
+{
+    while (from < at_sign && strchr("\"'[{(,", s->text.ptr[from]) != NULL)
+        from++;
+    mp_str user = {s->text.ptr + from, at_sign - from};
+    const char *scheme = memmem(user.ptr, user.len, "://", 3);
+    bool is_address = scheme != NULL || memchr(user.ptr, ':', user.len) != NULL || mp_str_starts(user, MP_STR("//"));
+    for (size_t i = at_sign + 1; i < end && !is_address; i++)
+        is_address = s->text.ptr[i] == '/' || (s->text.ptr[i] == ':' && at(s, i + 1) >= '0' && at(s, i + 1) <= '9');
+    if (scheme != NULL)
+        from = (size_t)(scheme - s->text.ptr) + 3;
+    else if (mp_str_starts(user, MP_STR("//")))
+        from += 2;
+    if (is_address)
+        hide_span(s, from, at_sign);
+}
+
+/* Hides users and passwords of addresses, with and without a scheme. A space ends an address, unless it is in quotes:
+ * a password may have any character. */
+static void hide_users(scan *s)
+{
+    for (size_t i = 0, end; i < s->text.len; i = end + 1) {
+        size_t at_sign = i;
+        char quote = '\0', before = ' ', c;
+        for (end = i; end < s->text.len && !is_break(c = s->text.ptr[end]) && (quote != '\0' || c != ' '); end++) {
+            if (quote == '\0' && is_quote(c) && !is_word(before))
+                quote = c;
+            else if (c == quote && !is_word(at(s, end + 1)))
+                quote = '\0';
+            if (c == '@')
+                at_sign = end;
+            before = c;
+        }
+        if (at_sign > i)
+            hide_user(s, i, at_sign, end);
+    }
+}
+
+/* Hides user, password and query of addresses, and what looks like the key of a known service. */
 static void scan_texts(scan *s)
 {
     mp_str all = s->text;
     const char *found = all.ptr;
     while (found != NULL && (found = memmem(found, all.len - (size_t)(found - all.ptr), "://", 3)) != NULL) {
-        size_t from = (size_t)(found - all.ptr) + 3, end = from, last = 0, query = 0;
+        size_t end = (size_t)(found - all.ptr) + 3, query = 0;
         for (; end < all.len && !ends_url(all.ptr[end]); end++)
-            if (all.ptr[end] == '@')
-                last = end;
-            else if (all.ptr[end] == '?' && query == 0)
+            if (all.ptr[end] == '?' && query == 0)
                 query = end;
-        hide_span(s, from, last);
         if (query > 0)
             hide_span(s, query + 1, end);
         found = all.ptr + end;
     }
+    hide_users(s);
     hide_queries(s);
     for (size_t i = 0, end; i < all.len; i = end + 1) {
         for (end = i; end < all.len && (is_word(all.ptr[end]) || all.ptr[end] == '='); end++)
@@ -325,6 +362,18 @@ char *mp_yaml_secrets(mp_str text)
         show_names(&s);
     }
     return s.hidden;
+}
+
+bool mp_config_has_secret(mp_str text)
+{
+    if (text.len == 0)
+        return false;
+    scan s = {.text = text, .hidden = mp_new(text.len + 1)};
+    scan_texts(&s);
+    bool found = memchr(s.hidden, 1, text.len) != NULL;
+    free(s.hidden);
+    /* scan_texts ends a URL at a space, which a password may have */
+    return found || (memmem(text.ptr, text.len, "://", 3) != NULL && memchr(text.ptr, '@', text.len) != NULL);
 }
 
 /* True if `part` is the beginning of the hidden text at a place of the line. An escape in the file, such as \n, may

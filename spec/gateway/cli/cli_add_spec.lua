@@ -128,6 +128,7 @@ describe("moonpool add", function()
     { { "a", "--", "x", "--token", "hunter2-hunter2" }, "argument 3 of the program seems to contain a secret" },
     { { "a", "--", "x", "--token=hunter2-hunter2" }, "argument 2 of the program seems to contain a secret" },
     { { "a", "--", "x", "postgres://u:hunter2@h/d" }, "argument 2 of the program seems to contain a secret" },
+    { { "a", "--", "x", "u:hunter2@h/d" }, "argument 2 of the program seems to contain a secret" },
   }
 
   it("refuses what it cannot write, and secrets, which it does not repeat", function()
@@ -145,7 +146,7 @@ describe("moonpool add", function()
 end)
 
 local claude = [[{"mcpServers": {
-  "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/ann/Documents"]},
+  "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/ann/Documents", "npm:x@1"]},
   "GitHub Server": {"command": "docker", "args": ["run", "-i", "ghcr.io/github/github-mcp-server"],
     "env": {"GITHUB_TOKEN": "ghp_hunter2hunter2hunter2", "LOG": "info", "N": 3}},
   "postgres": {"command": "npx", "args": ["server-postgres", "postgresql://u:hunter2@localhost/db"]},
@@ -166,7 +167,7 @@ local vscode = [[{
     "perplexity": {"type": "stdio", "command": "npx", "args": ["-y", "server-perplexity", "${workspaceFolder}/a", "$${x.y}", "a//b"],
       "env": {"KEY": "${input:perplexity-key}"},},
     "remote": {"type": "sse", "url": "https://r.example.com/events", /* gone */ "headers": null},
-    "docs": {"type": "http", "url": "https://d.example.com/mcp"},
+    "docs": {"type": "http", "url": "https://d.example.com/@ann/mcp"},
   },
 }]]
 
@@ -199,7 +200,7 @@ upstreams:
     command: [docker, run, -i, ghcr.io/github/github-mcp-server]
     process: {env: {GITHUB_TOKEN: "${GITHUB_TOKEN:?set it}", LOG: info, N: "3"}}
   filesystem:
-    command: [npx, -y, "@modelcontextprotocol/server-filesystem", /Users/ann/Documents]
+    command: [npx, -y, "@modelcontextprotocol/server-filesystem", /Users/ann/Documents, "npm:x@1"]
   postgres:
     command: [npx, server-postgres, "${POSTGRES_ARGUMENT_2:?set it}"]
   # slow:
@@ -220,7 +221,7 @@ upstreams:
 ]], "API_KEY, API_TOKEN, API_X_API_KEY, ENV_TOKEN" },
   { "VS Code", vscode, [[
 upstreams:
-  docs: https://d.example.com/mcp
+  docs: "https://d.example.com/@ann/mcp"
   perplexity:
     command: [npx, -y, server-perplexity, "./a", "$$$${x.y}", a//b]
     process: {env: {KEY: "${PERPLEXITY_KEY:?API key of \"Perplexity\"}"}}

@@ -30,7 +30,46 @@ local files = {
   'upstreams:\n  a: {auth: {client_credentials: {client: x, secret: "S\\tS", wrong: 1}}}\n',
 }
 
+-- Keys whose values are addresses, each with one that is none or that is refused; `A` is the address.
+local places = {
+  "listen: A\n", "listen: [A, A]\n", "listen:\n- A\n", "listen: [{address: A, wrong: 1}]\n", "admin: {listen: A}\n", "hosts: [A]\nwrong: 1\n",
+  "cors: {origins: [A], wrong: 1}\n", "trusted_proxies: [A]\nwrong: 1\n", "traces: {otlp: A}\nwrong: 1\n", "A: 1\n", "workers: A\n",
+  "upstreams: {a: {url: A, wrong: 1}}\n", "upstreams:\n  a:\n    url: A\n", "upstreams: {a: {command: [npx, A], wrong: 1}}\n",
+  "auth: {issuer: A, jwks: A, introspection: {url: A}}\nwrong: 1\n", "scripts: {grants: {tools: {http: [A]}}, wrong: 1}\n", "limits: {body: A}\n",
+  "listen: A # A\n  wrong", "x: [A\n", "wrong: {x: A\n", "{A: A\n",
+}
+
+-- `S` is a secret.
+local addresses = {
+  "user:S@host", "user:S@host:8080/path", "//user:S@host/x", "http://user:S@host", "user:S@host?x", "//S@host", "S@host:80", "S@host/path",
+  "user:S/S@host", "user:S@S@host", "user:S:S@[::1]:80", "user:S%40@host", "https://S@host", "ftp://u:S@host/", "u:SSSSSSSSSSSSSSSSSSSSSSSS@h", ":S@host",
+}
+
+-- How a value may be written: plain, or in quotes, where it may have spaces and quotes.
+local forms = {
+  { "%s" }, { '"%s"' }, { "'%s'" }, { '"%s"', "S S" }, { "'%s'", 'S"S' }, { "'%s'", "S''S" }, { '"%s"', "S'S" }, { "[%s,b:c@d]" }, { "{x: %s, y: '%s'}" },
+}
+
 describe("a report about a configuration", function()
+  it("shows no user and no password of an address, with or without a scheme, wherever it stands", function()
+    local dir = gateway.prepare {}
+    for i, place in ipairs(places) do
+      for j, address in ipairs(addresses) do
+        local form = forms[(i + j) % #forms + 1]
+        local secret = address:gsub("S+", function(run) return (form[2] or run):gsub("S+", MARK) end)
+        local text = place:gsub("A", function() return (form[1]:gsub("%%s", function() return secret end)) end)
+        local file = assert(io.open(dir .. "/moonpool.yaml", "wb"))
+        file:write(text)
+        file:close()
+        local _, out, err = gateway.exec({ j == 1 and "config" or "check", "moonpool.yaml" }, { cwd = dir })
+        assert.is_nil((out .. err):find(MARK, 1, true), text .. out .. err)
+      end
+    end
+    os.remove(dir .. "/moonpool.yaml")
+    os.remove(dir .. "/scripts")
+    os.remove(dir)
+  end)
+
   it("quotes lines without the secrets in them, also where the file is no valid YAML", function()
     for _, text in ipairs(files) do
       local dir = gateway.prepare { config = (text:gsub("%f[%w]S+%f[%W]", function(run) return MARK:rep(#run) end)) }

@@ -1,4 +1,5 @@
 -- Parses a URL, host:port or unix:/path of the command line.
+local secrets = require "moonpool.workbench.format.secrets"
 
 --- Parses a URL, host:port or unix:/path to { host, port, path, origin, is_secure, unix }; or nil, why, hint.
 return function(address)
@@ -9,7 +10,7 @@ return function(address)
   local host, port = (authority or ""):match "^%[([%x:.]+)%]:?(%d*)$"
   if not host then host, port = (authority or ""):match "^([^:]+):?(%d*)$" end
   if not host or address:find "^%a[%w+.-]*://" and not address:find "^https?://" then
-    return nil, "not a URL: '" .. address .. "'", "as in http://127.0.0.1:7300/mcp"
+    return nil, "not a URL: '" .. secrets.shown_address(address) .. "'", "as in http://127.0.0.1:7300/mcp"
   end
   if host == "0.0.0.0" or host == "::" then host = host == "::" and "::1" or "127.0.0.1" end
   port = port ~= "" and port or is_secure and "443" or "80"

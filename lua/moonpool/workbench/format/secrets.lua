@@ -39,6 +39,9 @@ function secrets.is_value(value)
     if value:find(form) and #value >= 12 then return true end
   end
   if value:find "://[^/@%s]*:[^/@%s]+@" then return true end     -- a password in a URL
+  -- and in an address without a scheme; a version may stand behind the "@" of a package or a container's image
+  local is_package = value:find "^npm:" or value:find "^jsr:" or value:find "@sha%d+:"
+  if not is_package and not value:find "://" and value:find "^/?/?[^/@%s:]*:[^@%s]+@" then return true end
   if value:lower():find "[?&;][%w_-]*=" then
     for name, member in value:gmatch "[?&;]([%w_%-.]+)=([^&;#]*)" do
       if member ~= "" and not member:find "^%${" and (secrets.is_name(name) or is_random(member)) then return true end
@@ -52,6 +55,13 @@ function secrets.is_pair(name, value)
   if value == "" or value:find "^%${[^}]*}$" then return false end
   local is_switch = value:find "^%l+$" and #value < 8 or value:find "^%d%d?%d?%d?%d?$"     -- true, info, 8080
   return secrets.is_value(value) or secrets.is_name(name) and not is_switch
+end
+
+--- An address as messages may quote it: what stands before its last "@" may be a user and a password.
+function secrets.shown_address(address)
+  local scheme, rest = address:match "^(%a[%w+.-]*://)(.*)$"
+  rest = rest or address
+  return (scheme or "") .. (rest:find("@", 1, true) and "***" .. rest:match "@[^@]*$" or rest)
 end
 
 return secrets
