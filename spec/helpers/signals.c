@@ -1,6 +1,6 @@
 /* ThreadSanitizer's build alone: lets the signals through that ThreadSanitizer keeps back. It delivers those of a
- * thread when the thread calls one of the functions that it watches, and Lua code that only computes calls none. Lua and
- * our own C are compiled with -fsanitize-coverage=trace-pc, and call this function from each part of theirs. */
+ * thread when the thread calls one of the functions that it watches, and Lua code that only computes calls none. Lua
+ * and our own C are compiled with -fsanitize-coverage=trace-pc, and call this function from each part of theirs. */
 #include <string.h>
 
 #define PARTS_BETWEEN 1024 /* a watched call costs as much as some hundred parts */

@@ -281,8 +281,9 @@ static void finish_call(mp_call *call)
     mp_trace *trace = call->trace;
     mp_batch *batch = call->batch;
     call->ended = true;
-    mp_call_observe(call);
-    mp_call_keep_ended(call);
+    uint64_t us = mp_monotonic_us() - call->began;
+    mp_call_observe(call, us);
+    mp_call_keep_ended(call, us);
     if (trace != NULL)
         mp_call_end_trace(call, trace);
     mp_log_call(call);

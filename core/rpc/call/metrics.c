@@ -239,11 +239,10 @@ void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers)
     }
 }
 
-void mp_call_observe(const mp_call *call)
+void mp_call_observe(const mp_call *call, uint64_t us)
 {
     if (call->is_detached || call->is_hidden || call->subscriber != NULL || !mp_series_is_on())
         return;
-    uint64_t us = mp_monotonic_us() - call->began;
     size_t error = error_of(call);
     mp_series operation = operation_of(call, error);
     if (call->thing_metrics == NULL) {
@@ -294,7 +293,7 @@ static unsigned char keep_text(char *to, size_t room, mp_str text)
     return (unsigned char)len;
 }
 
-void mp_call_keep_ended(const mp_call *call)
+void mp_call_keep_ended(const mp_call *call, uint64_t us)
 {
     mp_ended_calls *kept = call->rpc->ended_calls;
     if (call->is_detached || call->is_hidden)
@@ -307,8 +306,8 @@ void mp_call_keep_ended(const mp_call *call)
     if (kept->count < kept->room)
         mp_stat_add(&mp_stat_ended_calls, 1);
     ended_call *to = &kept->list[kept->count++ % kept->room];
-    to->ended = mp_monotonic_us();
-    to->us = to->ended > call->began ? to->ended - call->began : 0;
+    to->ended = call->began + us;
+    to->us = us;
     to->serial = call->serial;
     to->mark = call->mark;
     to->outcome = call->outcome == NULL ? "ok" : call->outcome;

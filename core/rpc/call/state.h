@@ -166,10 +166,10 @@ void mp_client_requests_fail(mp_rpc *rpc);
 
 /* -- metrics.c: histograms --------------------------------------------------------------------------------------- */
 
-/* Counts a call that has ended, and its time. */
-void mp_call_observe(const mp_call *call);
-/* Keeps what operators see of a call that has ended: it still has its principal. */
-void mp_call_keep_ended(const mp_call *call);
+/* Counts a call that has ended, and its time, `us`. */
+void mp_call_observe(const mp_call *call, uint64_t us);
+/* Keeps what operators see of a call that has ended after `us`: it still has its principal. */
+void mp_call_keep_ended(const mp_call *call, uint64_t us);
 /* Appends the calls that are kept as JSON objects, separated by commas, newest first. */
 void mp_ended_calls_put(const mp_rpc *rpc, mp_buf *out);
 void mp_ended_calls_free(mp_ended_calls *MP_NULLABLE kept);

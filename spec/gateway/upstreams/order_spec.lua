@@ -9,7 +9,8 @@ local OWN <const> = {
 }
 
 local function start(entries)
-  return gateway.start { scripts = OWN, config = ('listen: "127.0.0.1:0"\nadmin: {listen: "127.0.0.1:0"}\nworkers: 2\nlimits: {page: 8KiB}\nupstreams:\n%s'):format(entries) }
+  local text = 'listen: "127.0.0.1:0"\nadmin: {listen: "127.0.0.1:0"}\nworkers: 2\nlimits: {page: 8KiB}\nupstreams:\n'
+  return gateway.start { scripts = OWN, config = text .. entries }
 end
 
 -- The names in the list, and the number of its pages.
