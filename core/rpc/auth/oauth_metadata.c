@@ -29,12 +29,14 @@ static bool has_word(mp_str text, mp_str word)
 static void warn_of_scheme(const mp_stream *stream)
 {
     static atomic_bool is_logged;
+    if (atomic_load_explicit(&is_logged, memory_order_relaxed))
+        return;
     mp_str forwarded = mp_stream_known_header(stream, MP_HEADER_FORWARDED, NULL);
     mp_str scheme = mp_stream_header(stream, "x-forwarded-proto", NULL);
     bool is_https = has_word(scheme, MP_STR("https")) || has_word(forwarded, MP_STR("proto=https")) ||
                     has_word(forwarded, MP_STR("proto=\"https\"")) ||
                     mp_str_is_nocase(mp_stream_header(stream, "x-forwarded-ssl", NULL), "on");
-    if (is_https && !atomic_load_explicit(&is_logged, memory_order_relaxed) && !atomic_exchange(&is_logged, true))
+    if (is_https && !atomic_exchange(&is_logged, true))
         mp_log(MP_WARN, "scheme of clients unknown", mp_log_str("address", mp_stream_address(stream)),
                mp_log_str("why", MP_STR("a proxy says that a client came by https, and without public_url the "
                                         "addresses in metadata and challenges begin with http://; logged once")),
