@@ -74,7 +74,7 @@ describe("lists of many things that a tool switches to and fro", function()
       looks = looks + 1
       assert.is_true(listed(boss, "tools/list", "tools", "name").secret_n1)
       assert.is_nil(listed(guest, "tools/list", "tools", "name").secret_n1)
-      assert.equal(100, select(2, listed(boss, "resources/list", "resources", "uri")))
+      assert.equal(151, select(2, listed(boss, "resources/list", "resources", "uri")))
       local seen, count = listed(guest, "resources/list", "resources", "uri")
       assert.is_true(seen["x:all"])
       assert.equal(1, count)
