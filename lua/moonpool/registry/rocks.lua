@@ -15,7 +15,7 @@ local environments = {}     -- first part of the module's name -> the environmen
 local loaded = {}           -- name -> value
 local opened = {}           -- the paths of files that were loaded, or tried, relative to host.rock.folder
 
-local standard = { string = true, table = true, math = true, utf8 = true, os = true, coroutine = true, _G = true }
+local standard = { string = true, table = true, math = true, utf8 = true, os = true, coroutine = true, io = true, debug = true, _G = true }
 
 if host.script.trust_full and host.rock.folder then
   package.path = host.rock.folder .. "/?.lua;" .. host.rock.folder .. "/?/init.lua;" .. package.path

@@ -294,6 +294,18 @@ local function add_standard(base)
   base.getmetatable, base.table.sort = safe_getmetatable, sort
 end
 
+-- Pure-Lua libraries take functions of io into locals when they load, and most never call them.
+local function closed_io()
+  local made = {}
+  for _, name in ipairs { "close", "input", "lines", "open", "output", "popen", "read", "tmpfile", "write" } do
+    made[name] = function()
+      error(("io.%s is closed to rocks: a script has '%s' instead, and passes on what it gives; 'trust: full' in the config opens the "
+        .. "whole standard library"):format(name, problem.closed.io.instead), 2)
+    end
+  end
+  return made
+end
+
 local PACKAGE_CONFIG = "/\n;\n?\n!\n-\n"
 
 --- A new environment for the files of one rock: Lua's own library, and nothing of moonpool's, so nothing that a grant
@@ -304,6 +316,7 @@ function sandbox.of_rock()
   env._G, env.setmetatable, env.load = env, rock_setmetatable, loading(env)
   if not host.script.trust_full then
     env.math.randomseed = function() end
+    env.io, env.debug = closed_io(), { traceback = function(message) return message end }
     env.package = { config = PACKAGE_CONFIG, path = "", cpath = "", loaded = {}, preload = {} }
   end
   return env
