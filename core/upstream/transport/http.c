@@ -1,6 +1,7 @@
 /* http.c: Streamable HTTP of all revisions: each message is a POST of its own, on the worker of its task, whose answer
- * is one JSON body or an event stream. Redirects are not followed, compressed answers are refused, a POST is never sent
- * twice. */
+ * is one JSON body or an event stream. Of redirects those are followed that keep method and body (307 and 308) and
+ * the origin of the URL, once for each request. Compressed answers are refused, and what an upstream may have begun is
+ * never sent twice. */
 #define _GNU_SOURCE
 #include "upstream/transport/listen_stream.h"
 
@@ -34,6 +35,7 @@ typedef struct {
     char *MP_NULLABLE last_id; /* id of the last event before the stream was resumed; NULL: none */
     uint64_t retry_ms;
     int resumptions;
+    char *MP_NULLABLE moved; /* the URL that a redirect named; NULL: there was none */
     bool has_head, is_stream, is_in_pull, has_left;
     bool is_note; /* a message without an answer; counted in `said` of the channel and of the host */
 } request;
@@ -69,6 +71,7 @@ static void free_request(request *it)
     mp_event_reader_clear(&it->reader);
     free(it->own);
     free(it->last_id);
+    free(it->moved);
     leave_exchange(it);
     if (it->is_note) {
         it->host->said--;
@@ -104,30 +107,10 @@ static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 
 /* -- what has arrived ---------------------------------------------------------------------------------------------- */
 
-/* The value of the answer's header, by its lower-case name. */
-static mp_str header_of(const mp_transfer *transfer, const char *name)
-{
-    mp_str rest = mp_transfer_head(transfer);
-    while (rest.len > 0) {
-        mp_str line = mp_str_cut(&rest, '\n');
-        mp_str key = mp_str_cut(&line, ':');
-        if (mp_str_is_nocase(key, name))
-            return mp_str_trim(line);
-    }
-    return MP_STR_NONE;
-}
-
-bool mp_http_has_type(const mp_transfer *transfer, const char *type)
-{
-    mp_str value = header_of(transfer, "content-type");
-    mp_str word = mp_str_cut(&value, ';');
-    return mp_str_is_nocase(mp_str_trim(word), type);
-}
-
 /* The seconds or the date of Retry-After, in ms; -1: none. */
 static int64_t retry_after(const mp_transfer *transfer)
 {
-    mp_str value = header_of(transfer, "retry-after");
+    mp_str value = mp_http_header(transfer, "retry-after");
     char text[40];
     char *end;
     if (value.len == 0 || value.len >= sizeof text)
@@ -149,7 +132,11 @@ mp_upstream_failure mp_http_status_failure(const mp_transfer *transfer, const mp
 {
     char text[sizeof(mp_upstream_failure){0}.why];
     int status = mp_transfer_status(transfer);
-    snprintf(text, sizeof text, "%s (HTTP status %d)", why, status);
+    mp_str to = mp_http_shown_location(transfer);
+    if (to.len > 0)
+        snprintf(text, sizeof text, "%s (HTTP status %d, Location: %.*s)", why, status, MP_STR_ARG(to));
+    else
+        snprintf(text, sizeof text, "%s (HTTP status %d)", why, status);
     mp_upstream_failure failure = mp_upstream_failure_of(reason, true, text);
     mp_str head = mp_transfer_head(transfer);
     failure.status = status;
@@ -184,7 +171,7 @@ static void fail_transfer(const arrival *at)
     mp_upstream_failure failure = mp_http_lost_failure(at->transfer);
     int status = mp_transfer_status(at->transfer);
     if (mp_transfer_trouble_of(at->transfer) == MP_TRANSFER_OTHER &&
-        header_of(at->transfer, "content-encoding").len > 0)
+        mp_http_header(at->transfer, "content-encoding").len > 0)
         failure.reason = MP_FAILURE_UNREADABLE;
     failure.status = status >= 300 ? status : 0;
     mp_exchange_fail(at->exchange, failure);
@@ -203,7 +190,7 @@ static void take_session(const arrival *at)
 {
     mp_own_exchange *exchange = at->exchange;
     mp_channel *channel = at->of->channel;
-    mp_str id = header_of(at->transfer, "mcp-session-id");
+    mp_str id = mp_http_header(at->transfer, "mcp-session-id");
     for (size_t i = 0; i < id.len; i++)
         if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
             return;
@@ -266,12 +253,36 @@ static void fail_without_answer(const arrival *at)
     mp_exchange_fail(at->exchange, failure);
 }
 
+static mp_transfer *MP_NULLABLE start_transfer(request *it, const char *method, mp_str body, mp_err *err);
+
+/* Sends the request again if its answer redirects it. The transfer of `at` is freed then. */
+static bool follow(const arrival *at)
+{
+    request *it = at->of;
+    char *moved = it->moved != NULL ? NULL : mp_http_redirect(it->channel->part, at->transfer);
+    if (moved == NULL)
+        return false;
+    it->moved = moved;
+    it->host->held -= it->body.len;
+    it->body.len = 0;
+    it->has_head = it->is_stream = false;
+    mp_transfer_free(at->transfer);
+    mp_link_drop(&it->hot);
+    mp_err err = {"", ""};
+    it->transfer = start_transfer(it, "POST", it->message, &err);
+    if (it->transfer == NULL)
+        mp_exchange_fail_with(at->exchange, MP_FAILURE_REFUSED, err.text);
+    return true;
+}
+
 /* Reads the answer from a body that has arrived whole. */
 static void read_body(const arrival *at)
 {
     mp_own_exchange *exchange = at->exchange;
     const mp_buf *body = &at->of->body;
     int status = mp_transfer_status(at->transfer);
+    if (follow(at))
+        return;
     if (!exchange->has_id) {
         fail_with_status(at, MP_FAILURE_STATUS, "the message was not accepted");
         return;
@@ -400,7 +411,7 @@ static void begin_answer(const arrival *at)
     it->has_head = true;
     it->is_stream = is_success(at->transfer) && exchange->has_id &&
                     mp_http_has_type(at->transfer, "text/event-stream") &&
-                    header_of(at->transfer, "content-encoding").len == 0;
+                    mp_http_header(at->transfer, "content-encoding").len == 0;
     it->reader.most = exchange->answer;
     if (it->is_stream && exchange->is_opening)
         take_session(at);
@@ -476,9 +487,22 @@ static mp_outgoing outgoing_of(request *it, const char *method, const char *cons
 {
     mp_outgoing outgoing = mp_http_outgoing(it->channel->part, headers);
     outgoing.method = method;
+    if (it->moved != NULL)
+        outgoing.url = it->moved;
     outgoing.ready = on_ready;
     outgoing.ctx = it;
     return outgoing;
+}
+
+static mp_transfer *MP_NULLABLE start_transfer(request *it, const char *method, mp_str body, mp_err *err)
+{
+    mp_http_headers all = {0};
+    mp_http_put_headers(&all, it->host, it->channel, it->exchange);
+    mp_outgoing outgoing = outgoing_of(it, method, all.list);
+    outgoing.body = body;
+    mp_transfer *transfer = mp_transfer_start(it->host->client, &outgoing, err);
+    mp_http_clear_headers(&all);
+    return transfer;
 }
 
 /* Starts a request. NULL: `err` has the reason. `exchange`: the exchange that waits for the answer; NULL: none. */
@@ -500,12 +524,7 @@ static request *MP_NULLABLE begin_request(mp_upstream_host *host, mp_channel *ch
         it->own = mp_dup(message);
         it->message.ptr = it->own;
     }
-    mp_http_headers all = {0};
-    mp_http_put_headers(&all, host, channel, exchange);
-    mp_outgoing outgoing = outgoing_of(it, method, all.list);
-    outgoing.body = it->message;
-    it->transfer = mp_transfer_start(host->client, &outgoing, err);
-    mp_http_clear_headers(&all);
+    it->transfer = start_transfer(it, method, it->message, err);
     mp_stat_add(&mp_stat_upstream_requests, 1);
     mp_link_put(&host->requests, &it->link);
     if (it->transfer != NULL)

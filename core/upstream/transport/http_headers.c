@@ -125,3 +125,61 @@ mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *he
                          .certificate = part->it.tls_certificate,
                          .key = part->it.tls_key};
 }
+
+/* -- headers of an answer ------------------------------------------------------------------------------------------ */
+
+mp_str mp_http_header(const mp_transfer *transfer, const char *name)
+{
+    mp_str rest = mp_transfer_head(transfer);
+    while (rest.len > 0) {
+        mp_str line = mp_str_cut(&rest, '\n');
+        mp_str key = mp_str_cut(&line, ':');
+        if (mp_str_is_nocase(key, name))
+            return mp_str_trim(line);
+    }
+    return MP_STR_NONE;
+}
+
+bool mp_http_has_type(const mp_transfer *transfer, const char *type)
+{
+    mp_str value = mp_http_header(transfer, "content-type");
+    mp_str word = mp_str_cut(&value, ';');
+    return mp_str_is_nocase(mp_str_trim(word), type);
+}
+
+mp_str mp_http_shown_location(const mp_transfer *transfer)
+{
+    int status = mp_transfer_status(transfer);
+    mp_str location = mp_http_header(transfer, "location");
+    size_t len = 0;
+    for (; len < location.len && location.ptr[len] != '?' && location.ptr[len] != '#'; len++)
+        if (location.ptr[len] == '@' || location.ptr[len] < 0x21 || location.ptr[len] > 0x7e)
+            return MP_STR_NONE;
+    location.len = len;
+    return status >= 300 && status < 400 ? location : MP_STR_NONE;
+}
+
+static bool is_same_origin(const mp_url *a, const mp_url *b)
+{
+    return strcmp(a->scheme, b->scheme) == 0 && strcmp(a->host, b->host) == 0 && a->port == b->port;
+}
+
+char *MP_NULLABLE mp_http_redirect(const mp_upstream_part *part, const mp_transfer *transfer)
+{
+    int status = mp_transfer_status(transfer);
+    mp_str location = mp_http_header(transfer, "location");
+    if ((status != 307 && status != 308) || location.len == 0 || part->url == NULL)
+        return NULL;
+    char *text = mp_dup(location), *found = NULL;
+    mp_url from, to;
+    mp_err err;
+    if (mp_url_parse(&to, text, part->url, &err) == 0) {
+        if (mp_url_parse(&from, part->url, NULL, &err) == 0) {
+            found = is_same_origin(&from, &to) ? mp_dup(mp_str_of(to.text)) : NULL;
+            mp_url_clear(&from);
+        }
+        mp_url_clear(&to);
+    }
+    free(text);
+    return found;
+}

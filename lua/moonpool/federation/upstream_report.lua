@@ -35,7 +35,8 @@ function upstream_report.explained(record, failure)
     timeout = { "it did not answer within `timeout`", nil },
     total = { "it did not answer within `timeout_total`", nil },
     open = { "it did not answer within `open`", nil },
-    status = { "it answered with an HTTP error" .. status, failure.status == 404 and "the path of its endpoint is part of the URL: /mcp, or /sse" or nil },
+    status = { "it answered with an HTTP error" .. status, failure.status == 404 and "the path of its endpoint is part of the URL: /mcp, or /sse"
+      or (failure.status or 0) // 100 == 3 and "it is at another URL: write the one of Location" or nil },
     unreadable = { "its answer is not MCP", record.kind == "url" and "the path of its endpoint is part of the URL: /mcp, or /sse" or nil },
     too_large = { "its answer is larger than limits.upstreams.answer", nil },
     revision = { "it speaks none of the revisions that this gateway speaks", nil },

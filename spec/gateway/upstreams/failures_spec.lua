@@ -22,7 +22,7 @@ local HTTP <const> = {
   { "500", faults.answers_http(500, {}, "no"), "unknown" },
   { "502 with a page", faults.answers_http(502, { ["content-type"] = "text/html" }, "<p>"), "unknown" },
   { "418", faults.answers_http(418, {}, ""), "unknown" }, { "302 elsewhere", faults.answers_http(302, { location = "http://127.0.0.1:9/" }), "unknown" },
-  { "307 to itself", faults.answers_http(307, { location = "/mcp" }), "unknown" }, { "401", faults.status(401), "not_run", 0 },
+  { "401", faults.status(401), "not_run", 0 },
   { "403", faults.status(403), "not_run", 0 }, { "429", faults.busy(429, 7), "not_run", 0 }, { "503", faults.busy(503, 7), "not_run", 0 },
   { "a JSON-RPC error of another id", faults.answers_http(200, JSON, '{"jsonrpc":"2.0","id":99999,"error":{"code":-32001,"message":"x"}}'), "unknown" },
 }
