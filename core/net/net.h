@@ -213,7 +213,7 @@ void mp_stream_answer(mp_stream *stream, int status, const char *MP_NULLABLE typ
                       const mp_header *MP_NULLABLE headers, size_t count);
 /* Starts an event stream, with a comment at the end of the turn. -1: it is gone, or HEAD, which this call answers. */
 int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count);
-void mp_stream_keep_alive(mp_stream *stream); /* the same, where the connection has room: nothing else happens */
+void mp_stream_keep_alive(mp_stream *stream); /* the same if the connection has room; else nothing happens */
 bool mp_stream_is_events(const mp_stream *stream);
 /* Starts an answer whose bytes come from elsewhere: mp_stream_send() adds any part of it, and mp_stream_end() ends it.
  * `length`: of its body; SIZE_MAX: not known. No heartbeats, and no limit of its queue: the caller sends nothing while

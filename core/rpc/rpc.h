@@ -45,7 +45,7 @@ typedef struct {
     int64_t replay_events;        /* events kept for one session; 0: no events are kept */
     size_t bodies;                /* as in mp_http_limits, for what calls keep of their requests */
     size_t answers, stream_queue; /* as in mp_http_limits, for messages on their way to the thread of their stream */
-    uint64_t request_ms, heartbeat_ms; /* as in mp_http_limits; the first also limits idle links of processes */
+    uint64_t request_ms, heartbeat_ms; /* as in mp_http_limits; request_ms also for idle connections of processes */
     uint64_t overload_ms; /* a request that waited longer for its worker is refused as overload; 0: no limit */
     const char *MP_NULLABLE
     instance;            /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
