@@ -8,14 +8,14 @@ if host.script.is_replay then require "moonpool.replay.outside".close() end
 if host.config.upstreams[1] or host.script.has_specs then require "moonpool.federation.notifications" end
 if host.script.has_specs then require "moonpool.specs.fakes" end
 
-local auth = require "moonpool.access.auth"
+local auth = lazy "moonpool.access.auth"
 local audit = require "moonpool.methods.audit"
 local reload_diff = lazy "moonpool.registry.reload_diff"
 local dispatch = require "moonpool.methods.dispatch"
 local exact = require "moonpool.runtime.exact"
 local federated = lazy "moonpool.federation.federated"
 local bus = require "moonpool.runtime.bus"
-local job = require "moonpool.things.job"
+local job = lazy "moonpool.things.job"
 local loader = require "moonpool.registry.loader"
 local roots = lazy "moonpool.upstream.roots"
 local subscriptions = require "moonpool.registry.subscriptions"
@@ -27,9 +27,9 @@ end
 local moonpool
 moonpool = {
   load = function() return loader.load(function() federated.load() end) end,
-  authenticate = auth.authenticate,
-  pack = auth.pack,
-  unpack = auth.unpack,
+  authenticate = function(request) return auth.authenticate(request) end,
+  pack = function(p) return auth.pack(p) end,
+  unpack = function(text) return auth.unpack(text) end,
   dispatch = audit.wrap(dispatch.answer),
   record = function(call, params, revision, method)
     return require("moonpool.replay.recorder").answer(moonpool.dispatch, call, params, revision, method)

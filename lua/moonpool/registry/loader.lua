@@ -3,18 +3,18 @@
 
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
-local auth = require "moonpool.access.auth"
+local auth = lazy "moonpool.access.auth"
 local characters = lazy "moonpool.runtime.characters"
 local exec = lazy "moonpool.lib.exec"
 local grants = require "moonpool.runtime.grants"
-local job = require "moonpool.things.job"
+local job = lazy "moonpool.things.job"
 local json = require "moonpool.json"
 local library = require "moonpool.registry.require"
 local policy = require "moonpool.things.policy"
 local problem = require "moonpool.runtime.diagnostic"
-local prompt = require "moonpool.things.prompt"
+local prompt = lazy "moonpool.things.prompt"
 local registry = require "moonpool.registry.registry"
-local resource = require "moonpool.things.resource"
+local resource = lazy "moonpool.things.resource"
 local rocks = require "moonpool.registry.rocks"
 local sandbox = require "moonpool.registry.sandbox"
 local show = require "moonpool.runtime.show"
@@ -147,9 +147,17 @@ local function add(kind, found, name, value, path, text)
   end
 end
 
+-- The modules of which a script may have made something.
+local makers = {
+  "things.tool", "things.resource", "things.prompt", "things.job", "access.auth", "things.policy", "upstream.scripts",
+}
+
 local function is_made(value)
-  return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) or auth.is(value) or policy.is(value)
-    or package.loaded["moonpool.upstream.scripts"] and upstream.is(value)
+  for _, name in ipairs(makers) do
+    local maker = package.loaded["moonpool." .. name]
+    if maker and maker.is(value) then return true end
+  end
+  return false
 end
 
 -- False if the several things of a file have the file's name as a prefix. The things of tools/note/tools.lua and
@@ -277,6 +285,7 @@ end
 --- list of errors as texts and, if only scripts have errors without which the others may serve, the list of their
 --- paths.
 function loader.load(load_upstreams)
+  collectgarbage() -- the modules' main functions, a fifth of the memory at this point: what the scripts make takes their place
   problems, texts, broken = {}, {}, {}
   local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {}, upstreams = {} }, {}
   for _, script in ipairs(host.script.list) do texts[shown(script.path)] = script.text end
@@ -322,8 +331,8 @@ function loader.load(load_upstreams)
   if #errors > 0 then return errors, paths end
   policy.apply(found.policy, found, upstream_config.has_any)
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
-  job.set(found.jobs)
-  auth.set(found.auth)
+  if next(found.jobs) then job.set(found.jobs) end
+  if next(found.auth) then auth.set(found.auth) end
   if upstream_config.has_any then
     upstream.set(found.upstreams)
     load_upstreams()

@@ -5,7 +5,6 @@
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"
 local lazy = require "moonpool.runtime.lazy"
-local auth = require "moonpool.access.auth"
 local base64 = require "moonpool.lib.base64"
 local content = require "moonpool.things.tool_result"
 local copied = require "moonpool.runtime.copied"
@@ -15,17 +14,17 @@ local exact = require "moonpool.runtime.exact"
 local failure = require "moonpool.runtime.outcome"
 local hint_names = lazy "moonpool.runtime.hint_names"
 local grants = require "moonpool.runtime.grants"
-local job = require "moonpool.things.job"
+local job = lazy "moonpool.things.job"
 local json = require "moonpool.json"
-local limit = require "moonpool.things.limit"
+local limit = lazy "moonpool.things.limit"
 local null = require "moonpool.runtime.null"
 local parallel = require "moonpool.lib.parallel"
 local policy = require "moonpool.things.policy"
 local problem = require "moonpool.runtime.diagnostic"
-local prompt = require "moonpool.things.prompt"
+local prompt = lazy "moonpool.things.prompt"
 local raw = require "moonpool.runtime.raw"
 local regex = require "moonpool.lib.regex"
-local resource = require "moonpool.things.resource"
+local resource = lazy "moonpool.things.resource"
 local show = require "moonpool.runtime.show"
 local sort = require "moonpool.runtime.stdlib.sort"
 local tables = require "moonpool.runtime.stdlib.table"
@@ -210,8 +209,12 @@ end
 local safe_pcall, safe_xpcall = host.script.protections(failure.input)
 
 local names = exact.all("", {
-  tool = tool.new, job = job.new, policy = policy.new, limit = limit.rate, quota = limit.quota,
-  resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
+  tool = tool.new, policy = policy.new,
+  job = function(spec) return job.new(spec) end,
+  limit = function(spec) return limit.rate(spec) end, quota = function(spec) return limit.quota(spec) end,
+  resource = function(spec) return resource.new(spec) end,
+  prompt = function(spec) return prompt.new(spec) end,
+  user = function(body) return prompt.user(body) end, assistant = function(body) return prompt.assistant(body) end,
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.time.sleep,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
@@ -236,6 +239,7 @@ local encoding = exact.all("json.", {
 
 -- Libraries that most scripts do not use: their modules are loaded for the first script that does.
 local large = {
+  auth = function(granted, path) return require("moonpool.access.auth").library { granted = granted, path = path } end,
   jwt = function(...) return require("moonpool.lib.jwt").library(...) end,
   upstream = function() return require("moonpool.upstream.script_handle").of end,
 }
@@ -246,7 +250,7 @@ end
 -- What the large library `name` is for the script at `path`, whose functions refuse further arguments.
 local function load_large(name, granted, path)
   local library = large[name](granted, path)
-  if type(library) == "table" and not getmetatable(library) then return exact.all(name .. ".", library) end
+  if type(library) == "table" and not debug.getmetatable(library) then return exact.all(name .. ".", library) end
   return exact.of(name, library)
 end
 
@@ -342,7 +346,6 @@ function sandbox.new(find, path, text)
   for name in pairs(large) do
     if not text or text:find(name, 1, true) then base[name] = load_large(name, granted, path) end
   end
-  base.auth = auth.library { granted = granted, path = path }
   local read_variable, read_secret = environment.library(granted, path)
   base.env, base.secret = exact.of("env", read_variable), exact.of("secret", read_secret)
   local loaded = {}
