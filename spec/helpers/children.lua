@@ -2,6 +2,7 @@
 -- only one list, however often busted loads the other helpers again.
 local uv = require "luv"
 
+-- `preload`: the library that a sanitizer needs in a process that loads a module of ours, or nil.
 local children = { alive = {} }
 
 -- At the very end of a run: no process may outlive it.

@@ -11,6 +11,7 @@ broken_pipe:start("sigpipe", function() end)
 broken_pipe:unref()
 
 -- The sanitizers' library is for this interpreter, and not for the programs that specs start: it finds leaks in git.
+children.preload = os.getenv "LD_PRELOAD"
 uv.os_unsetenv "LD_PRELOAD"
 
 -- The environment of a function that busted runs.

@@ -1,6 +1,7 @@
 -- What comments of core/net say about libh2o, tried on a server of the linked libh2o alone. docs/dev/libraries.md names
 -- each.
 local modules = require "modules"
+local children = require "spec.helpers.children"
 local gateway = require "spec.helpers.gateway"
 
 -- What its handler sees of a request: a line for each.
@@ -11,11 +12,11 @@ end
 
 -- Calls a function of the module with a request, in a process of its own.
 local function run_alone(before, name)
-  local path, preload = os.tmpname(), os.getenv "LD_PRELOAD" -- a sanitizer's library
+  local path = os.tmpname()
   local file <close> = assert(io.open(path, "w"))
   file:write(("package.cpath = %q require 'modules'.h2o.%s 'GET / HTTP/1.0\\r\\n\\r\\n' print 'went on'"):format(package.cpath, name))
   file:close()
-  local code, out, err = gateway.run_program("/bin/sh", { "-c", before .. "exec lua5.4 " .. path }, { env = { LD_PRELOAD = preload } })
+  local code, out, err = gateway.run_program("/bin/sh", { "-c", before .. "exec lua5.4 " .. path }, { env = { LD_PRELOAD = children.preload } })
   os.remove(path)
   return code, out .. err
 end

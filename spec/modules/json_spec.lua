@@ -2,6 +2,7 @@
 local c_json = require("modules").json
 local json = c_json.lua
 local cjson = require("cjson")
+local children = require("spec.helpers.children")
 
 local function keys(members)
   local list = {}
@@ -501,7 +502,7 @@ describe("depth", function()
     local file <close> = assert(io.open(path, "w"))
     file:write(("package.cpath = %q\n"):format(package.cpath), program)
     file:flush()
-    local out <close> = assert(io.popen("ulimit -s 256; lua5.4 " .. path .. " 2>&1"))
+    local out <close> = assert(io.popen(("ulimit -s 256; LD_PRELOAD='%s' lua5.4 %s 2>&1"):format(children.preload or "", path)))
     assert.equal("fine\n", out:read("a"))
     os.remove(path)
   end)

@@ -222,12 +222,13 @@ mcp=$(sed -n 's/.*mcp=\([^ ]*\).*/\1/p' ready); admin=$(sed -n 's/.*admin=http:.
 for i in $(seq 100); do [ -e last-good ] && break; sleep 0.05; done
 moonpool call -u $mcp -H "X-Api-Key: @KEY" hello
 for command in "status --healthy" "log --level debug --for 1s" "dashboard" "drain"; do moonpool $command --admin $admin; done
-wait $pid
+wait $pid || { cat log >&2; exit 1; }
 cat log >&2
 ls /var/lib/moonpool
 END
       exec chroot $root setpriv --reuid 65532 --regid 65532 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
-        env -i PATH=/usr/local/bin:/usr/bin:/bin STATE_DIRECTORY=/var/lib/moonpool RUNTIME_DIRECTORY=/run/moonpool ASAN_OPTIONS="$ASAN_OPTIONS" \
+        env -i PATH=/usr/local/bin:/usr/bin:/bin STATE_DIRECTORY=/var/lib/moonpool RUNTIME_DIRECTORY=/run/moonpool \
+        ASAN_OPTIONS="$ASAN_OPTIONS" LSAN_OPTIONS="$LSAN_OPTIONS" \
         sh -c "$(cat /mnt/inner)"
     ]]
     local code, out, err = gateway.run_program("/usr/bin/unshare", { "-m", "/bin/sh", "-c", (script:gsub("@HERE", dir):gsub("@KEY", key)) }, { seconds = 60 })
