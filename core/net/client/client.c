@@ -135,7 +135,7 @@ static int on_socket(MP_UNUSED CURL *easy, curl_socket_t socket, int what, void 
         return -1;
     if (what == CURL_POLL_REMOVE) {
         if (watch != NULL) {
-            mp_fdwatch_stop(client->loop, &watch->super);
+            MP_UNSEEN_READS(mp_fdwatch_stop(client->loop, &watch->super));
             curl->multi_assign(multi, socket, NULL);
             free(watch);
         }

@@ -47,4 +47,20 @@ const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err);
 /* Lets a request trust the certificates in the file `ca`, and no others; NULL: those of this system. */
 CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLABLE ca);
 
+/* libcurl 7.88 closes the socket of a connection that is not yet made without a call of on_close, and says afterwards
+ * that it is gone. Until then its number may be a file of another thread. `statement` may look at that file by its
+ * number, and must do nothing to it; ThreadSanitizer, which would report that, does not see what it reads. */
+#ifdef __SANITIZE_THREAD__
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+#define MP_UNSEEN_READS(statement)                                                                                     \
+    do {                                                                                                               \
+        AnnotateIgnoreReadsBegin(__FILE__, __LINE__);                                                                  \
+        statement;                                                                                                     \
+        AnnotateIgnoreReadsEnd(__FILE__, __LINE__);                                                                    \
+    } while (0)
+#else
+#define MP_UNSEEN_READS(statement) statement
+#endif
+
 #endif

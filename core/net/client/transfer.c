@@ -184,7 +184,9 @@ static void refuse_address(mp_transfer *transfer)
 static ino_t inode_of(curl_socket_t fd)
 {
     struct stat info;
-    return fstat(fd, &info) == 0 ? info.st_ino : 0;
+    int failed;
+    MP_UNSEEN_READS(failed = fstat(fd, &info));
+    return failed == 0 ? info.st_ino : 0;
 }
 
 /* The place of a descriptor in `counted`; NULL: it was never counted. */
