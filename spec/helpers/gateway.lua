@@ -7,7 +7,10 @@ local children = require "spec.helpers.children"
 local wait = require "spec.helpers.wait"
 local client = require "spec.helpers.client"
 
-local gateway = { binary = os.getenv "MOONPOOL" or "build/debug/moonpool" }
+local gateway = {
+  binary = os.getenv "MOONPOOL" or "build/debug/moonpool",
+  cpu = os.getenv "TSAN_OPTIONS" and "8s" or nil, -- limits.call.cpu: ThreadSanitizer's build computes four times as long
+}
 
 local PATIENCE = 20 -- seconds for a start or a stop
 
@@ -172,8 +175,6 @@ local function merge(into, from)
   return into
 end
 
-local IS_TSAN <const> = os.getenv "TSAN_OPTIONS" ~= nil
-
 -- JSON is valid YAML, so a config given as a table is written as JSON.
 local function config_text(options)
   if type(options.config) == "string" then
@@ -185,7 +186,7 @@ local function config_text(options)
     workers = options.workers or 2,
     overload = { wait = "off" }, -- off, since on a busy machine requests would wait, and be refused, in any spec
     scripts = { path = options.scripts_path or "scripts" },
-    limits = IS_TSAN and { call = { cpu = "8s" } } or nil, -- it computes four times as long
+    limits = gateway.cpu and { call = { cpu = gateway.cpu } } or nil,
   }, options.config))
 end
 
@@ -419,7 +420,7 @@ end
 -- Resident memory of the process, in bytes; or a part of it: "RssAnon", "RssFile"; or the most that it has been:
 -- "VmHWM". Always 1 with ThreadSanitizer, whose own memory is several times the gateway's.
 function running:rss(part)
-  if IS_TSAN then return 1 end
+  if os.getenv "TSAN_OPTIONS" then return 1 end
   return tonumber(read("/proc/" .. self.pid .. "/status"):match((part or "VmRSS") .. ":%s+(%d+) kB")) * 1024
 end
 
