@@ -38,7 +38,8 @@ local scripts = {
 }
 
 local function start()
-  return gateway.start { scripts = scripts, workers = 1, config = { limits = {
+  -- an answer that takes longer than `heartbeat` would be an event stream
+  return gateway.start { scripts = scripts, workers = 1, config = { heartbeat = "10m", limits = {
     lua_memory = "48MiB", call = { memory = "64MiB", output = "16MiB", cpu = "60s", time = "2m" },
   } } }
 end
