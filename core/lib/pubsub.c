@@ -130,8 +130,12 @@ static int l_listen(lua_State *L)
     lua_settop(L, 3);
     size_t count = lua_rawlen(L, 2);
     const mp_str *topics = push_topics(L, count);
-    if (&task->super != mp_state_of(mp_vm_of(L))->running || task->call == NULL)
+    if (&task->super != mp_state_of(mp_vm_of(L))->running)
         return luaL_error(L, "listen must be called by the task of the call itself");
+    if (task->call == NULL) { /* its client has left during this turn */
+        lua_pushboolean(L, 1);
+        return 1;
+    }
     switch (mp_call_listen(task->call, topics, count, closing)) {
     case MP_LISTEN_TOO_MANY:
         return mp_push_failure(L, "too many");
