@@ -119,34 +119,32 @@ static mp_str *push_topics(lua_State *L, size_t count)
     return topics;
 }
 
-/* call.listen(call, topics, closing): makes the call a subscriber of the topics and separates it from its task.
- * Messages on the topics are sent on the call's stream until the client disconnects, or the gateway ends the call with
- * `closing`, a result as JSON. True; or nil and "too many" or "no room".  [-0, +1|2, throws] */
+/* call.listen(call, topics, closing, acknowledged): makes the call a subscriber of the topics and separates it from its
+ * task. `acknowledged`, a message as JSON, is sent once the call is a subscriber: its client may cause at once what it
+ * is to be told. Then messages on the topics are sent on the call's stream until the client disconnects, or the gateway
+ * ends the call with `closing`, a result as JSON. True; or nil and "too many" or "no room", and nothing is sent.
+ * [-0, +1|2, throws] */
 static int l_listen(lua_State *L)
 {
     mp_lib_task *task = mp_check_call(L);
     luaL_checktype(L, 2, LUA_TTABLE);
-    mp_str closing = mp_check_str(L, 3);
-    lua_settop(L, 3);
+    mp_str closing = mp_check_str(L, 3), acknowledged = mp_check_str(L, 4);
+    lua_settop(L, 4);
     size_t count = lua_rawlen(L, 2);
     const mp_str *topics = push_topics(L, count);
     if (&task->super != mp_state_of(mp_vm_of(L))->running)
         return luaL_error(L, "listen must be called by the task of the call itself");
-    if (task->call == NULL) { /* its client has left during this turn */
-        lua_pushboolean(L, 1);
-        return 1;
-    }
-    switch (mp_call_listen(task->call, topics, count, closing)) {
-    case MP_LISTEN_TOO_MANY:
+    mp_call *call = task->call;
+    mp_listen_result result = call == NULL ? MP_LISTEN_OVER : mp_call_listen(call, topics, count, closing);
+    if (result == MP_LISTEN_TOO_MANY)
         return mp_push_failure(L, "too many");
-    case MP_LISTEN_NO_ROOM:
+    if (result == MP_LISTEN_NO_ROOM)
         return mp_push_failure(L, "no room");
-    case MP_LISTEN_STARTED:
-        mp_task_settle(task);
-        break;
-    default: /* the gateway drains: the library's answer ends the call */
-        break;
-    }
+    if (result == MP_LISTEN_STARTED)
+        mp_task_settle(
+            task); /* otherwise the gateway drains, or the client has left: the library's answer ends the call */
+    if (call != NULL)
+        mp_call_send(call, acknowledged);
     lua_pushboolean(L, 1);
     return 1;
 }

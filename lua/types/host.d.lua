@@ -695,13 +695,15 @@ function host.topic.publish(topic, plain, before, after, unless) end
 ---@return string[] audiences  The audiences of the topic's subscribers, without duplicates
 function host.topic.audiences(topic) end
 
---- Turns the call into a subscriber of `topics`, which needs no task. `closing` is its result as JSON when the gateway ends it.
+--- Turns the call into a subscriber of `topics`, which needs no task, and then sends the message `acknowledged`, as JSON.
+--- `closing` is its result as JSON when the gateway ends it.
 ---@param call moonpool.Call
 ---@param topics string[]
 ---@param closing string
+---@param acknowledged string
 ---@return boolean? ok
----@return string? why  "too many" or "no room"
-function host.call.listen(call, topics, closing) end
+---@return string? why  "too many" or "no room": nothing was sent
+function host.call.listen(call, topics, closing, acknowledged) end
 
 -- -- answers that are kept as bytes (core/lib/shortcut/frozen_answer.c) ------------------------------------------------
 

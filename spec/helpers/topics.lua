@@ -3,6 +3,8 @@
 --   vm.listening    the topics of the last host.listen, and vm.closing what ends it
 --   vm.audiences    of every topic; empty at first
 -- Topics are without their audiences, which are kept beside them: vm.follower, by topic, and vm.listener.
+local json = require("modules").json.lua
+
 local topics = {}
 
 local function split(topic)
@@ -36,8 +38,9 @@ function topics.add(vm)
     vm.published[#vm.published + 1] = { topic = base, audience = audience, plain = plain, before = before, after = after }
   end
 
-  function vm.host.call.listen(call, wanted, closing)
+  function vm.host.call.listen(call, wanted, closing, acknowledged)
     if call.no_room then return nil, "too many" end
+    call:send(json.decode(acknowledged))
     vm.listening, vm.listener, vm.closing = {}, {}, closing
     for i, topic in ipairs(wanted) do vm.listening[i], vm.listener[i] = split(topic) end
     return true

@@ -47,9 +47,9 @@ const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err);
 /* Lets a request trust the certificates in the file `ca`, and no others; NULL: those of this system. */
 CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLABLE ca);
 
-/* libcurl 7.88 closes the socket of a connection that is not yet made without a call of on_close, and says afterwards
- * that it is gone. Until then its number may be a file of another thread. `statement` may look at that file by its
- * number, and must do nothing to it; ThreadSanitizer, which would report that, does not see what it reads. */
+/* For a look at a socket by its number: one that was closed without a call of on_close (see review_opened in
+ * transfer.c) may be a file of another thread by now. `statement` must do nothing to that file. ThreadSanitizer, which
+ * would report the look, does not see what it reads. */
 #ifdef __SANITIZE_THREAD__
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);

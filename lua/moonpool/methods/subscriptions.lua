@@ -144,15 +144,15 @@ methods["subscriptions/listen"] = function(call, params)
   local acknowledged = {
     jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(accepted), _meta = tag },
   }
-  local size = #json.encode(acknowledged)
+  local text = json.encode(acknowledged)
+  local size = #text
   if size > host.limits.stream_queue - EVENT_FRAME then        -- a larger acknowledgement would overfill the stream's queue and end the stream
     return nil, errors.new("invalid_params", ("the list of your subscriptions is %d bytes of JSON, more than a stream takes: "
       .. "subscribe to fewer in one request"):format(size))
   end
-  call:send(acknowledged)
   -- the result that the client gets when the gateway ends the subscription (B-6)
   local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }
-  local listened, why = host.call.listen(call, topics, json.encode(closing))
+  local listened, why = host.call.listen(call, topics, json.encode(closing), text)
   if listened then return closing end     -- sent when the gateway ends the subscription
   return nil, errors.new("internal",
     why == "too many" and "too many subscriptions/listen requests, or too many subscriptions in this one: try again later, or with fewer"

@@ -6,7 +6,7 @@ local under = require "bench.load"
 
 local RELEASE <const> = "build/release/moonpool"
 local MOST_MB <const> = 12 -- MB of resident memory, which includes pages of libraries that the system has in its cache
-local MOST_OWN_MB <const> = 4.6 -- MB of resident memory that is in no file; 6 % above the measured value
+local MOST_OWN_MB <const> = 4.6 -- MB of resident memory that is in no file; 10 % above the measured value
 
 describe("an idle gateway", function()
   local before = gateway.binary

@@ -49,13 +49,15 @@ local function follower(g, revision, topics)
   return me
 end
 
+local LISTENS <const> = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}'
+
 -- A call that listens on the worker of `me`.
 local function listen(me, topics)
   local names = {}
   for i, topic in ipairs(topics) do names[i] = ("%q"):format(topic) end
   local message = me:message("tools/call", code(
-    ([==[kept.n = (kept.n or 0) + 1 call:progress(1)
-      return host.call.listen(call, { %s }, '{"resultType":"complete"}')]==]):format(table.concat(names, ",")), { progressToken = "p" }))
+    ([==[kept.n = (kept.n or 0) + 1
+      return host.call.listen(call, { %s }, '{"resultType":"complete"}', '%s')]==]):format(table.concat(names, ","), LISTENS)))
   me.kept.events = {}
   me.kept:send { method = "POST", path = "/mcp", headers = me:headers(message), body = message }
   me.kept:wait_event "notifications/progress"
@@ -153,7 +155,7 @@ describe("a publication", function()
       followers[i].listening = followers[i]:get_stream().connection
       run(followers[i], 'return host.session.subscribe(call, "a")')
       listeners[i] = eras.client(g, "2026-07-28")
-      listeners[i].stream = listeners[i]:open("tools/call", code('call:progress(1) host.call.listen(call, { "a" }, "{}")', { progressToken = "p" }))
+      listeners[i].stream = listeners[i]:open("tools/call", code('host.call.listen(call, { "a" }, "{}", \'' .. LISTENS .. "')"))
     end
     for _, me in ipairs(listeners) do me.stream:wait "notifications/progress" end
     g:wait_status(function(status) return status.gauges.listeners == 1200 end)
@@ -245,9 +247,9 @@ describe("a subscriptions/listen call", function()
     local g <close> = trusted.start { workers = 1, constants = { subscriptions = 2, listeners = 1 } }
     local me, other = g:client "2026-07-28", g:client "2026-07-28"
     run(me, "return true")
-    assert.equal("too many", run(other, 'local _, why = host.call.listen(call, { "a", "b", "c" }, "{}") return why'))
+    assert.equal("too many", run(other, 'local _, why = host.call.listen(call, { "a", "b", "c" }, "{}", "{}") return why'))
     local stream = listen(me, { "a" })
-    assert.equal("too many", run(other, 'local _, why = host.call.listen(call, { "a" }, "{}") return why'))
+    assert.equal("too many", run(other, 'local _, why = host.call.listen(call, { "a" }, "{}", "{}") return why'))
     assert.equal(1, g:status().counters.refused.listeners)
     stream.connection:close()
     g:wait_status(function(status) return status.gauges.listeners == 0 end)
@@ -259,7 +261,7 @@ describe("a subscriptions/listen call", function()
     local g <close> = trusted.start { workers = 2, config = { limits = { stream_queue = "256KiB" } } }
     local one, two = trusted.workers(g)
     local fine = listen(one, { "a" })
-    local slow = two:open("tools/call", code('call:progress(1) host.call.listen(call, { "a" }, "{}")', { progressToken = "p" }), { buffer = 4096 })
+    local slow = two:open("tools/call", code('host.call.listen(call, { "a" }, "{}", \'' .. LISTENS .. "')"), { buffer = 4096 })
     slow:wait "notifications/progress".connection:pause()
     local publisher = g:client "2026-07-28"
     local n = 0
