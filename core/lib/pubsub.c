@@ -140,11 +140,10 @@ static int l_listen(lua_State *L)
         return mp_push_failure(L, "too many");
     if (result == MP_LISTEN_NO_ROOM)
         return mp_push_failure(L, "no room");
-    if (result == MP_LISTEN_STARTED)
-        mp_task_settle(
-            task); /* otherwise the gateway drains, or the client has left: the library's answer ends the call */
     if (call != NULL)
-        mp_call_send(call, acknowledged);
+        mp_call_send(call, acknowledged); /* ends the call if its client has left, or its connection has no room */
+    if (result == MP_LISTEN_STARTED && task->call != NULL)
+        mp_call_stay(MP_NEVER_NULL(mp_task_settle(task)));
     lua_pushboolean(L, 1);
     return 1;
 }

@@ -153,21 +153,21 @@ void mp_call_measure(mp_call *call, mp_thing_metrics *thing);
 void mp_call_fails(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
-/* mp_call_answer in two steps, for a result that is written in pieces: the caller appends it to the buffer, which
- * belongs to the rpc, and then ends the answer. Between the two nothing else of this rpc may run. NULL when the call
- * has ended or is being cancelled: then there is nothing to end. A caller that finds the result too large does not end
- * the answer, but fails the call. */
+/* mp_call_answer in two steps: the caller appends the result to the buffer, which belongs to the rpc, and then ends the
+ * answer. Between the two nothing else of this rpc may run. NULL when the call has ended or is being cancelled: then
+ * there is nothing to end. A caller that finds the result too large fails the call instead of ending the answer. */
 mp_buf *MP_NULLABLE mp_call_begin_answer(mp_call *call);
 void mp_call_end_answer(mp_call *call);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
 
-/* Listens to topics, without a time limit: publications are sent on the call's stream until its client disconnects,
- * or the gateway stops and answers with the result `closing`. Returns STARTED: the hooks must not use the call any
- * more. OVER: the gateway is stopping. NO_ROOM: the topics of all calls and sessions, or those of this client, take too
- * much memory. */
+/* Sends publications of the topics on the call's stream, until its client leaves, or the gateway stops and answers with
+ * the result `closing`. STARTED: after the first message, which may end the call, comes mp_call_stay. OVER: the gateway
+ * is stopping. NO_ROOM: the topics of all calls and sessions, or those of this client, take too much memory. */
 typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY, MP_LISTEN_NO_ROOM } mp_listen_result;
 mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing);
+/* For a call that listens: gives back its time limit, place and request. The hooks must not use it any more. */
+void mp_call_stay(mp_call *call);
 
 /* Makes a detached call with the id, method, session and principal of `like`. No message is sent for it, it survives
  * the end of its session, and an answer only ends it. It is cancelled after `ms`, and when the gateway stops and no

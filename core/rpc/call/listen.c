@@ -125,13 +125,17 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
         mp_link_put(&topic->listeners, &l->link);
     }
     call->subscriber = subscriber;
-    mp_timer_stop(rpc->loop, &call->limit);
+    return MP_LISTEN_STARTED;
+}
+
+void mp_call_stay(mp_call *call)
+{
+    mp_timer_stop(call->rpc->loop, &call->limit);
     mp_stream_detect_close(call->stream);
     mp_stream_forget_request(call->stream);
     mp_call_forget_params(call);
     call->has_place = false;
-    mp_session_table_give_call(rpc->table, call->share, call->bytes_in);
-    return MP_LISTEN_STARTED;
+    mp_session_table_give_call(call->rpc->table, call->share, call->bytes_in);
 }
 
 void mp_call_unlisten(mp_call *call)
