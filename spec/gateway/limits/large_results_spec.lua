@@ -113,6 +113,8 @@ local function turns_since(g, before)
   return count, now.longer - before.longer
 end
 
+local HEARTBEAT <const> = "10m" -- an answer that takes longer would be an event stream
+
 describe("a result that ends an event stream", function()
   for _, revision in ipairs { "2025-06-18", "2025-11-25", "2026-07-28" } do
     it("reaches a client of " .. revision .. " also if it is larger than limits.stream_queue, when that reads it", function()
@@ -229,7 +231,7 @@ end)
 
 describe("a result of many values", function()
   it("is complete, and no turn of its encoding takes long", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { heartbeat = HEARTBEAT, limits = limits } }
     for name in pairs(makers) do
       local turns, took_longer
       -- a fault of the gateway makes a turn long in each try; other work of the machine does so in some
@@ -250,7 +252,7 @@ describe("a result of many values", function()
   end)
 
   it("lets other calls run while it is encoded", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { heartbeat = HEARTBEAT, limits = limits } }
     local echo <close> = g:client "2026-07-28"
     local connection <close> = ask(g, "repeats", { n = 2000 })
     g:wait_status(function(status) return status.gauges.requests_in_flight > 0 end)
@@ -270,7 +272,8 @@ describe("a result of many values", function()
 
   it("costs its call processor time and memory", function()
     local g <close> = gateway.start {
-      scripts = scripts, workers = 1, config = { limits = { call = { output = "32MiB", cpu = "30ms", memory = "1GiB" }, lua_memory = "2GiB" } },
+      scripts = scripts, workers = 1,
+      config = { heartbeat = HEARTBEAT, limits = { call = { output = "32MiB", cpu = "30ms", memory = "1GiB" }, lua_memory = "2GiB" } },
     }
     local me = g:client "2026-07-28"
     local answer = me:call("tools/call", { name = "repeats", arguments = { n = 4000 } })
@@ -280,7 +283,7 @@ describe("a result of many values", function()
     me:close()
     assert.has_nothing_left(g)
     local small <close> = gateway.start {
-      scripts = scripts, workers = 1, config = { limits = { call = { output = "32MiB", cpu = "30s", memory = "4MiB" } } },
+      scripts = scripts, workers = 1, config = { heartbeat = HEARTBEAT, limits = { call = { output = "32MiB", cpu = "30s", memory = "4MiB" } } },
     }
     me = small:client "2026-07-28"
     answer = me:call("tools/call", { name = "repeats", arguments = { n = 3000 } })
@@ -293,7 +296,8 @@ describe("a result of many values", function()
 
   it("is refused where it is over limits.call.output, after turns too", function()
     local g <close> = gateway.start {
-      scripts = scripts, workers = 1, config = { limits = { call = { output = "1MiB", cpu = "30s", memory = "1GiB" }, lua_memory = "2GiB" } },
+      scripts = scripts, workers = 1,
+      config = { heartbeat = HEARTBEAT, limits = { call = { output = "1MiB", cpu = "30s", memory = "1GiB" }, lua_memory = "2GiB" } },
     }
     local me <close> = g:client "2026-07-28"
     for _, name in ipairs { "members", "text" } do
@@ -312,7 +316,7 @@ describe("a result of many values", function()
   end)
 
   it("may be a message or the data of an error too", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { heartbeat = HEARTBEAT, limits = limits } }
     local me <close> = g:client "2026-07-28"
     local stream = me:open("tools/call", { name = "sends", arguments = cjson.empty_object })
     assert.equal("true", stream:answer().result.content[1].text)
@@ -323,7 +327,7 @@ describe("a result of many values", function()
   end)
 
   it("is encoded in turns by json.encode, which says where it was called when it fails", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { heartbeat = HEARTBEAT, limits = limits } }
     local me <close> = g:client "2026-07-28"
     local text = me:result("tools/call", { name = "encodes" }).content[1].text
     assert.truthy(text:find "^1%d+ ")
@@ -333,7 +337,7 @@ describe("a result of many values", function()
   end)
 
   it("leaves nothing behind when its client goes away meanwhile", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { heartbeat = HEARTBEAT, limits = limits } }
     for _ = 1, 2 do
       for name in pairs(makers) do
         local connection = ask(g, name)
