@@ -31,6 +31,7 @@ end
 
 describe("two hundred clients that do not read 7 MB each", function()
   it("hold at most limits.answers and a quarter, and lose their answers to clients that read", function()
+    if os.getenv "TSAN_OPTIONS" then return pending "ThreadSanitizer's build makes too few answers before the time of the calls is over" end
     local g <close> = gateway.start {
       scripts = scripts, env = memory.environment(), config = { limits = { answers = "32MiB" } }, workers = 2,
     }
