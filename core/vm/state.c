@@ -152,7 +152,7 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
         mp_vm_free(vm);
         return NULL;
     }
-    lua_gc(vm->state.L, LUA_GCSTOP); /* what loads collects by itself where it has made garbage */
+    lua_gc(vm->state.L, LUA_GCSTOP); /* until the state is ready, but for once before the scripts load (loader.lua) */
     lua_atpanic(vm->state.L, on_panic);
     birth b = {limits, setup, false};
     vm->state.is_loading = true;
