@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -310,7 +311,8 @@ bool mp_writer_start(mp_writer *writer)
     return is_running;
 }
 
-static atomic_int patience_ms = 1000;
+#define PATIENCE_MS 1000
+static atomic_int patience_ms = PATIENCE_MS;
 
 int mp_writer_patience(void)
 {
@@ -322,16 +324,26 @@ void mp_writer_hurry(int ms)
     atomic_store(&patience_ms, ms);
 }
 
-/* Call it under the lock. Waits until all lines are written, at most mp_writer_patience(). */
-static void await_end(mp_writer *writer)
+/* Call it under the lock. Waits `ms` at most. True if all lines are written. */
+static bool is_over_within(mp_writer *writer, int ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + mp_writer_patience() * (int64_t)1000000;
+    int64_t ns = until.tv_nsec + ms * (int64_t)1000000;
     until.tv_sec += ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
     while (!writer->is_over && pthread_cond_clockwait(&writer->wake, &writer->lock, CLOCK_MONOTONIC, &until) == 0)
         continue;
+    return writer->is_over;
+}
+
+/* Call it under the lock. Waits until all lines are written: for a reader that does not read no longer than
+ * mp_writer_patience(), for the thread, which may lack processor time, a second at most. */
+static void await_end(mp_writer *writer)
+{
+    struct pollfd out = {.fd = writer->fd, .events = POLLOUT};
+    if (!is_over_within(writer, mp_writer_patience()) && poll(&out, 1, 0) == 1)
+        is_over_within(writer, PATIENCE_MS - mp_writer_patience());
 }
 
 int64_t mp_writer_stop(mp_writer *writer)

@@ -57,8 +57,8 @@ void mp_writer_set_path(mp_writer *writer, const char *path);
 /* False if the thread cannot be started. */
 bool mp_writer_start(mp_writer *writer);
 /* Writes the queued lines, then ends the thread. If that takes longer than mp_writer_patience(), because the reader
- * of a pipe does not read, the thread stays in its write until the process ends. Returns the number of lines that
- * were not written. Does nothing if the writer is not running. */
+ * of a pipe does not read, or longer than a second, the thread stays in its write until the process ends. Returns the
+ * number of lines that were not written. Does nothing if the writer is not running. */
 int64_t mp_writer_stop(mp_writer *writer);
 /* How long the end of a writer waits for a reader, in ms: a second, or less after mp_writer_hurry. Any thread. */
 int mp_writer_patience(void);
