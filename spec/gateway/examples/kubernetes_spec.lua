@@ -251,7 +251,8 @@ describe("the pod of examples/kubernetes", function()
       files.keys = files.keys .. others.keys:gsub("^ann", "bob")
       files.operate = ("p"):rep(64) .. "\n"
     end)
-    wait.for_fact("the new key", 20, function() return wire.post(g, wire.initialize_message "2025-11-25", headers(bob)).status == 200 end)
+    local function has_taken_bob() return wire.post(g, wire.initialize_message "2025-11-25", headers(bob)).status == 200 end
+    wait.for_fact(function() return "the new key; the log:\n" .. g:log() end, 20, has_taken_bob)
     assert.equal("mended", call(g, key, "hello").result.content[1].text)
     local function status(token)
       return client.request(g, { path = "/api/config", headers = { Authorization = "Bearer " .. token } }, { admin = true }).status
