@@ -153,8 +153,10 @@ void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *setti
 bool mp_readiness_is_good(const mp_readiness *readiness, mp_buf *why)
 {
     cause causes[MP_READY_CAUSES];
-    bool is_good = true;
+    bool is_good = mp_stat_sum("auth_files_unread") <= 0;
     read_causes(readiness, causes);
+    if (!is_good)
+        mp_buf_put(why, MP_STR("not ready: a file that an auth script names cannot be read: the log names it"));
     for (int i = 0; i < MP_READY_CAUSES; i++) {
         if (!readiness->hysteresis[i].is_over)
             continue;

@@ -66,10 +66,10 @@ const mp_cli_command mp_cli_commands[] = {
      "Reads the configuration and every script as `run` does, then prints each tool, resource\n"
      "and prompt as clients see it, or each error with its place in the file. Warnings go to\n"
      "stderr: unknown names, globals, grants and policies that match nothing, tools that no\n"
-     "client can reach, a timeout that limits.call.time ends first, names that get 403, nothing to\n"
-     "serve. With --strict the exit code is 1 for warnings. Opens no listeners. With --connect also\n"
-     "asks each upstream for its lists and prints them as clients would see them; starts their\n"
-     "programs.\n",
+     "client can reach, a timeout that limits.call.time ends first, names that get 403, files of\n"
+     "keys that cannot be read or have a mistake, nothing to serve. With --strict the exit code is\n"
+     "1 for warnings. Opens no listeners. With --connect also asks each upstream for its lists and\n"
+     "prints them as clients would see them; starts their programs.\n",
      "<file>",
      mp_cli_check,
      {{"connect", 0, NULL, "connect to each upstream; exit with 1 if one fails", NULL},

@@ -76,6 +76,8 @@ int mp_run_job(lua_State *L);
 int mp_run_scheduled(lua_State *L);
 /* The body of the coroutine that runs auth scripts for a request.  [-1, +0, throws, parks] */
 int mp_run_entry(lua_State *L);
+/* `count` files of auth scripts were never read by this VM. */
+void mp_lib_count_unread(mp_lib *lib, int64_t count);
 /* Pushes the Lua table of a principal that a script of this VM created; nil for any other principal.  [-0, +1] */
 void mp_principal_push(lua_State *L, const mp_principal *principal);
 /* Separates the principals that this VM created from the VM, so that another thread may free it. Principals that C code

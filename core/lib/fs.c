@@ -221,11 +221,39 @@ static int l_fs(lua_State *L)
     return 3;
 }
 
+/* fs.read_at_once(root, rest): reads a file on this thread, which blocks: for `moonpool check`. Its text; or nil, why.
+ * Upvalues: MAX_BYTES, MAX_HELD.  [-0, +1|2, throws] */
+static int l_read_at_once(lua_State *L)
+{
+    job it = {.what = READ, .most = (size_t)lua_tointeger(L, lua_upvalueindex(1))};
+    it.most_held = lua_tointeger(L, lua_upvalueindex(2));
+    mp_file_room room = {.most = it.most, .may_hold = hold_bytes, .ctx = &it};
+    if (mp_file_read(luaL_checkstring(L, 1), luaL_checkstring(L, 2), &room, &it.bytes) != 0)
+        lua_pushstring(L, error_text(errno));
+    hold_bytes(&it, it.bytes.cap);
+    bool has_failed = lua_gettop(L) > 2;
+    int status = LUA_OK;
+    if (has_failed) {
+        lua_pushnil(L);
+        lua_insert(L, -2);
+    } else {
+        lua_pushcfunction(L, push_result);
+        lua_pushlightuserdata(L, &it);
+        status = lua_pcall(L, 1, 1, 0);
+    }
+    mp_buf_clear(&it.bytes);
+    hold_bytes(&it, 0);
+    return status != LUA_OK ? lua_error(L) : has_failed ? 2 : 1;
+}
+
 MP_SCRIPT_LIBRARY(fs)
 {
     (void)config;
-    lua_pushinteger(L, MAX_BYTES);
-    lua_pushinteger(L, MAX_HELD);
-    lua_pushcclosure(L, l_fs, 2);
-    mp_set_member(L, -2, "fs.run");
+    const luaL_Reg functions[] = {{"fs.run", l_fs}, {"fs.read_at_once", l_read_at_once}};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        lua_pushinteger(L, MAX_BYTES);
+        lua_pushinteger(L, MAX_HELD);
+        lua_pushcclosure(L, functions[i].func, 2);
+        mp_set_member(L, -2, functions[i].name);
+    }
 }

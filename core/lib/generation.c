@@ -120,6 +120,7 @@ static void read_mode(mp_lib *lib)
 
 static void lib_free(mp_lib *lib)
 {
+    mp_lib_count_unread(lib, 0);
     mp_cron_free(lib);
     mp_frozen_answers_free(lib->frozen);
     mp_forwards_free(lib->forwards);

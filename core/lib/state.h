@@ -50,7 +50,8 @@ typedef struct {
     struct mp_token_cache *tokens;
     bool has_auth; /* the configuration turns auth scripts on */
     mp_auth_facts auth;
-    char *auth_texts[3]; /* owns the texts of `auth` */
+    char *auth_texts[3];  /* owns the texts of `auth` */
+    int64_t unread_files; /* files of auth scripts that were never read: part of the gauge auth_files_unread */
 
     struct mp_cron *MP_NULLABLE schedule; /* scheduled jobs of this VM */
     bool runs_schedule;                   /* the timers of the scheduled jobs are started */

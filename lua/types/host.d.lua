@@ -750,6 +750,10 @@ function host.auth.principal_ref(value, id, key, expires, issuer) end
 ---@param metadata string
 function host.auth.enable(realm, scopes, metadata) end
 
+--- `n` files of auth scripts were never read by this Lua state: `/readyz` says 503 while there are any.
+---@param n integer
+function host.auth.count_unread(n) end
+
 ---@param text string
 ---@return string  The SHA-256 of the text, cached for recent bearer tokens
 function host.auth.token_id(text) end
@@ -887,6 +891,13 @@ function host.store.take(key, seconds, burst) end
 ---@return string? why
 ---@return boolean? is_missing
 function host.fs.run(what, root, rest, text) end
+
+--- Reads a file on this thread, which waits for it: for `moonpool check`.
+---@param root string
+---@param rest string
+---@return string? text
+---@return string? why
+function host.fs.read_at_once(root, rest) end
 
 -- -- HTTP (core/lib/http.c) --------------------------------------------------------------------------------------------
 

@@ -269,6 +269,23 @@ static int l_set_auth(lua_State *L)
     return 0;
 }
 
+MP_GAUGE(auth_files_unread, "auth_files_unread", "", "",
+         "files of auth scripts that a worker has never been able to read: /readyz is 503 meanwhile")
+
+void mp_lib_count_unread(mp_lib *lib, int64_t count)
+{
+    mp_stat_add(&mp_stat_auth_files_unread, count - lib->unread_files);
+    lib->unread_files = count;
+}
+
+/* auth.count_unread(n): `n` files of auth scripts were never read by this VM.  [-0, +0, throws] */
+static int l_count_unread(lua_State *L)
+{
+    mp_lib *lib = mp_lib_of(L);
+    mp_lib_count_unread(lib, lib->has_auth ? luaL_checkinteger(L, 1) : 0);
+    return 0;
+}
+
 static void set_index(lua_State *L, const char *kind, lua_CFunction index, int upvalues)
 {
     luaL_newmetatable(L, kind);
@@ -282,7 +299,8 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
 
 MP_LIBRARY(auth)
 {
-    static const luaL_Reg functions[] = {{"auth.enable", l_set_auth}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"auth.enable", l_set_auth}, {"auth.count_unread", l_count_unread}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_lib_tokens(L);
     mp_lib_principals(L);

@@ -5,6 +5,7 @@
 
 local host = require "moonpool.host"
 local bytecode = require "moonpool.runtime.bytecode"
+local cached_file = require "moonpool.runtime.cached_file"
 local job = require "moonpool.things.job"
 local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
@@ -180,6 +181,7 @@ end
 
 return function()
   local list = unreachable()
+  cached_file.doubts(list)
   check_pins(list)
   check_served(list)
   schema_doubts(list)

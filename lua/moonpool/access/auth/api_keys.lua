@@ -15,6 +15,7 @@ local watched = require "moonpool.runtime.cached_file"
 local MAX_KEYS = 100000
 
 local form = "moonpool key new NAME prints one"
+local line_form = "as in `ci sha256:… orders:read 2027-01-31`: moonpool key new NAME prints such a line"
 
 local function hex(bytes) return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end)) end
 
@@ -24,28 +25,28 @@ local function read_hash(text)
   return digits:find "^%x+$" and #digits == 64 and digits or nil
 end
 
+-- The end of a day of the calendar; nil for any other text.
 local function read_day(text)
   local year, month, day = text:match "^(%d%d%d%d)-(%d%d)-(%d%d)$"
-  if not year then return nil end
-  return os.time { year = tonumber(year), month = tonumber(month), day = tonumber(day) + 1, hour = 0 }
+  if not year or os.date("%F", os.time { year = year, month = month, day = day, hour = 12 }) ~= text then return nil end
+  return os.time { year = year, month = month, day = day + 1, hour = 0 }
 end
 
--- One key from its description; or nil and why.
+-- One key from its description; or nil and why, without the name: the name in a file may be a key that is in the wrong
+-- place.
 local function entry_of(name, hash, scopes, expires)
-  if not options.is_id(name) then return nil, "'" .. tostring(name) .. "' is not a valid name of a key" end
+  if not options.is_id(name) then return nil, "the name is not valid" end
   local digits = read_hash(hash)
-  if not digits then return nil, "the key '" .. name .. "' needs the SHA-256 of its text, in 64 hexadecimal digits" end
+  if not digits then return nil, "the key needs the SHA-256 of its text, in 64 hexadecimal digits" end
   local list, why = options.read_scopes(scopes)
-  if not list then return nil, "the key '" .. name .. "': " .. why end
-  if type(expires) == "string" then
-    expires = read_day(expires)
-    if not expires then return nil, "the key '" .. name .. "' needs a day for 'expires', as in 2027-01-31" end
-  end
+  if not list then return nil, why end
+  if type(expires) == "string" then expires = read_day(expires) or false end
+  if expires ~= nil and math.type(expires) == nil then return nil, "the key's last day is not a day as in 2027-01-31" end
   return { name = name, hash = digits, scopes = list, expires = expires }
 end
 
 local function add(all, entry)
-  if all[entry.hash] then return nil, "the keys '" .. all[entry.hash].name .. "' and '" .. entry.name .. "' are the same" end
+  if all[entry.hash] then return nil, "it is the same key as '" .. all[entry.hash].name .. "'" end
   all[entry.hash] = entry
   return true
 end
@@ -58,11 +59,12 @@ local function parse(text)
     line = line:gsub("#.*", "")
     if line:find "%S" then
       local name, hash, scopes, day, more = line:match "^%s*(%S+)%s+(%S+)%s*(%S*)%s*(%S*)%s*(%S*)%s*$"
-      if not name or more ~= "" then return nil, "line " .. n .. " is not a key: " .. form end
+      if not name or more ~= "" then return nil, "the line is not a key", n, line_form end
+      if name:sub(-1) == ":" then return nil, "the name of a key does not end with ':'", n, line_form end
       scopes = scopes ~= "-" and scopes ~= "" and scopes:gsub(",", " ") or nil
       local entry, why = entry_of(name, hash, scopes, day ~= "" and day or nil)
       if entry then entry, why = add(all, entry) end
-      if not entry then return nil, "line " .. n .. ": " .. why end
+      if not entry then return nil, why, n, line_form end
       count = count + 1
       if count > MAX_KEYS then return nil, "there are more than " .. MAX_KEYS .. " keys" end
     end
@@ -76,7 +78,7 @@ local function read_table(given)
     if type(one) ~= "table" then problem.raise(2, "auth.keys: a key is a table", "as in ci = { sha256 = \"…\", scopes = { \"orders:read\" } }") end
     local entry, why = entry_of(one.name or name, one.sha256, one.scopes, one.expires)
     if entry then entry, why = add(all, entry) end
-    if not entry then problem.raise(2, "auth.keys: " .. why, form) end
+    if not entry then problem.raise(2, "auth.keys: '" .. tostring(one.name or name) .. "': " .. why, form) end
   end
   return all
 end
@@ -104,7 +106,7 @@ local function finder(given, script)
   end
   if given.file then
     watched.check(script, given.file)
-    local file = watched.new(fs.library(script.granted, script.path), given.file, parse)
+    local file = watched.new(fs.library(script.granted, script.path), script, given.file, parse)
     return function(hash)
       local all = file:get()
       if not all then return nil, "the keys cannot be read", "unavailable" end

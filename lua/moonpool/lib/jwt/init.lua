@@ -44,7 +44,7 @@ end
 local function open_source(source, made, script)
   if source.find then return source end
   if source.file then
-    local file = watched.new(fs.library(script.granted, script.path), source.file, keyset.parse)
+    local file = watched.new(fs.library(script.granted, script.path), script, source.file, keyset.parse)
     return { find = function(_, kid, algorithm)
       local set = file:get()
       if not set then return nil, "the keys cannot be read", "unavailable" end
