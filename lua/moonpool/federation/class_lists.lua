@@ -17,6 +17,9 @@ local own_lists = require "moonpool.federation.own_lists"
 
 local class_lists = {}
 
+--- The lists of which upstreams notify, each by itself.
+class_lists.kinds = { "tools", "prompts", "resources" }
+
 local RETRY_S = 10           -- seconds after which lists of a class are tried again that could not be read
 
 --- The class whose lists the client of a call sees. `facts`: those of the upstream's catalogue.
@@ -130,46 +133,79 @@ local function way_of(record, facts, name)
   return { key = channel_key.of_reading(), is_once = true, options = { class = name }, class = name }
 end
 
--- When the last reading of the lists of a class began, in seconds, and the hash that the base lists had then.
-local function last_reading(record, name)
-  local began, hash = (host.store.get(key_of("fresh", record, name)) or ""):match "^(%S+) (.*)$"
-  return tonumber(began), hash
+-- For each list of a class that was read: when its last reading began, in seconds, and the digest that the base list had
+-- then.
+local function last_readings(record, name)
+  local found = {}
+  for kind, began, digest in (host.store.get(key_of("fresh", record, name)) or ""):gmatch "(%l+) (%S+) (%S+)" do
+    found[kind] = { began = tonumber(began), digest = digest }
+  end
+  return found
 end
 
-local function changed_at(record) return tonumber(host.store.get(key_of("changed", record, "")) or "") or 0 end
+local function changed_at(record, kind) return tonumber(host.store.get(key_of("changed", record, kind)) or "") or 0 end
 
---- True if the lists of a class are to be read: their last reading began before `since`, before the upstream notified
---- that its lists have changed, or with other base lists. False for a while after a reading has failed.
-function class_lists.is_due(record, name, base_hash, since)
-  if host.store.get(key_of("tried", record, name)) then return false end
-  local began, hash = last_reading(record, name)
-  return began == nil or hash ~= base_hash or began <= changed_at(record) or began < (since or 0)
+-- The lists of a class that are to be read, as a set; nil: none is.
+local function due_kinds(record, name, since)
+  local due
+  local readings, digests = last_readings(record, name), catalogue.digests(catalogue.of(record.name, catalogue.class))
+  for _, kind in ipairs(class_lists.kinds) do
+    local last = readings[kind]
+    if not last or last.digest ~= digests[kind] or last.began <= changed_at(record, kind) or last.began < (since or 0) then
+      due = due or {}
+      due[kind] = true
+    end
+  end
+  return due
+end
+
+--- True if lists of a class are to be read: their last reading began before `since`, before the upstream notified that
+--- they have changed, or with other base lists. False for a while after a reading has failed.
+function class_lists.is_due(record, name, since)
+  return not host.store.get(key_of("tried", record, name)) and due_kinds(record, name, since) ~= nil
 end
 
 --- True if a reading of the lists of a class has failed a moment ago, in any worker.
 function class_lists.has_failed(record, name) return host.store.get(key_of("tried", record, name)) ~= nil end
 
---- The upstream notified at `since` (host.time.now()) that its lists have changed: the lists of each class are to be
---- read again. A reading that has begun may have the earlier ones. Does nothing if another worker has noted a change
---- since then.
-function class_lists.forget(record, since)
-  if changed_at(record) > since then return end
-  host.store.set(key_of("changed", record, ""), ("%.6f"):format(host.time.now()))
+--- The upstream notified at `since` (host.time.now()) that lists have changed, those of the set `only`, or nil: all: for
+--- each class they are to be read again. A reading that has begun may have the earlier ones. Leaves out those of which
+--- another worker has noted a change since then.
+function class_lists.forget(record, since, only)
+  for _, kind in ipairs(class_lists.kinds) do
+    if (not only or only[kind]) and changed_at(record, kind) <= since then
+      host.store.set(key_of("changed", record, kind), ("%.6f"):format(host.time.now()))
+    end
+  end
   for _, key in ipairs(host.store.keys(key_of("tried", record, ""), MOST_CLASSES)) do host.store.delete(key) end
 end
 
---- Reads the lists of a class, if they are due. `publish(text, claim)`. `base`: the base lists. `is_awaited`:
---- a client waits for the lists; else a failure is not noted, so that the next client tries again. False if another
---- task reads them.
-function class_lists.read(record, base, name, publish, is_awaited, since)
+-- Notes that lists of a class were read, those of the set `only`, or nil: all. The reading began at `began` (seconds),
+-- with these digests of the base lists.
+local function note_reading(record, name, began, digests, only, seconds)
+  local readings, parts = only and last_readings(record, name) or {}, {}
+  for _, kind in ipairs(class_lists.kinds) do
+    if not only or only[kind] then readings[kind] = { began = began, digest = digests[kind] } end
+    local last = readings[kind]
+    if last then parts[#parts + 1] = ("%s %.6f %s"):format(kind, last.began, last.digest) end
+  end
+  host.store.set(key_of("fresh", record, name), table.concat(parts, " "), seconds)
+end
+
+--- Reads the lists of a class that are due. `publish(text, claim)`. `facts`: those of the base lists. `is_awaited`: a
+--- client waits for the lists; else a failure is not noted, so that the next client tries again. `only`: the set of the
+--- lists to read of a single channel; nil: all. False if another task reads them.
+function class_lists.read(record, facts, name, publish, is_awaited, since, only)
   local claim <close> = host.upstream.claim(record.name, name)
   if not claim then return false end
-  if catalogue.of(record.name, name).hash ~= "" and not class_lists.is_due(record, name, base.hash, since) then return true end
-  local began, way = host.time.now(), way_of(record, base.facts, name)
+  local is_known = catalogue.of(record.name, name).hash ~= ""
+  if is_known and not class_lists.is_due(record, name, since) then return true end
+  if not own_lists.is_own(name) then only = is_known and due_kinds(record, name, since) or nil end
+  local began, way, digests = host.time.now(), way_of(record, facts, name), catalogue.digests(catalogue.of(record.name, catalogue.class))
   if not way then return true end
-  local text, retry_s = lists.read(record, way, function(part) publish(part, claim) end)
+  local text, retry_s = lists.read(record, way, function(part) publish(part, claim) end, only)
   if text then
-    host.store.set(key_of("fresh", record, name), ("%.6f %s"):format(began, base.hash), retry_s or record.refresh)
+    note_reading(record, name, began, digests, only, retry_s or record.refresh)
     publish(text, claim)
   elseif is_awaited then
     host.store.set(key_of("tried", record, name), "", RETRY_S)

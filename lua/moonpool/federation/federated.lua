@@ -9,6 +9,7 @@ local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
 local caller_lists = require "moonpool.federation.caller_lists"
 local catalogue = require "moonpool.upstream.catalogue"
+local change_notices = require "moonpool.federation.change_notices"
 local characters = require "moonpool.runtime.characters"
 local class_library = require "moonpool.upstream.class"
 local class_lists = require "moonpool.federation.class_lists"
@@ -27,7 +28,6 @@ local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
 local routes = require "moonpool.upstream.routes"
 local scripts = require "moonpool.upstream.scripts"
-local subscriptions = require "moonpool.registry.subscriptions"
 local make_things = require "moonpool.upstream.make_things"
 local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
@@ -35,6 +35,7 @@ local wrapping = require "moonpool.upstream.wrapping"
 local federated = {}
 
 local TICK_S = 5             -- maximum seconds between two checks for lists that are due
+local CLAIM_S = 0.05         -- seconds between two attempts to claim a reading
 local LOOK_S = 0.5           -- seconds between two reads of the store, which says whether another worker has failed to read lists of a class
 local CLASS = catalogue.class
 
@@ -251,39 +252,6 @@ end
 
 -- -- changes ---------------------------------------------------------------------------------------------------------
 
--- True if clients get different definitions of two things.
-local function differs(one, other)
-  if one.upstream ~= other.upstream or one.original ~= other.original then return true end
-  return one.text ~= other.text
-end
-
--- Adds a changed entry to `changes`, the changed entries by the list in which clients see them. `was` and `is`: the things
--- of the kind, or nil.
-local function add_change(changes, kind, was, is)
-  local list = list_of[kind]
-  changes[list] = changes[list] or {}
-  table.insert(changes[list], { was = was and { scopes = was.scopes or {}, visible = was.visible ~= nil }, is = is, is_other = true })
-end
-
--- A thing that is in the base lists, else nil. Clients of classes that have others are notified by publish_class.
-local function of_base(thing) return thing and not thing.is_absent and thing or nil end
-
--- The changed entries between two sets of things, by the list in which clients see them.
-local function changes_between(before, after)
-  local changes = {}
-  for _, kind in ipairs(kinds) do
-    local old, new = before[kind], after[kind]
-    for key, thing in pairs(new) do
-      local was, is = of_base(old[key]), of_base(thing)
-      if is and (not was or differs(was, is)) then add_change(changes, kind, was, is) end
-    end
-    for key, thing in pairs(old) do
-      if of_base(thing) and not of_base(new[key]) then add_change(changes, kind, thing, nil) end
-    end
-  end
-  return changes
-end
-
 local function wake()
   changed:set()
   changed:clear()
@@ -394,14 +362,10 @@ local function catch_up()
   end
 end
 
-local function notify(changes)
-  for list, entries in pairs(changes) do subscriptions.list_changed(list, entries) end
-end
-
 -- -- reading the lists -----------------------------------------------------------------------------------------------
 
 local function fresh_key(record) return "upstream:fresh:" .. record.name end
-local function began_key(record) return "upstream:began:" .. host.upstream.instance .. ":" .. record.name end
+local function began_key(record, kind) return ("upstream:began:%s:%s:%s"):format(host.upstream.instance, record.name, kind) end
 local function down_key(record) return "upstream:down:" .. record.name end
 
 -- An entry that is there while the things of an upstream whose lists cannot be read stay.
@@ -444,34 +408,11 @@ end
 -- Publishes a catalogue. Workers are notified before clients, so that no client gets an older list after its
 -- notification.
 local function publish(record, text, claim)
-  local before, listed = now.things, catalogue.of(record.name, CLASS).entries
+  local listed = catalogue.of(record.name, CLASS).entries
   if not host.upstream.publish(record.name, CLASS, text, claim) then return end
   want()
   catch_up()
   if text ~= "" then log_changes(record, listed, catalogue.of(record.name, CLASS).entries) end
-  notify(changes_between(before, now.things))
-end
-
--- The changed entries between two catalogues of a class, by the list in which clients see them. An entry that was
--- removed is looked up in `things_before`.
-local function changes_of_class(record, before, after, things_before)
-  local known, changes = {}, {}
-  for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = entry.definition end
-  local function put(kind, original, things_then)
-    for _, thing in pairs(things_then[kind]) do
-      if thing.upstream == record.name and thing.original == original then add_change(changes, kind, thing, thing) end
-    end
-  end
-  for _, entry in ipairs(after) do
-    local id = entry.kind .. " " .. entry.key
-    if known[id] ~= entry.definition then put(entry.kind, entry.key, now.things) end
-    known[id] = nil
-  end
-  for id in pairs(known) do
-    local kind, original = id:match "^(%l+) (.*)$"
-    put(kind, original, things_before)
-  end
-  return changes
 end
 
 -- Publishes the lists of a single channel, if they are not those of its class. Only its clients are notified.
@@ -493,13 +434,13 @@ local function publish_class(record, name, text, claim)
   if not host.upstream.publish(record.name, name, text, claim) then return end
   want()
   catch_up()
-  if before.hash ~= "" then notify(changes_of_class(record, before.entries, catalogue.of(record.name, name).entries, things_before)) end
+  change_notices.of_class(record, before, catalogue.of(record.name, name), things_before, now.things)
 end
 
 -- Reads the lists of a class; see class_lists.read. False if another task does.
-local function read_class(record, name, is_awaited, since)
-  local base = { hash = now.hashes[record.name] or "", facts = now.facts[record.name] or {} }
-  local is_mine = class_lists.read(record, base, name, function(text, claim) publish_class(record, name, text, claim) end, is_awaited, since)
+local function read_class(record, name, is_awaited, since, only)
+  local facts = now.facts[record.name] or {}
+  local is_mine = class_lists.read(record, facts, name, function(text, claim) publish_class(record, name, text, claim) end, is_awaited, since, only)
   if is_mine and not now.classes[record.name][name] and catalogue.of(record.name, name).hash ~= "" then -- another worker has published these lists just now
     want()
     catch_up()
@@ -507,12 +448,28 @@ local function read_class(record, name, is_awaited, since)
   return is_mine
 end
 
--- Reads the lists of the classes that are due, by the channels of clients that have listed: clients of these classes
--- are notified of changes.
+-- Reads the lists of the classes that are due, each in a task of its own, and returns when all were read, or an
+-- upstream's `list_wait` is over.
 local function read_classes(record, began)
+  local left, ends_at = 0, host.time.now() + record.list_wait
   for _, name in ipairs(class_lists.known(record)) do
-    if not federated.begin(function() read_class(record, name, false, began - record.refresh / 2) end) then return end
+    local has_begun = federated.begin(function()
+      local _ <close> = setmetatable({}, { __close = function()
+        left = left - 1
+        wake()
+      end })
+      -- another task may be reading them for a client
+      while not read_class(record, name, false, began - record.refresh / 2) and host.time.now() < ends_at do changed:wait(CLAIM_S) end
+    end)
+    left = left + (has_begun and 1 or 0)
   end
+  while left > 0 and host.time.now() < ends_at do changed:wait(ends_at - host.time.now()) end
+end
+
+-- The things that this Lua state serves, with all that was published until now.
+local function things_now()
+  federated.keep_up()
+  return now.things
 end
 
 -- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they are removed. The next tick
@@ -532,39 +489,71 @@ end
 function federated.on_read(_) end
 function federated.on_tick(_) end
 
---- Reads the lists of an upstream now. False if another task, of any worker, is reading them. Lists that belong to
---- single callers are read when such a caller needs them.
-function federated.read(record)
+-- Reads the lists for clients that cannot be asked; `only`: as for federated.read. Returns true if there are lists.
+local function read_base(record, claim, held, only, began)
+  local _, _, was_stale = host.upstream.catalogue_hash(record.name, CLASS)
+  if was_stale or not host.store.get(fresh_key(record)) then only = nil end
+  for _, kind in ipairs(class_lists.kinds) do
+    if not only or only[kind] then host.store.set(began_key(record, kind), ("%.6f"):format(began)) end
+  end
+  local _ <close> = setmetatable({}, { __close = function() host.bus.broadcast("upstream settled", record.name) end })
+  -- `rest`: the seconds after which lists that are missing are tried again; without `text`, the failure
+  local text, rest = lists.read(record, nil, function(part)
+    publish(record, part, claim)
+    held.notify_of_base()
+  end, only)
+  if not text then
+    on_failure(record, rest, claim)
+    return false
+  end
+  host.store.delete(down_key(record))
+  absent.note(record, nil)
+  if rest or not only then host.store.set(fresh_key(record), "", rest or record.refresh) end
+  publish(record, text, claim)
+  if was_stale then class_lists.forget(record, began) end -- a reload has changed the connection
+  return true
+end
+
+--- Reads the lists of an upstream now, then those of each class of clients, and notifies the clients. False if another
+--- task, of any worker, is reading them. `only`: the set of the lists that may have changed; nil: all. Lists that belong
+--- to single callers are read when such a caller needs them.
+function federated.read(record, only)
   if auth.is_personal(record) then return true end
   local claim <close> = host.upstream.claim(record.name, CLASS)
   if not claim then return false end
-  local began, _, _, was_stale = host.time.now(), host.upstream.catalogue_hash(record.name, CLASS)
-  host.store.set(began_key(record), ("%.6f"):format(began))
-  local _ <close> = setmetatable({}, { __close = function() host.bus.broadcast("upstream settled", record.name) end })
-  -- `rest`: the seconds after which lists that are missing are tried again; without `text`, the failure
-  local text, rest = lists.read(record, nil, function(part) publish(record, part, claim) end)
-  if text then
-    host.store.delete(down_key(record))
-    absent.note(record, nil)
-    host.store.set(fresh_key(record), "", rest or record.refresh)
-    publish(record, text, claim)
-    if was_stale then class_lists.forget(record, began) end -- a reload has changed the connection
-    read_classes(record, began)
-    federated.on_read(record)
-  else
-    on_failure(record, rest, claim)
+  local began, is_passed_on = host.time.now(), false
+  local held = change_notices.hold(record, things_now, lists.MAX_READ_S + record.list_wait)
+  local _ <close> = setmetatable({}, { __close = function()
+    if not is_passed_on then held.drop() end
+  end })
+  local has_lists = read_base(record, claim, held, only, began)
+  local function finish()
+    local _ <close> = setmetatable({}, { __close = held.drop })
+    if has_lists then read_classes(record, began) end
+    held.notify()
+  end
+  is_passed_on = federated.begin(finish)
+  if not is_passed_on then finish() end
+  if has_lists then federated.on_read(record) end
+  return true
+end
+
+--- The lists of an open channel that clients use may have changed, those of the set `only`, or nil: all. They are read in
+--- it, unless they were since `since`. `class`: that of own_lists.of_event.
+function federated.read_own(record, class, since, only)
+  while not read_class(record, class, false, since or math.huge, only) do changed:wait(LOOK_S) end
+end
+
+--- True if a reading of the lists of the set `only`, or nil: of all, began after `since` (host.time.now()), in any worker.
+function federated.has_begun(record, since, only)
+  for _, kind in ipairs(class_lists.kinds) do
+    if (not only or only[kind]) and (tonumber(host.store.get(began_key(record, kind)) or "") or 0) <= since then return false end
   end
   return true
 end
 
---- The lists of an open channel that clients use may have changed: they are read in it. `class`: that of
---- own_lists.of_event.
-function federated.read_own(record, class)
-  while not read_class(record, class, false, math.huge) do changed:wait(LOOK_S) end
-end
-
---- True if a reading of the lists began after `since` (host.time.now()), in any worker.
-function federated.has_begun(record, since) return (tonumber(host.store.get(began_key(record)) or "") or 0) > since end
+--- True while clients are not notified yet of lists that were read.
+federated.is_notifying = change_notices.are_held
 
 --- Makes the lists due: the next tick reads them.
 function federated.forget(record) host.store.delete(fresh_key(record)) end
@@ -682,11 +671,11 @@ end
 local function settle_class(call)
   local missing, ends_at = {}, host.time.now()
   for _, record in ipairs(config.list) do
-    local facts, hash = now.facts[record.name] or {}, now.hashes[record.name]
+    local facts = now.facts[record.name] or {}
     local name = facts.revision and not auth.is_personal(record) and class_lists.of(record, facts, call) or CLASS
     if name ~= CLASS then
       local id, is_known = record.name .. " " .. name, now.classes[record.name][name]
-      if not is_known and not class_lists.has_failed(record, name) or class_lists.is_due(record, name, hash) then
+      if not is_known and not class_lists.has_failed(record, name) or class_lists.is_due(record, name) then
         tried[id] = is_known and tried[id] or nil
         read_class_soon(record, name, id)
         if not is_known then missing[id], ends_at = { record, name }, math.max(ends_at, host.time.now() + record.list_wait) end

@@ -27,13 +27,15 @@ local notifications = {}
 -- first one
 local GATHER_S, MOST_GATHER_S = 0.2, 2
 local NEW_S = 10                            -- seconds for which a URI stays subscribed though its client is not registered yet
+local NOTIFYING_S, MOST_NOTIFYING_S = 0.05, 30   -- seconds between two looks whether clients were notified; after which the task that looks goes on
 local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to subscribe again: the first pause, which doubles, and the longest
 local QUICK_S = 2                           -- seconds; after a stream that ended sooner there is a pause before the next attempt
 
 -- -- lists -----------------------------------------------------------------------------------------------------------
 
--- name of an upstream -> { first, last, own }: times (s) of the notifications whose changes were not read yet, and a
--- set of the classes of single channels on which they came
+-- name of an upstream -> { first, last, only, is_all, own }: times (s) of the notifications whose changes were not read
+-- yet, the lists that they are about as a set, true if all lists may have changed, and a set of the classes of single
+-- channels on which they came
 local gathering = {}
 
 local is_retired = false  -- a reload has put another Lua state in the place of this one
@@ -44,43 +46,47 @@ bus.on("retired", function()
   retired:set()
 end)
 
-local function read_gathered(record)
-  local state = gathering[record.name]
-  local _ <close> = setmetatable({}, { __close = function() gathering[record.name] = nil end })
+local function read_gathered(record, state)
+  -- further notifications may be gathered meanwhile
+  local _ <close> = setmetatable({}, { __close = function()
+    if gathering[record.name] == state then gathering[record.name] = nil end
+  end })
   while true do
     local left = math.min(state.last + GATHER_S, state.first + MOST_GATHER_S) - host.time.now()
     if left <= 0 then break end
     host.time.sleep(left)
   end
-  local since = state.last
+  local since, only = state.last, not state.is_all and state.only or nil
   gathering[record.name] = nil
   if auth.is_personal(record) then
     caller_lists.forget(record)
     return subscriptions.list_may_have_changed()
   end
-  -- after the lists of all, with which they are compared
-  local _ <close> = setmetatable({}, { __close = function()
-    for class in pairs(state.own) do federated.begin(function() federated.read_own(record, class) end) end
-  end })
-  class_lists.forget(record, since)
-  while not federated.has_begun(record, since) do
+  class_lists.forget(record, since, only)
+  while not federated.has_begun(record, since, only) do
     if is_retired then return federated.forget(record) end -- the next Lua state reads them, if it has the upstream
-    if federated.read(record) then return end
+    if federated.read(record, only) then break end
     retired:wait(GATHER_S)
   end
+  if next(state.own) == nil then return end
+  -- after the lists of all, with which they are compared
+  local ends_at = host.time.now() + MOST_NOTIFYING_S
+  while federated.is_notifying(record) and not is_retired and host.time.now() < ends_at do retired:wait(NOTIFYING_S) end
+  for class in pairs(state.own) do federated.begin(function() federated.read_own(record, class, since, only) end) end
 end
 
---- The lists of an upstream may have changed: they are read soon. `event`: the observation that says so, if it came on
---- a channel whose lists may differ from those of others.
-function notifications.changed(record, event)
+--- Lists of an upstream may have changed: they are read soon. `kind`: the list, "tools", "prompts" or "resources"; nil:
+--- all. `event`: the observation that says so, if it came on a channel whose lists may differ from those of others.
+function notifications.changed(record, kind, event)
   local now = host.time.now()
-  local state = gathering[record.name] or { first = now, own = {} }
+  local state = gathering[record.name] or { first = now, own = {}, only = {} }
   local is_gathering = gathering[record.name] ~= nil
   local class = event and not auth.is_personal(record) and own_lists.of_event(record, event)
   gathering[record.name], state.last = state, now
   if class then state.own[class] = true end
+  if kind then state.only[kind] = true else state.is_all = true end
   if is_gathering then return end
-  if not federated.begin(function() read_gathered(record) end) then
+  if not federated.begin(function() read_gathered(record, state) end) then
     gathering[record.name] = nil
     federated.forget(record)
   end
@@ -91,7 +97,7 @@ for _, kind in ipairs { "tools", "prompts", "resources" } do
     local record = config.by_name[event.upstream]
     -- Some servers notify in each session of what they have added when it began. In a session for one reading that is
     -- no reason to read again, by one more session.
-    if record and not channel_key.is_of_reading(event.key) then notifications.changed(record, event) end
+    if record and not channel_key.is_of_reading(event.key) then notifications.changed(record, kind, event) end
   end)
 end
 

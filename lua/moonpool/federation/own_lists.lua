@@ -70,25 +70,28 @@ function own_lists.classes(record)
   return list
 end
 
+-- The catalogue of all clients of the same class, or of those that cannot be asked.
+local function catalogue_of_class(record, channel)
+  local class = channel:server_info().class
+  local of_class = catalogue.of(record.name, class or catalogue.class)
+  return of_class.hash ~= "" and of_class or catalogue.of(record.name, catalogue.class)
+end
+
+-- The catalogue that the clients of a channel see.
+local function seen(record, name)
+  local own, channel = catalogue.of(record.name, name), channel_of(record, name)
+  if own.facts.revision or not channel then return own end
+  return catalogue_of_class(record, channel)
+end
+
 --- The way to read the lists of a class, as for lists.read; nil: its channel has ended.
 function own_lists.way(record, name)
   local channel = channel_of(record, name)
-  return channel and { key = key_of(name), options = { is_open = true }, class = channel:server_info().class, kept_as = name }
-end
-
--- The entries of the lists of all clients of the same class, or of those that cannot be asked.
-local function entries_of_class(record, channel)
-  local class = channel:server_info().class
-  local of_class = catalogue.of(record.name, class or catalogue.class)
-  return (of_class.hash ~= "" and of_class or catalogue.of(record.name, catalogue.class)).entries
+  return channel and { key = key_of(name), options = { is_open = true }, class = channel:server_info().class, kept_as = name, before = seen(record, name) }
 end
 
 --- The entries that the clients of a channel see.
-function own_lists.seen(record, name)
-  local own, channel = catalogue.of(record.name, name), channel_of(record, name)
-  if own.facts.revision or not channel then return own.entries end
-  return entries_of_class(record, channel)
-end
+function own_lists.seen(record, name) return seen(record, name).entries end
 
 -- For each list, a text that differs if the entries do.
 local function views_of(entries)
@@ -116,7 +119,7 @@ function own_lists.kept(record, name, text)
   local channel = channel_of(record, name)
   if not channel then return "" end
   local _, entries = catalogue.decode(text)
-  return changed_kinds(entries_of_class(record, channel), entries)[1] and text or ""
+  return changed_kinds(catalogue_of_class(record, channel).entries, entries)[1] and text or ""
 end
 
 --- A channel has ended, and with it its lists: its clients are notified.

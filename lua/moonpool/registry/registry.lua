@@ -500,6 +500,10 @@ local function copy(value)
   return setmetatable(made, debug.getmetatable(value))
 end
 
+-- The text that a cursor of a list holds, or nil if the principal may not use it. A list that did not differ between
+-- principals may differ now, or the other way round: the cursors that it had before are good.
+local function mark_in(method, cursor, p) return page.open(method, cursor, principal.key(p)) or page.open(method, cursor) end
+
 -- The text that a cursor holds about the last entry of a page: its name, and its place in a list that is not sorted.
 local function mark_of(list, name) return list.place and name .. "\0" .. list.place[name] or name end
 
@@ -604,7 +608,7 @@ local function page_for(kind, era, cursor, call)
   local list, first = snapshot[kind], 1
   local view, owner = view_of(list, p, call), list.is_private and principal.key(p) or nil
   if cursor ~= nil and cursor ~= json.null then
-    local name = page.open(list.method, cursor, owner)
+    local name = mark_in(list.method, cursor, p)
     if not name then return nil, errors.new("invalid_params", "unknown cursor") end
     first = index_behind(list, view.names, name)
   end
@@ -658,8 +662,9 @@ function registry.page_with_instances(call, era, cursor)
   if not things[1] then return nil end
   local behind
   if cursor ~= nil and cursor ~= json.null then
-    behind = page.open(method, cursor, principal.key(p))
+    behind = mark_in(method, cursor, p)
     if not behind then return nil, errors.new("invalid_params", "unknown cursor") end
+    behind = behind:match "^[^%z]*"
   end
   local entries, seen = {}, {}
   for _, uri in ipairs(view_of(resources, p, call).names) do

@@ -109,6 +109,23 @@ function catalogue.of(name, class)
   return made or none
 end
 
+--- For "tools", "prompts" and "resources" (with the templates): a hash of the entries of a catalogue, and of the revision
+--- and transport of the server.
+function catalogue.digests(of)
+  if of.digests then return of.digests end
+  local parts, digests = { tools = {}, prompts = {}, resources = {} }, {}
+  for _, entry in ipairs(of.entries) do
+    local list = parts[entry.kind] or parts.resources
+    list[#list + 1] = entry.kind .. " " .. entry.key .. " " .. tostring(entry.facts.hash)
+  end
+  for kind, list in pairs(parts) do
+    list[#list + 1] = tostring(of.facts.revision) .. " " .. tostring(of.facts.transport)
+    digests[kind] = host.base64.encode(host.digest.sum("sha256", table.concat(list, "\n")))
+  end
+  of.digests = digests
+  return digests
+end
+
 --- Merges into `all` how long clients may keep each list of a catalogue with these facts, and whether for one user alone:
 --- kind -> { ttl = milliseconds, is_private }. The strictest counts.
 function catalogue.add_caching(all, facts)

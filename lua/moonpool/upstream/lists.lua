@@ -357,7 +357,7 @@ local function read_parts(record, server_info, state, way, patience, on_late)
       part.failure = { reason = "stopped" }                 -- if this task is ended
       part.failure = read_list(record, server_info, part, state, way)
     end
-    if not lists.begin(run) then run() end
+    if not part.is_done and not lists.begin(run) then run() end
     local left = ends_at - host.time.now()
     while not part.is_done and left > 0 do
       changed:wait(left)
@@ -390,8 +390,34 @@ local function log_whole(record, state)
   end
 end
 
-local function new_state(record, server_info, class)
-  local before = catalogue.of(record.name, class)
+-- True if the lists of a catalogue can stand beside others that are read now: they are complete, and were read of the
+-- same server.
+local function is_whole(facts, server_info)
+  return facts.revision == server_info.revision and facts.transport == server_info.transport and not (facts.missing or facts.left_out or facts.in_circle
+    or facts.is_cut)
+end
+
+-- Takes the lists over from the catalogue before, without those whose capability is in the set `only`.
+local function keep_parts(state, server_info, only)
+  local facts = state.before.facts
+  if not (only and is_whole(facts, server_info)) then return end
+  for _, part in ipairs(state.parts) do
+    local list = part.list
+    if not only[list.capability] and (facts.capabilities or {})[list.capability] ~= nil then
+      part.is_done, part.is_answered, part.is_kept = true, true, true
+      part.caching = { [list.kind] = (facts.caching or {})[list.kind] }
+      for _, entry in ipairs(state.before.entries) do
+        if entry.kind == list.kind then
+          part.entries[#part.entries + 1] = entry
+          state.bytes = state.bytes + #entry.definition + #entry.key
+        end
+      end
+    end
+  end
+end
+
+local function new_state(record, server_info, class, before)
+  before = before or catalogue.of(record.name, class)
   local state = {
     class = class, before = before, known = known_entries(before), was_missing = {}, parts = {}, bytes = 0, left_out = 0, in_circle = 0, repaired = 0,
     caching = {},
@@ -425,17 +451,20 @@ end
 --- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists
 --- are for, `kept_as`, the class of the catalogue if that is another, and `is_once`: the channel ends with this task;
 --- nil: the shared channel, for clients that cannot be asked. `on_part(text)` is called once if an answer takes
---- long, with the lists that are there. Returns the text of the catalogue and, if lists are missing, the seconds after
---- which they are to be read again; or nil and a failure.
-function lists.read(record, way, on_part)
+--- long, with the lists that are there. `only`: the set of the capabilities ("tools", "prompts", "resources") whose lists
+--- have changed: the others are taken from the catalogue before, which is `way.before` if that is set; nil: all are read.
+--- Returns the text of the catalogue and, if lists are missing, the seconds after which they are to be read again; or nil
+--- and a failure.
+function lists.read(record, way, on_part, only)
   way = way or shared
   local options = way.is_once and { once = true, class = way.class } or way.options
   local channel, server_info = request.channel(record, way.key, options) -- held while this task runs
   if not channel then return nil, server_info end
-  local state = new_state(record, server_info, way.kept_as or way.class or catalogue.class)
+  local state = new_state(record, server_info, way.kept_as or way.class or catalogue.class, way.before)
+  keep_parts(state, server_info, only)
   read_parts(record, server_info, state, way, math.max(record.list_wait / 2, LEAST_PATIENCE_S), on_part and function()
     for _, part in ipairs(state.parts) do
-      if part.is_done and not part.failure then return on_part((text_of(record, server_info, state))) end
+      if part.is_done and not part.is_kept and not part.failure then return on_part((text_of(record, server_info, state))) end
     end
   end)
   local failure = failure_of_all(state)
