@@ -89,15 +89,30 @@ static bool is_moved(const char *path, int fd)
     return stat(path, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino;
 }
 
-/* The thread writes to the descriptor `fd` from now on. Returns the descriptor to which it has to write: another one
- * if the writer was given another one since. */
-static int use_descriptor(mp_writer *writer, int fd)
+/* Call it under the lock. The lines go to `fd` from now on. */
+static void replace_descriptor(mp_writer *writer, int fd)
 {
-    mp_writer_swap(writer, fd);
+    int before = writer->fd;
+    writer->fd = fd;
+    atomic_store(&writer->is_torn, false);
+    if (before >= 0 && before == writer->busy)
+        writer->is_stale = true;
+    else if (before >= 0)
+        close_unless_stderr(before);
+}
+
+/* The thread, which has written to `before`, has opened the file as `opened`, and writes to it from now on. If another
+ * thread has given the writer a descriptor meanwhile, that one is used instead: the file that has become `opened` may
+ * have been renamed before the other thread opened its own. Returns the descriptor to which the thread has to write. */
+static int use_descriptor(mp_writer *writer, int before, int opened)
+{
     MP_LOCKED(&writer->lock);
+    if (writer->fd == before)
+        replace_descriptor(writer, opened);
+    else
+        close(opened);
     release_descriptor(writer);
-    fd = writer->busy = writer->fd;
-    return fd;
+    return writer->busy = writer->fd;
 }
 
 static void log_failure(mp_writer *writer, const char *step, int error)
@@ -122,7 +137,7 @@ static int follow_path(mp_writer *writer, int fd)
         return fd;
     int opened = mp_open_lines(path);
     if (opened >= 0)
-        return use_descriptor(writer, opened);
+        return use_descriptor(writer, fd, opened);
     log_failure(writer, "opened", errno);
     return fd;
 }
@@ -261,7 +276,7 @@ static void write_batch(mp_writer *writer, int fd, mp_str rest)
         }
         int made = begin_file(writer, fd);
         if (made >= 0)
-            fd = use_descriptor(writer, made);
+            fd = use_descriptor(writer, fd, made);
         else if (errno != EWOULDBLOCK)
             log_failure(writer, "renamed", errno);
         is_stuck = made < 0;
@@ -390,11 +405,5 @@ mp_writer_result mp_writer_put(mp_writer *writer, mp_str line)
 void mp_writer_swap(mp_writer *writer, int fd)
 {
     MP_LOCKED(&writer->lock);
-    int before = writer->fd;
-    writer->fd = fd;
-    atomic_store(&writer->is_torn, false);
-    if (before >= 0 && before == writer->busy)
-        writer->is_stale = true;
-    else if (before >= 0)
-        close_unless_stderr(before);
+    replace_descriptor(writer, fd);
 }

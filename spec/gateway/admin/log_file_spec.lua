@@ -89,19 +89,18 @@ local function numbers_of(path)
   return numbers
 end
 
--- Runs two processes that write the same files, see lines_driver.c.
-local function write_twice(dir, lines, record_size)
-  local binary = uv.fs_realpath(gateway.binary):gsub("[^/]*$", "lines_driver")
-  local env = { SPEC_LIMIT_log_repeat = "1000000" }
-  local code, out, err = gateway.run_program(binary, { tostring(lines), tostring(record_size) }, { cwd = dir, seconds = 120, env = env })
+-- Runs a program that is beside the gateway's, in the folder `dir`. Returns what it printed.
+local function run_driver(name, words, dir)
+  local binary = uv.fs_realpath(gateway.binary):gsub("[^/]*$", name)
+  local code, out, err = gateway.run_program(binary, words, { cwd = dir, seconds = 120, env = { SPEC_LIMIT_log_repeat = "1000000" } })
   assert.equal(0, code, err)
-  assert.equal("0\n0\n", out)
+  return out
 end
 
 describe("two processes", function()
   it("write whole lines to the log and the audit, which are renamed and opened again, and to the recorded calls, each line once", function()
     local dir <const>, lines <const> = gateway.prepare {}, 12000
-    write_twice(dir, lines, 2000000)
+    assert.equal("0\n0\n", run_driver("lines_driver", { tostring(lines), "2000000" }, dir))
     local all = {}
     for i = 1, lines do all[i] = i end
     for _, name in ipairs { "out.log", "audit.jsonl", "calls.jsonl" } do
@@ -218,6 +217,13 @@ describe("a file of lines", function()
     local audit = ""
     for i = 1, 3 do audit = audit .. read(("%s/audit.jsonl.%d.old"):format(g.dir, i)) end
     assert.match('"event":"log reopened by operator"[^\n]*"caller":"token joe"', audit .. read(g.dir .. "/audit.jsonl"))
+  end)
+
+  it("that is opened again while its writer opens it has the later file, and not the one that was renamed meanwhile", function()
+    local dir = gateway.prepare {}
+    run_driver("reopen_driver", {}, dir)
+    assert.same({ 1, 2 }, values(dir .. "/out.log", "counted", "i"))
+    for i = 1, 2 do assert.equal("", read(("%s/out.log.%d"):format(dir, i))) end
   end)
 
   it("survives a disk that is full for a while: later lines are whole, and what was lost is counted", function()
