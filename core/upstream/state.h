@@ -127,6 +127,7 @@ struct mp_upstream {
     int64_t processes;
     uint64_t memory;                /* memory of its processes in bytes, as measured last */
     int64_t pids[MP_UPSTREAM_PIDS]; /* process ids of its programs; 0: a free place */
+    uint64_t loss_logged_ms;        /* when a line of the log named lost sessions last; 0: never */
     uint64_t total_calls, total_errors, total_lost, total_dropped, total_refused, total_opened, total_starts;
     uint32_t times[MP_TIME_STEPS];
     char revision[24], error[160];

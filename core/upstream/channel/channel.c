@@ -320,6 +320,18 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
     mp_channels_close(&ended, false);
 }
 
+/* An upstream that is started anew loses all its sessions: one line in a second, with the number of those that were
+ * lost since the gateway's start. Under the lock. */
+static void log_loss(mp_upstream *upstream, const char *transport)
+{
+    uint64_t now = mp_monotonic_ms();
+    if (upstream->loss_logged_ms != 0 && now < upstream->loss_logged_ms + 1000)
+        return;
+    upstream->loss_logged_ms = now;
+    mp_log(MP_INFO, "upstream session lost", mp_log_str("upstream", mp_str_of(upstream->name)),
+           mp_log_str("transport", mp_str_of(transport)), mp_log_int("lost", (int64_t)upstream->total_lost));
+}
+
 /* Ends the channel if it is claimed (`only_claimed`), open (`only_open`), or in any case. True if it had not ended
  * before. */
 static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, bool is_lost)
@@ -332,8 +344,10 @@ static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, 
     bool ends = key != NULL && (!only_claimed || channel->is_claimed) && (!only_open || channel->is_open) &&
                 mp_channel_detach(channel, is_lost);
     if (ends) {
-        if (is_lost)
+        if (is_lost) {
             upstream->total_lost++;
+            log_loss(upstream, channel->transport->name);
+        }
         mp_channel_requests_pump(&key->requests, &ended);
         mp_channel_requests_pump(&upstream->room, &ended);
     }

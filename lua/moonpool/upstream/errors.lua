@@ -3,6 +3,7 @@
 -- lines or bodies.
 --   failure   { outcome, reason, status?, retry_after?, body?, … }, as host.upstream gives it
 
+local characters = require "moonpool.runtime.characters"
 local host = require "moonpool.host"
 local rpc_error = require "moonpool.runtime.rpc_error"
 
@@ -52,9 +53,32 @@ function errors.text(record, failure)
   return say(failure, record)
 end
 
---- The JSON-RPC error for a failure of an upstream.
+-- Calls of one upstream that fail for one reason: this many lines of the log at once, then one in LOGGED_S seconds. The
+-- line says how many had none; the numbers are exact in /metrics.
+local LOGGED_S <const>, MOST_LOGGED <const> = 10, 10
+
+local unlogged = {}        -- upstream and reason -> failed calls of this worker since the last line of the log
+
+-- Logs why a call failed: clients and counters get the outcome, and only the log the cause.
+local function log_failure(record, failure, outcome)
+  local kind = record.name .. ":" .. tostring(failure.reason)
+  if not host.log.wants "info" then return end
+  if not host.store.take("upstream:failed:" .. kind, LOGGED_S, MOST_LOGGED) then
+    unlogged[kind] = (unlogged[kind] or 0) + 1
+    return
+  end
+  local why = failure.what or failure.why
+  host.log.write("info", "upstream call failed", {
+    upstream = record.name, reason = failure.reason, outcome = outcome, status = failure.status ~= 0 and failure.status or nil,
+    why = type(why) == "string" and why ~= "" and characters.shown(why) or errors.text(record, failure), not_logged = unlogged[kind],
+  })
+  unlogged[kind] = nil
+end
+
+--- The JSON-RPC error for a failure of an upstream, whose cause is logged.
 function errors.of(record, failure)
   local outcome = failure.outcome == "not_run" and "not_run" or "unknown"
+  log_failure(record, failure, outcome)
   local message = ("upstream '%s' %s; %s"):format(record.name, errors.text(record, failure), outcome == "not_run" and NOT_RUN or UNKNOWN)
   local wait = failure.retry_after and math.max(1, math.ceil(failure.retry_after)) or nil
   return rpc_error.new("internal", message, { upstream = record.name, outcome = outcome, reason = failure.reason, retry_after = wait })
