@@ -56,6 +56,13 @@ static int hand_over(lua_State *L, mp_lib_task *task, const mp_call *call)
     return mp_call_done(L, LUA_OK, (lua_KContext)task);
 }
 
+/* True for progress for which the client has not asked: it has kept the exchange alive, and is not passed on. */
+static bool is_unwanted(const mp_call *call, const mp_exchange_event *event)
+{
+    return event->kind == MP_EVENT_NOTE && mp_call_progress_token(call).len == 0 &&
+           mp_str_is(event->method, "notifications/progress");
+}
+
 /* The exchange has an event, or has failed.  [-n, +0, throws, parks] */
 static int has_come(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext context)
 {
@@ -63,7 +70,16 @@ static int has_come(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext c
     mp_call *call = task->call;
     if (call == NULL)
         return 0; /* cancelled */
+    bool has_dropped = false;
     const mp_exchange_event *event = mp_upstream_peek(L, EXCHANGE);
+    for (; event != NULL && is_unwanted(call, event); event = mp_upstream_peek(L, EXCHANGE)) {
+        mp_upstream_skip(L, EXCHANGE);
+        has_dropped = true;
+    }
+    if (has_dropped && event == NULL) {
+        lua_settop(L, SLOTS);
+        return mp_upstream_wait(L, EXCHANGE, has_come);
+    }
     if (event == NULL || event->kind != MP_EVENT_ANSWER || event->is_error || !answer_call(task, call, event))
         return hand_over(L, task, call);
     mp_upstream_release_exchange(L, EXCHANGE);

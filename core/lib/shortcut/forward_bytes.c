@@ -90,7 +90,7 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
                             const mp_forward_target *target, mp_str traces[2])
 {
     mp_str params = mp_call_params(call), meta = find_member(params, MP_STR("_meta"));
-    bool has_own = false, has_token = mp_call_progress_token(call).len > 0;
+    bool has_own = false;
     if (!read_meta(meta, traces, &has_own))
         return false;
     char id[24], revision[24];
@@ -102,20 +102,15 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     if (find_member(params, MP_STR("arguments")).len == 0)
         add_edit(&to, MP_JSON_SET, false, MP_STR("arguments"), MP_STR("{}"));
     bool has_trace = target->traceparent.len > 0;
-    if (!has_own && !has_token && !is_modern && !has_trace) {
-        add_edit(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
-    } else {
-        const mp_era *era = mp_call_era(call);
-        /* a call that may become a task waits in the library in Lua */
-        bool waits = target->route->may_be_task && era != NULL && era->has_sessions;
-        mp_str able = waits ? MP_STR("{\"extensions\":{\"" PREFIX "tasks\":{}}}") : MP_STR("{}");
-        mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};
-        mp_json_edit_kind kind = is_modern ? MP_JSON_SET : MP_JSON_DROP;
-        for (size_t i = 0; i < 3; i++)
-            add_edit(&to, kind, true, own_names[i], values[i]);
-        add_edit(&to, has_token ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("progressToken"),
-                 (mp_str){id, (size_t)digits});
-    }
+    const mp_era *era = mp_call_era(call);
+    /* a call that may become a task waits in the library in Lua */
+    bool waits = target->route->may_be_task && era != NULL && era->has_sessions;
+    mp_str able = waits ? MP_STR("{\"extensions\":{\"" PREFIX "tasks\":{}}}") : MP_STR("{}");
+    mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};
+    for (size_t i = 0; i < 3; i++)
+        add_edit(&to, is_modern ? MP_JSON_SET : MP_JSON_DROP, true, own_names[i], values[i]);
+    /* always: progress of the upstream keeps the request alive */
+    add_edit(&to, MP_JSON_SET, true, MP_STR("progressToken"), (mp_str){id, (size_t)digits});
     if (has_trace) {
         bool has_state = target->tracestate.len > 0;
         add_edit(&to, MP_JSON_SET, true, MP_STR("traceparent"), target->traceparent);

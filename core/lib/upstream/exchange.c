@@ -297,6 +297,13 @@ const mp_exchange_event *MP_NULLABLE mp_upstream_peek(lua_State *L, int index)
     return it->exchange == NULL ? NULL : mp_exchange_peek(it->exchange);
 }
 
+void mp_upstream_skip(lua_State *L, int index)
+{
+    const exchange_handle *it = lua_touserdata(L, index);
+    if (it->exchange != NULL)
+        mp_exchange_next(it->exchange);
+}
+
 void mp_upstream_release_exchange(lua_State *L, int index)
 {
     exchange_handle *it = lua_touserdata(L, index);

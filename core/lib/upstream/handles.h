@@ -26,6 +26,8 @@ void mp_upstream_set_span(lua_State *L, const mp_open_span *span);
 int mp_upstream_wait(lua_State *L, int index, lua_KFunction then);
 /* The next event of the exchange at `index`, which is not taken; NULL: there is none, or it has failed.  [-0, +0] */
 const mp_exchange_event *MP_NULLABLE mp_upstream_peek(lua_State *L, int index);
+/* Takes the next event of the exchange at `index`, and drops it.  [-0, +0] */
+void mp_upstream_skip(lua_State *L, int index);
 /* The task needs the exchange at `index` no more.  [-0, +0] */
 void mp_upstream_release_exchange(lua_State *L, int index);
 /* Pushes the channel of the exchange at `index`, and writes the exchange's id. False, pushing nothing, if the exchange

@@ -43,10 +43,11 @@ local is_object = message.is_object
 
 local function finite(value) return type(value) == "number" and value == value and math.abs(value) < math.huge and value or nil end
 
--- The functions that pass notifications of the request `id` on to the client of `call`.
+-- The functions that pass notifications of the request `id` on to the client of `call`. Progress keeps the request alive
+-- also where the client has not asked for it.
 local function listener_of(call, id)
   local listener, unset = {}, era.is_stateful(call.revision) and UNSET_LEVEL or nil
-  listener["notifications/progress"] = function(params)
+  listener["notifications/progress"] = call.meta and call.meta.progressToken ~= nil and function(params)
     local progress = finite(params.progress)
     if params.progressToken ~= id or not progress then return end
     call:progress(progress, finite(params.total), type(params.message) == "string" and params.message or nil)
@@ -123,7 +124,6 @@ local function send(record, call, options)
   -- is told in each request
   local asks = class_of_client.can_ask(class)
   count.is_plain = not asks and class_of_request == class and not (is_own and not call.has_session)
-  local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
   local level = message.level_name(call)
   local _ <close> = request.pause_deadline(call)
   -- Calls of a stateless client's principal share a channel; a session has one of its own.
@@ -143,7 +143,7 @@ local function send(record, call, options)
       count.times = count.times + 1
       local params = options.make(server_info)
       local may_be_task = options.method == "tools/call" and tasks.has_extension(server_info) and not options.is_without_tasks
-      params._meta = message.meta(server_info, meta, wants_progress and id or nil, level, class_of_request, may_be_task)
+      params._meta = message.meta(server_info, meta, id, level, class_of_request, may_be_task)
       if more then params.inputResponses, params.requestState = more.inputResponses, more.requestState end
       return params
     end,

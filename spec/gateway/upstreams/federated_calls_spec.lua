@@ -31,14 +31,6 @@ describe("progress of an upstream", function()
     end)
   end
 
-  it("is not asked for by a client without a token", function()
-    local u <close> = upstream.start { revision = "2025-11-25" }
-    local g <close> = upstream.gateway { one = u }
-    local c <close> = g:client "2025-11-25"
-    upstream.text(call(c, "one_progress", { steps = 2 }))
-    local meta = u:wait({ method = "tools/call" }).json.params._meta
-    assert.is_nil(meta and meta.progressToken)
-  end)
 end)
 
 describe("a client that cancels", function()

@@ -1,6 +1,7 @@
 -- Times of an upstream's call: without a sign of life, in all, and while a channel is opened. Late answers are dropped.
 -- pairs: time limits; clients 2025-11-25; upstreams 2025-11-25.. http
 -- pairs: time limits; clients 2025-11-25; upstreams 2025-06-18 stdio
+local cjson = require "cjson.safe"
 local upstream = require "spec.helpers.upstream"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
@@ -61,6 +62,71 @@ for _, row in ipairs(upstream.kinds()) do
     end)
   end)
 end
+
+describe("progress for which no client has asked", function()
+  local SCRIPT <const> = [[
+    return tool { "Waits at the upstream.", function() return try(upstream "one":call("hold", { key = "script" })).text end }
+  ]]
+
+  -- Lets the requests that the upstream holds report progress for longer than twice the `timeout`, then answers them.
+  local function report_and_release(u, count)
+    local held, n = u:wait_held(count), 0
+    for _, x in ipairs(held) do assert.is_truthy(x.token) end
+    local began = uv.hrtime()
+    local stop = every(function()
+      n = n + 1
+      for _, x in ipairs(held) do x:report(n, nil, "step") end
+    end)
+    wait.for_fact("the time of the requests", 20, function() return uv.hrtime() - began > 2.2e9 end)
+    stop()
+    for _, x in ipairs(held) do
+      if x.held_result then x:result(x:complete(x.held_result)) end
+    end
+    u:release()
+  end
+
+  local REQUESTS <const> = {
+    { "tools/call", { name = "hold", arguments = { key = "a" } } }, { "tools/call", { name = "waits", arguments = {} } },
+    { "prompts/get", { name = "one" } }, { "resources/read", { uri = "stub://text" } },
+  }
+
+  for _, row in ipairs(upstream.kinds()) do
+    it(("keeps a request alive at an upstream of %s over %s, and is not passed on"):format(row[1], row[2]), function()
+      local u <close> = upstream.start { revision = row[1], transport = row[2] }
+      u:offer("prompts", { '{"name":"one"}' })
+      for name, result in pairs { ["prompts/get"] = '{"messages":[]}', ["resources/read"] = '{"contents":[]}' } do
+        u:when(name, function(x)
+          x.held_result = result
+          table.insert(u.held, x)
+        end)
+      end
+      local g <close> = upstream.gateway({ one = u }, {
+        entries = upstream.plain({ one = u }, { one = { timeout = "1s", per = "gateway" } }), workers = 1, scripts = { ["tools/waits.lua"] = SCRIPT },
+      })
+      local old <close> = g:client "2025-11-25"
+      local new <close> = g:client "2026-07-28"
+      local streams = {}
+      for _, c in ipairs { old, new } do c:result("tools/list", {}) end
+      g:wait_status(function(status) return status.gauges.tasks == 0 end)
+      for _, c in ipairs { old, new } do
+        local first = c:open(REQUESTS[1][1], REQUESTS[1][2])   -- takes the general way; the next one takes the quick way
+        u:wait_held(1)
+        u:release()
+        first:answer()
+      end
+      for _, c in ipairs { old, new } do
+        for _, request in ipairs(REQUESTS) do streams[#streams + 1] = c:open(request[1], request[2]) end
+      end
+      report_and_release(u, #streams)
+      for _, stream in ipairs(streams) do
+        local answer = stream:answer()
+        assert.is_table(answer.result, cjson.encode(answer))
+        for _, message in ipairs(stream:messages()) do assert.not_equal("notifications/progress", message.method) end
+      end
+      assert.is_true(g:status().counters.calls_forwarded >= 2)
+    end)
+  end
+end)
 
 describe("comments and pings of an upstream", function()
   it("are no sign of life", function()
