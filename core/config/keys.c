@@ -14,6 +14,7 @@ static const char *const upstream_revisions[] = {"auto", "modern", "legacy", "ss
 static const char *const owners[] = {"auto", "principal", "session", "call", "gateway", NULL};
 static const char *const client_auths[] = {"auto", "basic", "post", NULL};
 static const char *const uri_forms[] = {"as_is", "wrap", NULL};
+static const char *const name_forms[] = {"safe", "as_is", NULL};
 static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};

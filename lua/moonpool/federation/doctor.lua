@@ -10,6 +10,7 @@ local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local lists = require "moonpool.upstream.lists"
 local pins = require "moonpool.upstream.pins"
+local served_names = require "moonpool.upstream.served_names"
 local open = require "moonpool.upstream.open"
 local server = require "moonpool.upstream.auth.server"
 local upstream_report = require "moonpool.federation.upstream_report"
@@ -70,6 +71,7 @@ local function listed(record, way)
     local function add(list, why) list[#list + 1] = ("%s '%s': %s"):format(pins.kinds[entry.kind], entry.key, why) end
     local why = pins.why(record.name, entry)
     if why then add(withheld, why) else counts[entry.kind] = (counts[entry.kind] or 0) + 1 end
+    if served_names.doubt(record, entry) then add(doubts, served_names.doubt(record, entry)) end
     for _, doubt in ipairs(entry.facts.doubts or {}) do add(doubts, doubt) end
   end
   return { counts = json.object(counts), withheld = #withheld, withheld_why = withheld[1], doubts = #doubts, doubts_why = doubts[1], left_out = facts.left_out,

@@ -82,7 +82,9 @@ function explain_upstream.describe(thing, put)
     put("renamed", renamed and ("'%s' by `rename`"):format(renamed) or "no")
     put("prefix", record.prefix == "" and "none" or ("'%s'"):format(record.prefix))
     local whole = record.prefix .. (renamed or thing.original)
-    if whole ~= thing.name then put("shortened", ("to %d bytes, from '%s'"):format(record.longest, whole)) end
+    if served_names.is_unsafe(record, thing.original) then
+      put("changed", ("from '%s': it has characters that clients refuse (`names: as_is` keeps them)"):format(whole))
+    elseif whole ~= thing.name then put("shortened", ("to %d bytes, from '%s'"):format(record.longest, whole)) end
   end
   if not is_named then put("URI", record.wraps_uris and ("'%s' by `uris: wrap`"):format(thing.name) or "as it is there") end
   put("filter", record.only and "`only` lets it through" or record.hide and "`hide` does not name it" or "none")

@@ -28,6 +28,7 @@ local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
 local routes = require "moonpool.upstream.routes"
 local scripts = require "moonpool.upstream.scripts"
+local served_names = require "moonpool.upstream.served_names"
 local make_things = require "moonpool.upstream.make_things"
 local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
@@ -263,13 +264,15 @@ local MAX_TOLD <const> = 50           -- limit of the withheld things, and of th
 
 local function word_of(kind) return pins.kinds[kind] end
 
-local function doubts_of(name)
+local function doubts_of(record)
   local list = json.array {}
-  for _, entry in ipairs(catalogue.of(name, CLASS).entries) do
-    for _, doubt in ipairs(entry.facts.doubts or {}) do
-      if #list == MAX_TOLD then return list end
-      list[#list + 1] = { kind = word_of(entry.kind), name = entry.key, why = doubt }
+  for _, entry in ipairs(catalogue.of(record.name, CLASS).entries) do
+    local function add_doubt(why)
+      if why and #list < MAX_TOLD then list[#list + 1] = { kind = word_of(entry.kind), name = entry.key, why = why } end
     end
+    add_doubt(served_names.doubt(record, entry))
+    for _, doubt in ipairs(entry.facts.doubts or {}) do add_doubt(doubt) end
+    if #list == MAX_TOLD then break end
   end
   return list
 end
@@ -283,7 +286,7 @@ local function describe()
       if i > MAX_TOLD then break end
       withheld[i] = { kind = word_of(one.kind), name = one.key, why = one.why, hint = one.hint }
     end
-    local doubts = doubts_of(record.name)
+    local doubts = doubts_of(record)
     local facts = json.encode { served = counts[record.name], is_pinned = pins.has(record.name) or nil, withheld = withheld[1] and withheld,
       doubts = doubts[1] and doubts }
     if not host.upstream.describe(record.name, facts:sub(2, -2)) then
@@ -405,6 +408,18 @@ local function log_changes(record, before, after)
   end
 end
 
+-- Logs, once for each reading, that clients see new things under other names because of the characters of their own.
+local function log_names(record, before, after)
+  local known, count, first = {}, 0, nil
+  for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = true end
+  for _, entry in ipairs(after) do
+    if not known[entry.kind .. " " .. entry.key] and served_names.doubt(record, entry) then count, first = count + 1, first or entry.key end
+  end
+  if count == 0 then return end
+  host.log.write("warn", "upstream names changed", { upstream = record.name, count = count, name = characters.shown(first),
+    seen_as = served_names.shown(record, first), hint = "many clients refuse such names; `names: as_is` keeps them, `rename` chooses others" })
+end
+
 -- Publishes a catalogue. Workers are notified before clients, so that no client gets an older list after its
 -- notification.
 local function publish(record, text, claim)
@@ -412,7 +427,10 @@ local function publish(record, text, claim)
   if not host.upstream.publish(record.name, CLASS, text, claim) then return end
   want()
   catch_up()
-  if text ~= "" then log_changes(record, listed, catalogue.of(record.name, CLASS).entries) end
+  if text ~= "" then
+    log_changes(record, listed, catalogue.of(record.name, CLASS).entries)
+    log_names(record, listed, catalogue.of(record.name, CLASS).entries)
+  end
 end
 
 -- Publishes the lists of a single channel, if they are not those of its class. Only its clients are notified.

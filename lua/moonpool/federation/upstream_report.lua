@@ -9,6 +9,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local lists = require "moonpool.upstream.lists"
 local pins = require "moonpool.upstream.pins"
+local served_names = require "moonpool.upstream.served_names"
 local registry = require "moonpool.registry.registry"
 local scripts = require "moonpool.upstream.scripts"
 local scan = require "moonpool.upstream.scan"
@@ -81,6 +82,8 @@ local function view_of(record, entries)
       if entry.kind == "tools" and #thing.name > LONG_NAME_BYTES then
         doubts[#doubts + 1] = ("tool '%s' has a name of %d bytes, which some clients refuse"):format(thing.name, #thing.name)
       end
+      local renamed = served_names.doubt(record, entry)
+      if renamed then doubts[#doubts + 1] = ("%s '%s': %s"):format(WORDS[entry.kind], entry.key, renamed) end
       for _, doubt in ipairs(entry.facts.doubts or {}) do doubts[#doubts + 1] = ("%s '%s': %s"):format(WORDS[entry.kind], entry.key, doubt) end
     end
   end

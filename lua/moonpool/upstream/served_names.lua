@@ -8,16 +8,37 @@ local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):fo
 
 local HASH_DIGITS = 8
 
--- A name within `longest` bytes: the beginning, '_' and the first hexadecimal digits of the SHA-256 of the whole name.
-local function shortened(name, longest)
-  if #name <= longest then return name end
+-- A character that many clients and models refuse in a name: one of UTF-8, or a byte that is none.
+local REFUSED <const> = "[^%w_-][\x80-\xBF]*"
+
+--- True if a tool or prompt with this own name gets another one for its characters. Those of `rename` and `prefix` are
+--- the choice of the operator.
+function served_names.is_unsafe(record, original) return not (record.keeps_names or record.rename[original]) and original:find "[^%w_-]" ~= nil end
+
+-- The beginning of `name`, '_' and the first hexadecimal digits of the SHA-256 of `whole`, within `longest` bytes.
+local function with_hash(name, whole, longest)
   local keep = math.max(longest - HASH_DIGITS - 1, 1)
-  local at = utf8.len(name) and utf8.offset(name, 0, keep + 1) or keep + 1      -- the first byte of the character that would be cut
-  return name:sub(1, at - 1) .. "_" .. hex(host.digest.sum("sha256", name)):sub(1, HASH_DIGITS)
+  local at = #name + 1
+  if #name > keep then
+    at = utf8.len(name) and utf8.offset(name, 0, keep + 1) or keep + 1      -- the first byte of the character that would be cut
+  end
+  return name:sub(1, at - 1) .. "_" .. hex(host.digest.sum("sha256", whole)):sub(1, HASH_DIGITS)
 end
 
 --- The name of a tool or prompt for clients, from the upstream's own.
-function served_names.shown(record, original) return shortened(record.prefix .. (record.rename[original] or original), record.longest) end
+function served_names.shown(record, original)
+  local whole = record.prefix .. (record.rename[original] or original)
+  if served_names.is_unsafe(record, original) then
+    return with_hash(record.prefix .. original:gsub(REFUSED, "_"), whole, record.longest)
+  end
+  return #whole <= record.longest and whole or with_hash(whole, whole, record.longest)
+end
+
+--- A warning about the name of a tool or prompt that clients see with other characters; nil: it keeps its own.
+function served_names.doubt(record, entry)
+  if not (entry.kind == "tools" or entry.kind == "prompts") or not served_names.is_unsafe(record, entry.key) then return nil end
+  return ("its name has characters that clients refuse: clients see it as '%s'"):format(served_names.shown(record, entry.key))
+end
 
 local function fits(list, name)
   for _, matches in ipairs(list) do

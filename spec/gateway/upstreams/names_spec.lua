@@ -27,9 +27,9 @@ local function call_all(c, u, own)
 end
 
 describe("a name", function()
-  it("has the prefix, whatever is in it", function()
+  it("has the prefix, and with `names: as_is` whatever is in it", function()
     local long = ("n"):rep(124)
-    local u, g = start({ "a", "one_a", "_", "a.b-c", "a__b", "é", "日本", "a b", long }, nil, nil, { upstream_name = 128 })
+    local u, g = start({ "a", "one_a", "_", "a.b-c", "a__b", "é", "日本", "a b", long }, { names = "as_is" }, nil, { upstream_name = 128 })
     local c <close> = g:client "2025-11-25"
     local own = {
       one_a = "a", one_one_a = "one_a", one__ = "_", ["one_a.b-c"] = "a.b-c", one_a__b = "a__b", ["one_é"] = "é", ["one_日本"] = "日本", ["one_a b"] = "a b",
@@ -41,6 +41,45 @@ describe("a name", function()
     c:close()
     g:stop()
     u:close()
+  end)
+
+  it("with characters that clients refuse is changed, with a warning, in lists, calls, prompts and completions", function()
+    local own = { "plain-A_1", "a.b", "a:b", "a b", "a/b", "日本", "e\\u0301x", ("é"):rep(60), "renamed/1" }
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    u:offer("tools", own)
+    u:offer("prompts", { '{"name":"ask me","arguments":[{"name":"who"}]}' })
+    local g <close> = upstream.gateway({ one = u }, { entries = { one = { prefix = "p.", rename = { ["renamed/1"] = "as.written" } } }, workers = 2 })
+    for _, revision in ipairs { "2024-11-05", "2026-07-28" } do
+      local c <close> = g:client(revision)
+      local seen = {}
+      for _, name in ipairs(names(c)) do
+        local before = u:ran()
+        upstream.text(c:call("tools/call", { name = name, arguments = { n = 1 } }))
+        assert.equal(before + 1, u:ran())
+        seen[u.received[#u.received].tool] = name
+      end
+      assert.equal("p.plain-A_1", seen["plain-A_1"])
+      assert.equal("p.as.written", seen["renamed/1"])
+      for _, original in ipairs { "a.b", "a:b", "a b", "a/b" } do assert.matches("^p%.a_b_%x%x%x%x%x%x%x%x$", seen[original]) end
+      assert.matches("^p%.___%x%x%x%x%x%x%x%x$", seen["日本"])
+      local prompt = names(c, "prompts/list", "prompts")[1]
+      assert.matches("^p%.ask_me_%x%x%x%x%x%x%x%x$", prompt)
+      c:call("prompts/get", { name = prompt, arguments = { who = "you" } })   -- the stub knows the prompts of its own alone
+      assert.equal("ask me", u.received[#u.received].json.params.name)
+      c:call("completion/complete", { ref = { type = "ref/prompt", name = prompt }, argument = { name = "who", value = "x" } })
+      assert.equal("ask me", u.received[#u.received].json.params.ref.name)
+      local count = 0
+      for original, name in pairs(seen) do
+        count = count + 1
+        assert.is_true(#name <= 64, original)
+      end
+      assert.equal(#own, count)
+    end
+    local doubts = g:status().upstreams.one.doubts
+    assert.equal("its name has characters that clients refuse: clients see it as '" .. doubts[1].why:match "'(.*)'" .. "'", doubts[1].why)
+    local _, lines = g:log():gsub("upstream names changed", "")
+    assert.equal(1, lines)
+    assert.matches("count=8", g:log(), 1, true)
   end)
 
   it("is shortened above 64 bytes, and two that begin alike stay two", function()
