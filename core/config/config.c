@@ -226,14 +226,15 @@ static void take_map(reader *r, const mp_config_key *MP_NULLABLE section, const 
 void mp_config_read_section(reader *r, const mp_config_key *section, const mp_yaml_node *node)
 {
     mp_err err;
+    const mp_config_key *bare = section->bare == NULL ? NULL : mp_config_key_at(section->bare);
+    bool is_bare = bare != NULL && (node->kind == MP_YAML_SCALAR || bare->type == MP_KEY_LIST);
     if (node->kind == MP_YAML_MAP) {
         take_map(r, section, node);
     } else if (node->kind == MP_YAML_SCALAR && node->is_plain && mp_yaml_type_of(node->text) == MP_YAML_NULL) {
         /* all keys of the section are commented out: treated as absent */
-    } else if (node->kind == MP_YAML_SCALAR && section->bare != NULL) {
-        const mp_config_key *key = mp_config_key_at(section->bare);
-        r->seen[key - mp_config_keys] = node;
-        take_scalar(r, key, node);
+    } else if (is_bare) {
+        r->seen[bare - mp_config_keys] = node;
+        take_value(r, bare, node);
     } else {
         mp_err_set(&err, "'%s' must be %s, not %s", section->path, kinds[MP_YAML_MAP], kinds[node->kind]);
         mp_config_hint_of_section(section, node->text, &err);

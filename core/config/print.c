@@ -224,6 +224,15 @@ static void put_items(mp_buf *out, const mp_config_key *list, int indent)
     mp_buf_putc(out, '}');
 }
 
+/* Appends the schema of an array of items. */
+static void put_array(mp_buf *out, const mp_config_key *list, int indent)
+{
+    mp_buf_put(out, MP_STR("{\"type\": \"array\", \"minItems\": 1, \"uniqueItems\": true, \"items\": "));
+    mp_buf_put(out, list->item_size == 0 ? MP_STR("") : MP_STR("{\"anyOf\": ["));
+    put_items(out, list, indent);
+    mp_buf_put(out, list->item_size == 0 ? MP_STR("}") : MP_STR("]}}"));
+}
+
 /* The section below a map that has the keys of each entry. */
 static const mp_config_key *entry_of(const mp_config_key *map)
 {
@@ -263,17 +272,22 @@ static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
         put_object(out, key, indent);
     } else if (key->type == MP_KEY_SECTION) {
         mp_buf_put(out, MP_STR("\"anyOf\": ["));
-        put_value_schema(out, mp_config_key_at(key->bare));
+        const mp_config_key *bare = mp_config_key_at(key->bare);
+        put_value_schema(out, bare);
         mp_buf_put(out, MP_STR(", {"));
         put_object(out, key, indent);
-        mp_buf_put(out, MP_STR("}]"));
+        mp_buf_putc(out, '}');
+        if (bare->type == MP_KEY_LIST) {
+            mp_buf_put(out, MP_STR(", "));
+            put_array(out, bare, indent);
+        }
+        mp_buf_putc(out, ']');
     } else if (key->type == MP_KEY_LIST) {
         mp_buf_put(out, MP_STR("\"anyOf\": ["));
         put_items(out, key, indent);
-        mp_buf_put(out, MP_STR(", {\"type\": \"array\", \"minItems\": 1, \"uniqueItems\": true, \"items\": "));
-        mp_buf_put(out, key->item_size == 0 ? MP_STR("") : MP_STR("{\"anyOf\": ["));
-        put_items(out, key, indent);
-        mp_buf_put(out, key->item_size == 0 ? MP_STR("}]") : MP_STR("]}}]"));
+        mp_buf_put(out, MP_STR(", "));
+        put_array(out, key, indent);
+        mp_buf_putc(out, ']');
     } else {
         mp_buf_put(out, MP_STR("\"allOf\": ["));
         put_value_schema(out, key);

@@ -491,6 +491,19 @@ describe("the table of keys", function()
   end)
 end)
 
+describe("the short form of a section whose key is a list", function()
+  it("is one item, or a list of them", function()
+    for _, value in ipairs { '"orders_*"', "orders_*", '["orders_*", total]' } do
+      local dir = gateway.prepare { scripts = {}, files = { ["some.yaml"] = "record: " .. value .. "\n" } }
+      local code, _, err = gateway.exec({ "check", "some.yaml" }, { cwd = dir })
+      os.execute("rm -rf '" .. dir .. "'")
+      assert.equal(0, code, err)
+    end
+    local schema = cjson.decode((select(2, gateway.exec { "config", "--schema" })))
+    assert.equal("array", schema.properties.record.anyOf[3].type)
+  end)
+end)
+
 describe("the JSON Schema", function()
   it("knows every key, with its default and its description", function()
     local _, printed = gateway.exec { "config", "--schema" }
