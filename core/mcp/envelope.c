@@ -209,7 +209,9 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
         envelope->may_answer = !seen.has_method;
         return;
     default:
-        envelope->id = MP_STR_NONE;
+        envelope->is_broken_answer = seen.has_jsonrpc && !seen.has_method;
+        if (seen.bad_id || !envelope->is_broken_answer)
+            envelope->id = MP_STR_NONE;
         envelope->kind = MP_KIND_BROKEN;
         envelope->code = MP_CODE_PARSE_ERROR;
         envelope->problem = fault.what;
@@ -228,6 +230,7 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
     if (is_too_long(&seen))
         return;
     if (problem != NULL) {
+        envelope->is_broken_answer = seen.has_jsonrpc && !seen.has_method;
         envelope->is_nameless = seen.has_jsonrpc && !seen.has_method && envelope->is_error && !seen.has_id;
         return set_invalid(envelope, problem);
     }

@@ -98,15 +98,15 @@ typedef struct {
     int code;                               /* BROKEN, INVALID, ARRAY: code of the error */
     size_t offset;                          /* BROKEN: position of the error in bytes */
     bool has_many, may_answer, is_nameless; /* INVALID: too many values; no method before; an error without an id */
+    bool is_broken_answer;                  /* BROKEN, INVALID: a message without a method */
     size_t weight; /* estimate of the bytes that the message takes as Lua values; may be too high, never much too low */
     mp_str id;     /* a span, as the sender wrote it; empty if unreadable or absent */
     mp_str method; /* the method's name, unescaped */
     mp_str params; /* the params: a span, or empty */
     mp_str name;   /* params.<mp_era_mirrored_member>, unescaped */
-    bool has_name;
+    bool has_name, version_is_string;
     mp_str version;   /* params._meta["io.modelcontextprotocol/protocolVersion"], unescaped */
     bool has_version; /* params._meta["io.modelcontextprotocol/protocolVersion"] is present, with a value of any type */
-    bool version_is_string;
     bool has_capabilities;          /* params._meta["io.modelcontextprotocol/clientCapabilities"] is an object */
     mp_str progress_token;          /* span of params._meta.progressToken, a string or integer */
     mp_str traceparent, tracestate; /* params._meta.traceparent and .tracestate, if they are strings without escapes */

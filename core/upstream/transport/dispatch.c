@@ -191,12 +191,29 @@ static void refuse_many(mp_channel *channel, const mp_envelope *envelope)
     mp_exchange_unref(exchange);
 }
 
+/* The answer to a request cannot be read. Over a connection that all requests share, the request fails: the one that
+ * the message names, or that is alone under way. */
+static void refuse_unreadable(mp_channel *channel, const mp_envelope *envelope)
+{
+    bool has_id = envelope->id.len > 0;
+    char why[sizeof((mp_upstream_failure *)0)->why];
+    mp_own_exchange *exchange = has_id ? exchange_of(channel, envelope->id) : newest(channel, true);
+    if (exchange == NULL)
+        return;
+    snprintf(why, sizeof why, "an answer that is no JSON-RPC message: %s", mp_envelope_problem(envelope));
+    if (exchange->has_id)
+        mp_exchange_settle(exchange, MP_FAILURE_UNREADABLE, why);
+    mp_exchange_unref(exchange);
+}
+
 static bool take_one(mp_channel *channel, mp_str bytes)
 {
     mp_envelope *envelope = &channel->worker->envelope;
     mp_envelope_read_any(envelope, bytes, MP_UPSTREAM_VALUES);
     if (envelope->has_many)
         refuse_many(channel, envelope);
+    else if (envelope->is_broken_answer && !envelope->is_nameless && channel->transport->one_worker)
+        refuse_unreadable(channel, envelope);
     if (envelope->kind == MP_KIND_BROKEN || (envelope->kind == MP_KIND_INVALID && !envelope->is_nameless))
         return envelope->has_many;
     if (envelope->kind == MP_KIND_NOTE && mp_str_is(envelope->method, "notifications/cancelled")) {

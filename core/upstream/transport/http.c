@@ -37,6 +37,7 @@ typedef struct {
     int resumptions;
     char *MP_NULLABLE moved; /* the URL that a redirect named; NULL: there was none */
     bool has_head, is_stream, is_in_pull, has_left;
+    mp_own_exchange *MP_NULLABLE told_by; /* of a note: the exchange that it is about, a counted reference */
     bool is_note; /* a message without an answer; counted in `said` of the channel and of the host */
 } request;
 
@@ -73,6 +74,7 @@ static void free_request(request *it)
     free(it->last_id);
     free(it->moved);
     leave_exchange(it);
+    mp_exchange_unref(it->told_by);
     if (it->is_note) {
         it->host->said--;
         atomic_fetch_sub(&it->channel->said, 1);
@@ -184,17 +186,23 @@ static void fail_transfer(const arrival *at)
 static request *MP_NULLABLE tell_upstream(mp_upstream_host *host, mp_channel *channel, const char *method,
                                           mp_str message);
 
-/* Keeps the session id that the head has, if it can be sent as a header. A channel whose `initialize` is sent again has
+/* True for an id that can be sent as a header, and for none. */
+static bool is_session(mp_str id)
+{
+    for (size_t i = 0; i < id.len; i++)
+        if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
+            return false;
+    return id.len <= MAX_SESSION;
+}
+
+/* Keeps the session id that the head has. A channel whose `initialize` is sent again has
  * ended the session before. */
 static void take_session(const arrival *at)
 {
     mp_own_exchange *exchange = at->exchange;
     mp_channel *channel = at->of->channel;
     mp_str id = mp_http_header(at->transfer, "mcp-session-id");
-    for (size_t i = 0; i < id.len; i++)
-        if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
-            return;
-    if (id.len == 0 || id.len > MAX_SESSION || exchange->super.given != NULL)
+    if (id.len == 0 || !is_session(id) || exchange->super.given != NULL)
         return;
     exchange->super.given = mp_dup(id);
     if (exchange->super.host != channel->worker)
@@ -413,15 +421,33 @@ static void begin_answer(const arrival *at)
                     mp_http_has_type(at->transfer, "text/event-stream") &&
                     mp_http_header(at->transfer, "content-encoding").len == 0;
     it->reader.most = exchange->answer;
-    if (it->is_stream && exchange->is_opening)
+    mp_str id = mp_http_header(at->transfer, "mcp-session-id");
+    if (exchange->is_opening && is_success(at->transfer) && !is_session(id))
+        mp_exchange_settle(exchange, MP_FAILURE_UNREADABLE,
+                           "a session id above 1,024 bytes, or with characters that no header may have");
+    else if (it->is_stream && exchange->is_opening)
         take_session(at);
     if (is_success(at->transfer) && !exchange->has_id)
         mp_exchange_accepted(exchange, mp_transfer_status(at->transfer));
 }
 
+/* The upstream has forgotten the session of its question, so it gets no answer to it, and gives none. */
+static void note_lost_session(const request *it)
+{
+    const char *session = mp_http_session(it->channel, true);
+    mp_own_exchange *exchange = it->told_by;
+    if (exchange == NULL || session == NULL || *session == '\0')
+        return;
+    mp_channel_lost(it->channel);
+    if (!exchange->super.is_ended)
+        mp_exchange_settle(exchange, MP_FAILURE_LOST, "the session of its question is lost");
+}
+
 /* Discards an answer that nothing waits for. May free the request. */
 static void discard_rest(request *it, mp_transfer *transfer)
 {
+    if (mp_transfer_status(transfer) == 404)
+        note_lost_session(it);
     while (mp_transfer_body(transfer).len > 0)
         mp_transfer_take(transfer);
     if (mp_transfer_is_over(transfer))
@@ -588,6 +614,7 @@ static void say_message(mp_own_exchange *exchange, mp_str message)
     if (it == NULL)
         return;
     it->is_note = true;
+    it->told_by = mp_exchange_ref(exchange);
     it->host->said++;
     atomic_fetch_add(&it->channel->said, 1);
 }

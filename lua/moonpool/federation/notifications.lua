@@ -234,9 +234,15 @@ function open.on_opened(record, key)
   if class then federated.begin(function() federated.read_own(record, class) end) end
 end
 
--- Clients do not get a log message whose call is not known.
+local LOGGED_S <const> = 60     -- seconds between two lines at level info about messages of one upstream
+
+-- Clients do not get a log message whose call is not known: none is under way, or several are on one channel.
 observer.on("notifications/message", function(event, params)
-  host.log.write("debug", "upstream log", { upstream = event.upstream, level = type(params.level) == "string" and params.level or nil })
+  local level = type(params.level) == "string" and params.level or nil
+  host.log.write("debug", "upstream log", { upstream = event.upstream, level = level })
+  if not host.log.wants "info" or not host.store.take("upstream:log:" .. event.upstream, LOGGED_S, 1) then return end
+  host.log.write("info", "upstream log not passed on", { upstream = event.upstream, level = level, why = "its call is not known",
+    hint = "`per: session` gives each client a channel of its own; other messages of this upstream in this minute have no line" })
 end)
 
 -- -- streams that end ------------------------------------------------------------------------------------------------

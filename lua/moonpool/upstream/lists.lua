@@ -202,21 +202,23 @@ local function ask_page(record, list, cursor, way)
   return answer and answer.result, err, failure, answer and answer.text
 end
 
+-- A list is at its limit: the items of this page from the `i`th on are left out, and further pages are not read.
+local function cut(state, items, i)
+  state.is_cut = true
+  state.left_out = state.left_out + #items - i + 1
+  state.why = state.why or "the list is too long"
+  return false
+end
+
 -- Adds the items of a page. False once a limit is reached.
 local function add_items(state, part, items, server_info, may_have_headers)
-  for _, item in ipairs(items) do
-    if #part.entries >= MAX_ITEMS then
-      state.is_cut = true
-      return false
-    end
+  for i, item in ipairs(items) do
+    if #part.entries >= MAX_ITEMS then return cut(state, items, i) end
     local entry, why = entry_of(part, item, server_info, state, may_have_headers)
     if entry then
       entry.line = catalogue.line(entry)
       state.bytes = state.bytes + #entry.line + 1
-      if state.bytes > MAX_BYTES then
-        state.is_cut = true
-        return false
-      end
+      if state.bytes > MAX_BYTES then return cut(state, items, i) end
       part.entries[#part.entries + 1] = entry
     elseif why == CIRCLE then
       state.in_circle = state.in_circle + 1
@@ -377,7 +379,7 @@ local function log_whole(record, state)
   for _, part in ipairs(state.parts) do log_part(record, state, part) end
   if state.is_cut then host.upstream.count_refused "lists" end
   if state.left_out > 0 or state.is_cut then
-    host.log.write("warn", "upstream list incomplete", { upstream = record.name, left_out = state.left_out, why = state.why,
+    host.log.write("warn", "upstream list incomplete", { upstream = record.name, left_out = state.left_out > 0 and state.left_out or nil, why = state.why,
       hint = state.is_cut and "a list has at most 10,000 entries, 32 MiB and 100 pages" or nil })
   end
   if state.repaired > 0 then

@@ -129,7 +129,7 @@ local function discover(record, channel, revision, may_repeat, is_open)
   local verdict, other, server_info = judge_error(err, revision, transport)
   if verdict == "modern" and not server_info then
     if may_repeat and other ~= revision then return discover(record, channel, other, false, is_open) end
-    return nil, { outcome = "not_run", reason = "revision" }
+    return nil, { outcome = "not_run", reason = "revision", says = "it answers server/discover with no revision that is known" }
   end
   return verdict, server_info
 end
@@ -179,7 +179,9 @@ local function initialize(record, channel, transport, class_text, tells_roots, i
   if err and err.code == errors.unsupported_version then open.forget(record) end
   if not event then return nil, result end
   local revision = result.protocolVersion
-  if not era.is_stateful(revision) then return nil, { outcome = "not_run", reason = "revision" } end
+  if not era.is_stateful(revision) then
+    return nil, { outcome = "not_run", reason = "revision", says = "it answers initialize with the unknown revision " .. tostring(revision):sub(1, 40) }
+  end
   local server_info = {
     revision = revision, is_modern = false, transport = transport, class = class_text, session = event.session,
     capabilities = table_or_nil(result.capabilities) or {}, server = table_or_nil(result.serverInfo), instructions = text_or_nil(result.instructions),
@@ -238,7 +240,9 @@ local function agree(record, channel, class_text, tells_roots, wants_session)
       known[record.name] = "modern"
       return server_info
     end
-    if record.revision == "modern" then return nil, { outcome = "not_run", reason = "revision" } end
+    if record.revision == "modern" then
+      return nil, { outcome = "not_run", reason = "revision", says = "it does not answer server/discover, and its entry has `revision: modern`" }
+    end
   end
   server_info, failure = legacy(record, channel, mode, class_text, tells_roots)
   if server_info then
@@ -344,6 +348,7 @@ function open.channel(record, key, options)
     elseif not server_info then
       failure = barred(failure)
       failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent
+      failure.why = failure.why or failure.says
       channel:failed(failure)
       if failure.reason == "barred" and options.identity then failure.reason = "denied" end
       return nil, failure
