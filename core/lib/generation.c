@@ -3,7 +3,7 @@
 #include "lib/modules/embedded.h"
 #include "lib/modules/event_reader.h"
 #include "lib/modules/jwk.h"
-#include "lib/weak.h"
+#include "lib/trust.h"
 #include "lib/shortcut/audit_line.h"
 #include "lib/work/cron.h"
 #include "lib/shortcut/frozen_answer.h"
@@ -96,8 +96,7 @@ static bool load_scripts(lua_State *L, void *ctx)
     lib->authenticate = ref_function(L, "authenticate");
     lib->pack = ref_function(L, "pack");
     lib->unpack = ref_function(L, "unpack");
-    if (!it->config->trust_full)
-        mp_hide_weak_mode(L);
+    mp_apply_trust(L, it->config->trust_full, mp_source_dir(it->source));
     lua_getfield(L, 1, "load");
     lua_call(L, 0, 2);
     if (lua_isboolean(L, 2) && lua_toboolean(L, 2))

@@ -1,14 +1,14 @@
-/* descriptors.c: the descriptors of connections to other servers and lookups, of programs and of databases of scripts.
- * Their number is limited, so that they leave those that no client may take. */
+/* descriptors.c: the descriptors of connections to other servers and lookups, of programs, of databases of scripts and
+ * of files of scripts with `trust: full`. Their number is limited, so that they leave those that no client may take. */
 #include "sockets.h"
 #include "telemetry/telemetry.h"
 
-MP_ACCOUNT(
-    outgoing_descriptors, "outgoing_descriptors", "", "",
-    "descriptors of connections to other servers and lookups of their names, of programs and of databases of scripts")
+MP_ACCOUNT(outgoing_descriptors, "outgoing_descriptors", "", "",
+           "descriptors of connections to other servers and lookups of their names, of programs, of databases of "
+           "scripts and of files that scripts with trust: full have open")
 MP_REFUSED(refused_descriptors, "descriptors", MP_LIMIT_REACHED,
-           "connections to other servers, programs and databases that would take descriptors of the gateway's own, or "
-           "of others")
+           "connections to other servers, programs, databases and files of io that would take descriptors of the "
+           "gateway's own, or of others")
 
 /* Holders share the last quarter, and eight at least, a program and a database in a file: each has as many of these as
  * it leaves to others. */

@@ -123,7 +123,7 @@ describe("the modules of lua/moonpool", function()
     assert.equal("", table.concat(complaints, "\n"))
   end)
 
-  -- core/lib/weak.c: the field means nothing in code that is loaded after scripts have begun to load
+  -- core/lib/trust.c: the field means nothing in code that is loaded after scripts have begun to load
   it("make weak tables by runtime/weak.lua, where they are loaded late", function()
     for _, module in pairs(all) do
       if module.folder == "lib" and not module.path:find "/regex%.lua$" then

@@ -15,7 +15,7 @@ typedef mp_call_handle handle;
 static const char
     handles_key; /* its address names the table of handles in the registry: by their task, as weak values */
 
-/* Makes the table of handles, before scripts load: `__mode` has no meaning afterwards (lib/weak.c).  [-0, +0, throws]
+/* Makes the table of handles, before scripts load: `__mode` has no meaning afterwards (lib/trust.c).  [-0, +0, throws]
  */
 static void make_handles(lua_State *L)
 {

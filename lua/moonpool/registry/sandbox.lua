@@ -75,7 +75,7 @@ local function sealed(name)
 end
 local array_mt, object_mt = sealed "json.array_mt", sealed "json.object_mt"
 
--- The name `__mode` as scripts spell it. This string is made after core/lib/weak.c has changed the name that modules
+-- The name `__mode` as scripts spell it. This string is made after core/lib/trust.c has changed the name that modules
 -- have.
 local weak_mode
 
@@ -99,7 +99,7 @@ local function safe_setmetatable(value, mt)
 end
 
 -- Functions of rocks: tables with __mode are ordinary tables, as the "__mode" of scripts means nothing to Lua
--- (core/lib/weak.c).
+-- (core/lib/trust.c).
 local function rock_setmetatable(value, mt)
   refuse_gc(mt)
   return setmetatable(value, mt)
