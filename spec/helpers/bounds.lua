@@ -311,7 +311,8 @@ row([[call:progress
   host.call.count_listed]], 100, "one message of limits.call.output", { "local s = ('\\1'):rep(1300000)", "call:log('info', s)" },
   { "local t = {} for i = 1, 400000 do t[i] = i end", "call:log('info', t)" }, { "local s = ('x'):rep(4000000)", "call:progress(1, 2, s)" },
   { text, "return pcall(resource_updated, 'x://' .. s)" })
-family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_deadline call.count_fault call.detach call.forbid call.forwards call.header call.id call.listen
+family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_deadline call.count_fault call.detach call.forbid call.forwards
+  call.header call.id call.listen
   call.current call.measure call.name_task call.operator call.allow_cpu call.set_deadline call.set_principal call.withdraw env.get
   job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
   metrics.numbers metrics.observe metrics.prompt metrics.resource metrics.series metrics.tool program.find
@@ -382,6 +383,7 @@ row([[host.http.send
 row([[host.fs.run
   host.program.run]], 40, "begins an operation of a thread of the pool, or a program; what is written is copied once: 16 MiB, 4 MiB",
   { text, "return pcall(fs.write, 'x', s)" })
+row("host.fs.read_at_once", 20, "one file of at most 16 MiB, for `moonpool check` alone")
 row([[host.sqlite.count
   host.sqlite.leave
   host.sqlite.open

@@ -66,8 +66,16 @@ local walk = [[return tool { "Walks.", function(_, call)
   end
   local live = { call, coroutine.wrap(print), ("x"):gmatch "x", (utf8.codes "x"), base.regex.new "x", base.cjson }
   named[live[2] ], named[live[3] ], named[live[4] ] = "coroutine.wrap, its function", "string.gmatch, its iterator", "utf8.codes, its iterator"
-  for key, value in pairs(debug.getregistry()) do
-    if type(key) == "string" and key:find "^moonpool" and type(value) == "table" then
+  -- The registry's entries of moonpool. Other tasks run between two steps of a slow loop and add entries, which may move
+  -- those that are there to where `pairs` has been: so it is read three times.
+  local entries = {}
+  for _ = 1, 3 do
+    for key, value in pairs(debug.getregistry()) do
+      if type(key) == "string" and key:find "^moonpool" then entries[key] = value end
+    end
+  end
+  for key, value in pairs(entries) do
+    if type(value) == "table" then
       add(key .. ".", value)
       if type(value.__index) == "table" then add(key .. ":", value.__index) end
     end
@@ -108,9 +116,7 @@ local walk = [[return tool { "Walks.", function(_, call)
   visit(live, "live")
   visit(debug.getmetatable "", "text")
   for _, content in pairs(modules) do visit(content, "modules") end
-  for key, value in pairs(debug.getregistry()) do
-    if type(key) == "string" and key:find "^moonpool" then visit(value, key) end
-  end
+  for key, value in pairs(entries) do visit(value, key) end
   table.sort(order)
   local list = {}
   for i, text in ipairs(order) do list[#list + 1] = text ~= order[i - 1] and text or nil end
