@@ -7,6 +7,8 @@ MP_COUNTER(upstream_observed, "upstream_observed", "", "",
 MP_COUNTER(upstream_dropped_observed, "dropped", "reason", "upstream_observed",
            "messages of upstreams that belong to no call, over 1 MiB that wait")
 
+MP_GAUGE(upstream_observed_bytes, "upstream_observed_bytes", "", "",
+         "bytes of messages of upstreams that belong to no call and wait for Lua, which takes them one by one")
 MP_COUNTER(upstream_dropped_strays, "dropped", "reason", "upstream_questions",
            "questions of upstreams that belong to no call, over 256 in a minute")
 
@@ -23,6 +25,7 @@ typedef struct {
 
 static void free_observed(observed *one)
 {
+    mp_stat_add(&mp_stat_upstream_observed_bytes, -(int64_t)one->size);
     mp_channel_unref(one->it.channel);
     free(one);
 }
@@ -45,6 +48,7 @@ static observed *observed_new(mp_channel *channel, mp_observation_kind kind, siz
     one->it.kind = kind;
     one->it.channel = mp_channel_ref(channel);
     one->size = sizeof *one + bytes;
+    mp_stat_add(&mp_stat_upstream_observed_bytes, (int64_t)one->size);
     return one;
 }
 

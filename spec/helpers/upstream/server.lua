@@ -377,12 +377,10 @@ local function check_request(self, x)
   if x.modern then
     local meta = type(x.params._meta) == "table" and x.params._meta or {}
     if type(meta[META .. "clientCapabilities"]) ~= "table" then self:blame("%s has no client capabilities", x.method) end
-    self.modern_ids[x.id] = true
     if type(meta[META .. "clientInfo"]) ~= "table" then self:blame("%s has no client information", x.method) end
   else
     local session = x.session
     if session.ids[x.id] then self:blame("the id %s was used twice in a session", x.id) end
-    session.ids[x.id] = true
     -- The request and its cancellation are on connections of their own, of which the server may read the second one
     -- first.
     local mistake = session.too_early[x.id]
@@ -413,6 +411,8 @@ function server:take(x)
     connection = x.connection, revision = x.revision, exchange = x,
   }
   if self.strict then check_request(self, x) end
+  local ids = x.modern and self.modern_ids or x.session.ids
+  ids[x.id] = true -- for cancellations
   self.running[x] = true
   local rule = take_rule(self, x)
   if rule then return rule.fault(x) end
