@@ -481,12 +481,12 @@ local function rest(self)
   end
 end
 
--- `visitor(self)` again and again, as a coroutine, until the time is over.
+-- `visitor(self)` again and again, as a coroutine, until the time is over and the least number of lives has passed.
 local function begin(self, visitor)
   self.running = self.running + 1
   local co = coroutine.create(function()
     await(1)
-    while uv.hrtime() < self.until_when and self.violation_count == 0 and self.refused < 50 do
+    while (uv.hrtime() < self.until_when or self.lives < self.least) and self.violation_count == 0 and self.refused < 50 do
       visitor(self)
       self.lives = self.lives + 1
     end
@@ -495,12 +495,13 @@ local function begin(self, visitor)
   assert(coroutine.resume(co))
 end
 
--- `options`: seconds, seed, say, visitors, stdio (processes at once; 0: none).
+-- `options`: seconds, least (lives, however long they take; 0), seed, say, visitors, stdio (processes at once; 0: none).
 function gone.run(options)
   local seed = options.seed or os.time()
   math.randomseed(seed)
   local self = {
-    random = math.random, counts = {}, violations = {}, violation_count = 0, lives = 0, processes = 0, refused = 0, abandoned = 0, kept = 0,
+    random = math.random, counts = {}, violations = {}, violation_count = 0, lives = 0, least = options.least or 0, processes = 0,
+    refused = 0, abandoned = 0, kept = 0,
     ids = 1, running = 0,
     say = options.say or function() end, seed = seed,
   }

@@ -283,6 +283,7 @@ function methods:count_sessions()
 end
 
 function methods:close(fault)
+  if not fault then self:await_overtaken() end
   self.web:__close()
   if not fault then self:check_mistakes() end
 end

@@ -385,7 +385,10 @@ local function check_request(self, x)
     -- first.
     local mistake = session.too_early[x.id]
     for i = #self.mistakes, 1, -1 do
-      if self.mistakes[i] == mistake then table.remove(self.mistakes, i) end
+      if self.mistakes[i] == mistake then
+        table.remove(self.mistakes, i)
+        self.overtaken = self.overtaken - 1
+      end
     end
     local is_early = x.method == "initialize" or x.method == "ping" or x.method == "server/discover"
     if not is_early and not session.initialized then self:blame("%s came before notifications/initialized", x.method) end
@@ -459,6 +462,7 @@ function server:take_notification(session, json, text, more)
     if not (session.ids[id or ""] or self.modern_ids[id or ""]) then
       self:blame("cancelled a request that never came: %s", tostring(id))
       session.too_early[id or ""] = self.mistakes[#self.mistakes]
+      self.overtaken = self.overtaken + 1
     end
   end
 end
@@ -582,7 +586,7 @@ function server.new(options, methods_of)
     received = {}, mistakes = {}, runs = {}, runs_of_all = 0, asked = 0,
     held = {}, listens = {}, with_listen = options.listen ~= false, running = {}, rules = {}, offers = {}, catalogues = {}, legacy = {}, handlers = {},
     early = options.early or "-32601", instructions = options.instructions, page = options.page or math.huge, strict = options.strict ~= false,
-    with_tasks = options.tasks, tasks = {}, modern_ids = {}, ttl_ms = options.ttl_ms or 0, capability_bytes = options.capabilities,
+    with_tasks = options.tasks, tasks = {}, modern_ids = {}, overtaken = 0, ttl_ms = options.ttl_ms or 0, capability_bytes = options.capabilities,
   }, { __index = function(_, name) return methods_of[name] or server[name] end, __close = function(it, fault) it:close(fault) end })
   local all = wanted == "dual" and { MODERN, table.unpack(SUPPORTED) } or type(wanted) == "table" and wanted or { wanted }
   for _, revision in ipairs(all) do
@@ -597,6 +601,11 @@ end
 
 --- A new conversation with a client. Of 2026-07-28, each request has one of its own.
 function server.new_session(id) return { id = id, ids = {}, too_early = {} } end
+
+--- Waits for requests whose cancellations came before them: they may be on connections that are not read yet.
+function server:await_overtaken()
+  pcall(wait.for_fact, "a request that its cancellation has overtaken", PATIENCE, function() return self.overtaken <= 0 end)
+end
 
 --- Fails if the client made mistakes.
 function server:check_mistakes()
