@@ -106,6 +106,25 @@ local function channel_of(record, call, options)
   }
 end
 
+-- For each method, edits that take the members of the protocol out of the params of a client's request.
+local without_known = {}
+for method, names in pairs {
+  ["tools/call"] = { "name", "arguments", "task" }, ["prompts/get"] = { "name", "arguments" }, ["resources/read"] = { "uri" },
+  ["completion/complete"] = { "ref", "argument", "context" },
+} do
+  local edits = {}
+  for _, name in ipairs { "_meta", "inputResponses", "requestState", table.unpack(names) } do edits[#edits + 1] = { "drop", name } end
+  without_known[method] = edits
+end
+
+-- The members of the params of a client's request that the protocol does not know, as JSON; nil: there are none. They go
+-- on to the upstream as they are.
+local function unknown_members(call, method)
+  local text = call.method == method and host.call.params(call, true)
+  local left = text and json.splice(text, without_known[method])
+  return left and left ~= "{}" and left or nil
+end
+
 -- Sends a request of a call. `options`: those of forward.send; `is_sessionless`: the upstream opens no session.
 local function send(record, call, options)
   local channel, denied = channel_of(record, call, options)
@@ -128,6 +147,7 @@ local function send(record, call, options)
   local _ <close> = request.pause_deadline(call)
   -- Calls of a stateless client's principal share a channel; a session has one of its own.
   local turns_at = asks and not is_own and ask.way_of(call) == "retry" and key or nil
+  local unknown = options.is_of_client and unknown_members(call, options.method)
   local more                                                  -- members of the params that a repeated request has: the client's answers
   local spec = {
     method = options.method, key = key, call = call,
@@ -142,6 +162,11 @@ local function send(record, call, options)
     build = function(server_info, id)
       count.times = count.times + 1
       local params = options.make(server_info)
+      if unknown then
+        local whole = json.preserving(unknown)
+        for name, value in pairs(params) do whole[name] = value end
+        params = whole
+      end
       local may_be_task = options.method == "tools/call" and tasks.has_extension(server_info) and not options.is_without_tasks
       params._meta = message.meta(server_info, meta, id, level, class_of_request, may_be_task)
       if more then params.inputResponses, params.requestState = more.inputResponses, more.requestState end
@@ -158,7 +183,8 @@ local function send(record, call, options)
 end
 
 --- Sends a request of a call. `make(server_info)` gives the params without `_meta`; `may_ask`: the upstream may answer with
---- questions; `channel`: that of an earlier request of the call, or nil; `can_be_task`: an MCP task may come of it;
+--- questions; `is_of_client`: the request is the client's own, whose unknown members go on; `channel`: that of an
+--- earlier request of the call, or nil; `can_be_task`: an MCP task may come of it;
 --- `is_without_tasks`: the client cannot have one. Returns what request.send returns, and the channel.
 function forward.send(record, call, options)
   local answer, failed, err, channel = send(record, call, options)
@@ -228,7 +254,8 @@ end
 local function send_tool(record, name, facts, args, call, options, wish)
   local answer, failed, err, channel = forward.send(record, call, {
     method = "tools/call", name = name, digest = options.digest, may_ask = true, may_repeat = forward.may_repeat(record, facts),
-    wants_progress = not options.is_quiet, timeout = options.timeout, headers = options.headers, on_stale = options.on_stale,
+    is_of_client = options.is_of_client, wants_progress = not options.is_quiet,
+    timeout = options.timeout, headers = options.headers, on_stale = options.on_stale,
     rows = function() return (options.rows and options.rows() or facts.mirror) end, can_be_task = wish ~= nil,
     -- a stateless upstream is told what a client of its revision cannot do (X-2); for older clients the gateway waits
     -- for the task (X-52)
@@ -270,6 +297,7 @@ end
 
 --- Calls the upstream's tool `name` for a client.
 function forward.tool(record, name, facts, args, call, options)
+  options.is_of_client = true
   local result, failed, err = forward.try_tool(record, name, facts, args, call, options)
   if not result then refuse(record, call, failed, err) end
   wrapping.tool_result(record, call, result)
@@ -280,11 +308,11 @@ function forward.tool(record, name, facts, args, call, options)
   return for_client(call, result)
 end
 
---- Gets the upstream's prompt `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the
---- upstream's error.
-function forward.try_prompt(record, name, args, call)
+--- Gets the upstream's prompt `name`. `is_of_client`: as for forward.send. Returns the result in the base revision; or nil,
+--- a failure; or nil, nil, the upstream's error.
+function forward.try_prompt(record, name, args, call, is_of_client)
   local answer, failed, err = forward.send(record, call, {
-    method = "prompts/get", name = name, may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
+    is_of_client = is_of_client, method = "prompts/get", name = name, may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
     make = function() return { name = name, arguments = next(args) ~= nil and args or nil } end,
   })
   if not answer then return nil, failed, err end
@@ -302,17 +330,17 @@ end
 
 --- Gets the upstream's prompt `name` for a client.
 function forward.prompt(record, name, args, call)
-  local result, failed, err = forward.try_prompt(record, name, args, call)
+  local result, failed, err = forward.try_prompt(record, name, args, call, true)
   if not result then refuse(record, call, failed, err) end
   wrapping.prompt_result(record, call, result)
   return for_client(call, result)
 end
 
---- Reads a resource of the upstream. Returns the result in the base revision; or nil, a failure; or nil, nil, the
---- upstream's error.
-function forward.try_resource(record, uri, call)
+--- Reads a resource of the upstream. `is_of_client`: as for forward.send. Returns the result in the base revision; or nil,
+--- a failure; or nil, nil, the upstream's error.
+function forward.try_resource(record, uri, call, is_of_client)
   local answer, failed, err = forward.send(record, call, {
-    method = "resources/read", name = uri, may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
+    is_of_client = is_of_client, method = "resources/read", name = uri, may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
     make = function() return { uri = uri } end,
   })
   if not answer then return nil, failed, err end
@@ -330,7 +358,7 @@ end
 
 --- Reads a resource of the upstream for a client.
 function forward.resource(record, uri, call)
-  local result, failed, err = forward.try_resource(record, uri, call)
+  local result, failed, err = forward.try_resource(record, uri, call, true)
   if not result then refuse(record, call, failed, err) end
   wrapping.read_result(record, call, result, uri)
   return for_client(call, result)
@@ -340,7 +368,7 @@ end
 --- the answer.
 function forward.complete(record, ref, argument, context, call)
   local answer, failed, err = forward.send(record, call, {
-    method = "completion/complete", may_repeat = forward.may_repeat(record),
+    is_of_client = true, method = "completion/complete", may_repeat = forward.may_repeat(record),
     make = function(server_info)
       local rules = era.facts(server_info.revision)
       return { ref = ref, argument = argument, context = rules and rules.has_completion_context and context or nil }

@@ -63,6 +63,45 @@ describe("bytes stay as they are", function()
     assert.is_nil(meta:find("io.modelcontextprotocol", 1, true))
   end)
 
+  it("in members of a request's params that MCP does not know; what it knows of other revisions does not pass", function()
+    local REQUESTS <const> = {
+      { "tools/call", '"name":"echo","arguments":{}', name = "echo" }, { "prompts/get", '"name":"greet","arguments":{"who":"you"}', name = "greet" },
+      { "resources/read", '"uri":"stub://text"', name = "stub://text" },
+      { "completion/complete", '"ref":{"type":"ref/prompt","name":"greet"},"argument":{"name":"who","value":"x"}' },
+      { "tools/call", '"name":"asks_too","arguments":{}', name = "asks_too", is_script = true },
+    }
+    for _, kind in ipairs(upstream.kinds()) do
+      local u <close> = upstream.start { revision = kind[1], transport = kind[2] }
+      local g <close> = upstream.gateway({ one = u }, {
+        entries = upstream.plain { one = u }, workers = 1,
+        scripts = { ["tools/asks_too.lua"] = 'return tool { "Asks.", function() return try(upstream "one":call("echo", {})).text end }' },
+      })
+      for _, asks in ipairs { "2026-07-28", "2025-11-25", "2025-03-26" } do
+        local c <close> = g:client(asks)
+        c:result("tools/list", {})
+        for n = 1, 2 * #REQUESTS do
+          local request = REQUESTS[(n - 1) % #REQUESTS + 1]
+          c.ids = c.ids + 1
+          local is_modern = asks == "2026-07-28"
+          local known = is_modern and '"_meta":' .. META or '"inputResponses":{},"requestState":"x"'
+          local params = ('{"x-first":%s,%s,%s,"y\\u0041":[1.0]}'):format(ODD, request[2], known)
+          local body = ('{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}'):format(c.ids, request[1], params)
+          local headers = c:headers { method = request[1], params = { name = request.name, uri = request.name } }
+          headers["Content-Type"] = "application/json"
+          local before = #u:all { method = request[1] }
+          local answer = require "spec.helpers.client".request(g, { method = "POST", path = "/mcp", headers = headers, body = body })
+          assert.truthy(answer.body:find('"result"', 1, true), answer.body)
+          local all = u:all { method = request[1] }
+          assert.equal(before + 1, #all)
+          local text = all[#all].text
+          assert.equal(not request.is_script and ODD or nil, raw.at(text, "params", "x-first"))
+          assert.equal(not request.is_script and "[1.0]" or nil, raw.at(text, "params", "yA"))
+          for _, name in ipairs { "inputResponses", "requestState" } do assert.is_nil(raw.at(text, "params", name)) end
+        end
+      end
+    end
+  end)
+
   it("in definitions", function()
     local schema = '{"type":"object","properties":{"z":{"type":"number","maximum":1e400,"default":1.0},"a":{"const":1234567890123456789012345}},'
       .. '"x-more":"\\u0041"}'
