@@ -20,6 +20,7 @@ typedef enum {
 } mp_upstream_per;
 /* how clients see URIs of an upstream */
 typedef enum { MP_UPSTREAM_URIS_AS_IS, MP_UPSTREAM_URIS_WRAP } mp_upstream_uris;
+typedef enum { MP_UPSTREAM_INSTRUCTIONS_FALSE, MP_UPSTREAM_INSTRUCTIONS_TRUE } mp_upstream_instructions;
 typedef enum { MP_UPSTREAM_NAMES_SAFE, MP_UPSTREAM_NAMES_AS_IS } mp_upstream_names;
 typedef enum { MP_UPSTREAM_RETRY_READ_ONLY, MP_UPSTREAM_RETRY_HINTED, MP_UPSTREAM_RETRY_NEVER } mp_upstream_retry;
 typedef enum { MP_CLIENT_AUTH_AUTO, MP_CLIENT_AUTH_BASIC, MP_CLIENT_AUTH_POST } mp_upstream_client_auth;
@@ -57,6 +58,7 @@ typedef struct {
     mp_upstream_per per;
     mp_upstream_retry retry;
     mp_upstream_names names;
+    mp_upstream_instructions instructions;
     mp_upstream_uris uris;
 } mp_upstream_entry;
 

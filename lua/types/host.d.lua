@@ -32,6 +32,7 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field auth? { kind: "client_credentials"|"exchange", issuer: string?, token_url: string?, client: string, secret: userdata, scope: string?, audience: string?, method: "auto"|"basic"|"post" }
 ---@field private boolean
 ---@field retry "read_only"|"hinted"|"never"
+---@field has_instructions boolean Clients get the instructions of the upstream
 ---@field keeps_names boolean    Names stay that have characters which clients refuse
 ---@field wraps_uris boolean     Clients see URIs with the upstream's name before them
 ---@field longest integer       Limit of a name that clients see, in bytes

@@ -96,6 +96,7 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     if (upstream->per != MP_UPSTREAM_PER_AUTO)
         mp_field_text(L, "per", owners[upstream->per]);
     mp_field_text(L, "retry", retries[upstream->retry]);
+    mp_field_bool(L, "has_instructions", upstream->instructions == MP_UPSTREAM_INSTRUCTIONS_TRUE);
     mp_field_bool(L, "keeps_names", upstream->names == MP_UPSTREAM_NAMES_AS_IS);
     mp_field_bool(L, "wraps_uris", upstream->uris == MP_UPSTREAM_URIS_WRAP);
     mp_set_struct(L, numbers, upstream);

@@ -28,6 +28,7 @@ local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
 local routes = require "moonpool.upstream.routes"
 local scripts = require "moonpool.upstream.scripts"
+local server_instructions = require "moonpool.federation.server_instructions"
 local served_names = require "moonpool.upstream.served_names"
 local make_things = require "moonpool.upstream.make_things"
 local uris = require "moonpool.runtime.uris"
@@ -238,6 +239,10 @@ local function make()
     made.listed[record.name] = host.upstream.catalogue_hash(record.name, CLASS) ~= nil or next(made.classes[record.name]) ~= nil
     if of.hash ~= "" or is_personal then settled[record.name] = true end
     made.lists[#made.lists + 1] = of.list
+    local instructions = server_instructions.entry(record, of.facts)
+    local why, hint = nil, nil
+    if instructions then why, hint = server_instructions.why(record, instructions) end
+    if why then withhold(made, record.name, instructions.kind, instructions.key, why, hint) end
     for _, one in ipairs(of.list) do
       if one.why then
         withhold(made, record.name, one.kind, one.thing.original, one.why, one.hint)
@@ -264,9 +269,16 @@ local MAX_TOLD <const> = 50           -- limit of the withheld things, and of th
 
 local function word_of(kind) return pins.kinds[kind] end
 
+-- The entries of the catalogue in force, with the instructions of the upstream if clients get them.
+local function judged_entries(record)
+  local of = catalogue.of(record.name, CLASS)
+  local instructions = server_instructions.entry(record, of.facts)
+  return instructions and table.move(of.entries, 1, #of.entries, 2, { instructions }) or of.entries
+end
+
 local function doubts_of(record)
   local list = json.array {}
-  for _, entry in ipairs(catalogue.of(record.name, CLASS).entries) do
+  for _, entry in ipairs(judged_entries(record)) do
     local function add_doubt(why)
       if why and #list < MAX_TOLD then list[#list + 1] = { kind = word_of(entry.kind), name = entry.key, why = why } end
     end
@@ -423,13 +435,13 @@ end
 -- Publishes a catalogue. Workers are notified before clients, so that no client gets an older list after its
 -- notification.
 local function publish(record, text, claim)
-  local listed = catalogue.of(record.name, CLASS).entries
+  local listed = judged_entries(record)
   if not host.upstream.publish(record.name, CLASS, text, claim) then return end
   want()
   catch_up()
   if text ~= "" then
-    log_changes(record, listed, catalogue.of(record.name, CLASS).entries)
-    log_names(record, listed, catalogue.of(record.name, CLASS).entries)
+    log_changes(record, listed, judged_entries(record))
+    log_names(record, listed, judged_entries(record))
   end
 end
 

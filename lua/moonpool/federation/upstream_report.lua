@@ -9,6 +9,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local lists = require "moonpool.upstream.lists"
 local pins = require "moonpool.upstream.pins"
+local server_instructions = require "moonpool.federation.server_instructions"
 local served_names = require "moonpool.upstream.served_names"
 local registry = require "moonpool.registry.registry"
 local scripts = require "moonpool.upstream.scripts"
@@ -135,6 +136,12 @@ function upstream_report.answer(params)
   local facts, entries = catalogue.decode(text)
   if params.definitions then return { definitions = definitions_of(record, facts, entries) } end
   local shown, doubts, hidden, withheld = view_of(record, entries)
+  local instructions = server_instructions.entry(record, facts)
+  if instructions then
+    local why, hint = server_instructions.why(record, instructions)
+    if why then doubts[#doubts + 1] = ("its instructions are withheld: %s: %s"):format(why, hint) end
+    for _, doubt in ipairs(instructions.facts.doubts or {}) do doubts[#doubts + 1] = "its instructions: " .. doubt end
+  end
   if facts.left_out then
     doubts[#doubts + 1] = ("%d of its definitions cannot be served, the first because %s"):format(facts.left_out, facts.left_out_why or "it is not valid")
   end

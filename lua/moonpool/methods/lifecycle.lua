@@ -9,7 +9,9 @@ local json = require "moonpool.json"
 local lazy = require "moonpool.runtime.lazy"
 local channel_key = lazy "moonpool.upstream.channel_key"
 local principal = require "moonpool.access.principal"
+local federated = lazy "moonpool.federation.federated"
 local registry = require "moonpool.registry.registry"
+local server_instructions = lazy "moonpool.federation.server_instructions"
 local subscriptions = require "moonpool.registry.subscriptions"
 local upstreams = require "moonpool.upstream.config"
 
@@ -48,6 +50,14 @@ local function follow_lists(call)
   end
 end
 
+-- The instructions for the client of a call, and whether those for other clients may differ. Waits until the lists of
+-- upstreams were read, or `list_wait` is over, if they have some: a client asks for them once.
+local function instructions_for(call)
+  if not (upstreams.has_any and server_instructions.are_served()) then return host.config.server.instructions, false end
+  federated.settle_base()
+  return server_instructions.of(call), server_instructions.may_differ()
+end
+
 function lifecycle.initialize(call, params)
   if call.initialized and call.has_session then                                       -- a second `initialize` is refused (L-9)
     return nil, errors.new("invalid_request", "this session is already initialized", { reason = "already_initialized" })
@@ -63,10 +73,11 @@ function lifecycle.initialize(call, params)
     return nil, errors.new("invalid_params", ("params.clientInfo and params.capabilities are %d bytes of JSON together, more than %d, "
       .. "which is what a session keeps of them: send less"):format(#client_text + #can_text, MAX_CLIENT_BYTES))
   end
+  local instructions = instructions_for(call)             -- before a session is opened: this may wait
   if not host.session.open(call, revision, client_text, can_text) then return {} end
   follow_lists(call)
   return {
-    protocolVersion = revision, capabilities = capabilities(call), instructions = host.config.server.instructions,
+    protocolVersion = revision, capabilities = capabilities(call), instructions = instructions,
     serverInfo = { name = host.config.server.name, version = host.config.server.version },
   }, nil, revision
 end
@@ -75,10 +86,11 @@ function lifecycle.ping()
   return {}
 end
 
-lifecycle["server/discover"] = function()
+lifecycle["server/discover"] = function(call)
+  local instructions, may_differ = instructions_for(call)
   return {
-    supportedVersions = era.supported(), capabilities = registry.capabilities(), instructions = host.config.server.instructions,
-    ttlMs = DISCOVER_TTL_MS, cacheScope = "public", resultType = "complete", _meta = content.meta,
+    supportedVersions = era.supported(), capabilities = registry.capabilities(), instructions = instructions,
+    ttlMs = DISCOVER_TTL_MS, cacheScope = may_differ and "private" or "public", resultType = "complete", _meta = content.meta,
   }
 end
 

@@ -425,6 +425,12 @@ end
 --- The thing of a kind with a name or URI, if it is on: "tools", "prompts", "resources" or "templates".
 function registry.thing(kind, name) return served.now[kind].things[name] end
 
+--- The things of a kind that are on, by name or URI, and their names in the order of the list. Neither may be changed.
+function registry.served(kind)
+  local list = served.now[kind]
+  return list.things, list.names
+end
+
 --- The names of a kind that a principal sees, in the order of the list: "tools", "prompts", and the URIs of "resources"
 --- and "templates".
 function registry.names(kind, p) return view_of(served.now[kind], p).names end

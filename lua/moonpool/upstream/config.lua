@@ -1,7 +1,8 @@
 -- The configured upstreams as the Lua library uses them: one record for each entry of `upstreams:`, in the order of the
 -- file.
 --   record   { name, kind = "url" | "command", prefix, only, hide = lists of matchers, rename, describe = maps by the upstream's own names, per,
---              asks = set of words, retry, longest, wraps_uris, keeps_names, pass, revision, timeout, open, total, keep, list_wait, refresh = seconds, line }
+--              asks = set of words, retry, longest, wraps_uris, keeps_names, has_instructions, pass,
+--              revision, timeout, open, total, keep, list_wait, refresh = seconds, line }
 
 local glob = require "moonpool.runtime.glob"
 local host = require "moonpool.host"
@@ -29,6 +30,7 @@ local function record_of(given, place)
     name = given.name, place = place, kind = given.kind, line = given.line, prefix = given.prefix, only = matchers(given.only),
     hide = matchers(given.hide), rename = given.rename or {}, describe = given.describe or {}, per = given.per ~= "auto" and given.per or nil,
     asks = set_of(given.asks or { "none" }), wraps_uris = given.wraps_uris == true, keeps_names = given.keeps_names == true,
+    has_instructions = given.has_instructions == true,
     auth = given.auth, is_private = given.private == true,
     retry = given.retry, longest = host.limits.upstreams.name, pass = given.pass or {}, revision = given.revision, timeout = given.timeout_ms / 1000,
     open = given.open_ms / 1000,

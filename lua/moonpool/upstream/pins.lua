@@ -8,8 +8,8 @@ local json = require "moonpool.json"
 
 local pins = {}
 
---- The words in the file for the kinds of a catalogue's entries.
-pins.kinds = { tools = "tool", prompts = "prompt", resources = "resource", templates = "template" }
+--- The words in the file for the kinds of a catalogue's entries, and for the instructions of the upstream.
+pins.kinds = { tools = "tool", prompts = "prompt", resources = "resource", templates = "template", instructions = "instructions" }
 
 local approved = {}           -- upstream -> kind .. "\t" .. key -> hash
 local old_count = 0           -- lines with a hash of the older form (canonical_definition)

@@ -173,7 +173,7 @@ describe("an upstream in moonpool.yaml", function()
       rename = { create_issue = "new_issue" }, describe = { create_issue = "Open an issue. Ask the user first." }, pass = { "x-request-id" }, per = "principal",
       asks = { "elicitation", "sampling", "roots" },
       retry = "never", calls = 32, waiting = 8, timeout_ms = 60000, timeout_total_ms = 600000, open_ms = 30000, list_wait_ms = 5000,
-      refresh_ms = 300000, private = false, wraps_uris = true, keeps_names = false,
+      refresh_ms = 300000, private = false, wraps_uris = true, keeps_names = false, has_instructions = false,
       circuit_failures = 5, circuit_open_min_ms = 1000, circuit_open_max_ms = 60000,
     }, list[1])
     assert.equal("files_", list[2].prefix)
