@@ -94,7 +94,7 @@ end
 local function serve(list, use)
   local u <close> = upstream.start { transport = "http", revision = "2026-07-28" }
   offer(u, list)
-  local g <close> = upstream.gateway({ one = u }, { entries = { one = { prefix = "" } }, constants = { upstream_name = 128 } })
+  local g <close> = upstream.gateway({ one = u }, { entries = { one = { prefix = "", names = "as_is" } }, constants = { upstream_name = 128 } })
   local me <close> = g:client "2026-07-28"
   local function served()
     local names, cursor = {}, nil
