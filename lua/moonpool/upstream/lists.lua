@@ -136,6 +136,12 @@ end
 
 local function is_name(value) return type(value) == "string" and value ~= "" and #value <= MAX_NAME_BYTES end
 
+-- A URI begins with its scheme. A template need not (RFC 6570): a variable may stand for it, and some servers have
+-- paths for their own URIs.
+local function is_address(value, is_template)
+  return type(value) == "string" and #value <= 8192 and value:find(is_template and "^%g" or "^%a[%w+.-]*:") ~= nil
+end
+
 local CIRCLE <const> = "it comes from this gateway: gateways are upstreams of each other"
 
 -- The entries of the catalogue that was read before: kind .. " " .. key -> entry.
@@ -151,7 +157,7 @@ local function entry_of(part, item, server_info, state, may_have_headers)
   if not is_object(item) then return nil, "it is not an object" end
   local key = item[list.key]
   if list.key ~= "name" then
-    if type(key) ~= "string" or not key:find "^%a[%w+.-]*:" or #key > 8192 then return nil, "it has no valid " .. list.key end
+    if not is_address(key, list.key == "uriTemplate") then return nil, "it has no valid " .. list.key end
     if type(item.name) ~= "string" then item.name = key end
   elseif not is_name(key) then
     return nil, "it has no valid name"

@@ -290,3 +290,30 @@ describe("URIs of two upstreams without wrapping", function()
     end
   end)
 end)
+
+describe("an upstream whose templates begin with no scheme", function()
+  local TEMPLATES <const> = { "/summary/{title}/length/{n}", "{scheme}://item/{id}", "{+any}" }
+
+  for uris, prefix in pairs { as_is = "", wrap = "one+" } do
+    it("has them listed and read with `uris: " .. uris .. "`, for clients of all revisions", function()
+      local one <close> = upstream.start { revision = "2025-06-18" }
+      local offered = {}
+      for i, template in ipairs(TEMPLATES) do offered[i] = ('{"uriTemplate":%s,"name":"t%d"}'):format(raw.quote(template), i) end
+      one:offer("templates", offered)
+      one:when("resources/read", reads_all)
+      local g <close> = upstream.gateway({ one = one }, { entries = { one = { uris = uris } }, scripts = {
+        ["resources/own.lua"] = 'return resource { "Own.", uri = "own://text", "own" }',
+      } })
+      for _, asks in ipairs(upstream.revisions) do
+        local c <close> = g:client(asks)
+        local templates = set_of(c:result("resources/templates/list", {}).resourceTemplates, "uriTemplate")
+        for i, template in ipairs(TEMPLATES) do assert.equal("t" .. i, (templates[prefix .. template] or {}).name, asks .. " " .. template) end
+        for _, uri in ipairs { "/summary/Lua/length/9", "stub2://item/7", "anything" } do
+          local read = c:result("resources/read", { uri = prefix .. uri }).contents[1]
+          assert.same({ prefix .. uri, "text of " .. uri }, { read.uri, read.text })
+        end
+        assert.equal("own", c:result("resources/read", { uri = "own://text" }).contents[1].text) -- no template of others takes it
+      end
+    end)
+  end
+end)
