@@ -1,0 +1,2 @@
+-- Servers of PyPI that people use, behind the gateway.
+require("spec.helpers.servers").describe("pypi", it, pending)
