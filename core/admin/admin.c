@@ -320,6 +320,7 @@ static const endpoint endpoints[] = {
     {"/api/code", "POST", MP_ROLE_OPERATE, false, mp_api_code, MP_VIEW_NEWEST},
     {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches, MP_VIEW_OWN},
     {"/api/switch", "POST", MP_ROLE_OPERATE, false, mp_api_switch, MP_VIEW_ALL},
+    {"/api/approve", "POST", MP_ROLE_OPERATE, false, mp_api_approve, MP_VIEW_OWN},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap, MP_VIEW_EVENTS},
     {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile, MP_VIEW_FOLLOWED},
     {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end, MP_VIEW_ONE},

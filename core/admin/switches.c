@@ -1,5 +1,7 @@
 /* switches.c: /api/switch of the admin listener: tools, prompts, resources and upstreams that operators switch off and
- * on. The library in Lua of one worker does it, and then that of all others (lua/moonpool/methods/operator.lua). */
+ * on. The library in Lua of one worker does it, and then that of all others (lua/moonpool/methods/operator.lua).
+ * /api/approve: shows a definition of an upstream that is withheld because it was not approved, and approves it
+ * (lua/moonpool/methods/approvals.lua). */
 #include "run.h"
 #include "json/json.h"
 
@@ -76,4 +78,60 @@ void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     mp_buf_printf(&then, "\"what\":\"follow switch\",\"kind\":\"%s\",\"name\":", asked.kind);
     mp_buf_put(&then, asked.name);
     mp_admin_ask_all(admin, stream, caller, mp_buf_str(&out), mp_buf_str(&then));
+}
+
+/* -- approvals ----------------------------------------------------------------------------------------------------- */
+
+enum { UPSTREAM, KIND, NAME, HASH, MEMBERS };
+static const char *const approval_members[MEMBERS] = {"upstream", "kind", "name", "hash"};
+
+typedef struct {
+    mp_str texts[MEMBERS]; /* JSON strings; empty: there is no such member */
+    bool is_wrong;
+} approval;
+
+static int see_approval_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+{
+    approval *asked = ctx;
+    int found = 0;
+    while (found < MEMBERS && !mp_str_is(key, approval_members[found]))
+        found++;
+    if (depth > 1 || found == MEMBERS || type != MP_JSON_STRING || value.len > MAX_NAME_BYTES)
+        asked->is_wrong = true;
+    else
+        asked->texts[found] = value;
+    return 0;
+}
+
+void mp_api_approve(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
+{
+    approval asked = {0};
+    mp_json_type type = MP_JSON_NULL;
+    mp_scoped_buf out = {0}, why = {0};
+    bool is_object =
+        mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_approval_member, .ctx = &asked},
+                     &type, NULL) == MP_JSON_OK &&
+        type == MP_JSON_OBJECT;
+    for (int i = 0; i < HASH; i++)
+        asked.is_wrong = asked.is_wrong || asked.texts[i].len == 0;
+    if (!is_object || asked.is_wrong) {
+        mp_admin_refuse(stream, 400,
+                        MP_STR("send an object with upstream, kind and name, and to approve the hash that you have "
+                               "seen, as in {\"upstream\":\"github\",\"kind\":\"tool\",\"name\":\"find\"}"));
+        return;
+    }
+    mp_buf_put(&out, MP_STR("\"what\":\"approve\""));
+    for (int i = 0; i < MEMBERS; i++) {
+        if (asked.texts[i].len == 0)
+            continue;
+        mp_buf_printf(&out, ",\"%s\":%.*s", approval_members[i], MP_STR_ARG(asked.texts[i]));
+        if (i > 0)
+            mp_buf_putc(&why, ' ');
+        mp_json_unescape(&why, asked.texts[i]);
+    }
+    if (asked.texts[HASH].len > 0)
+        mp_audit_request(stream, &(mp_decision){.event = "definition approved by operator",
+                                                .caller = mp_str_of(caller->name),
+                                                .why = mp_buf_str(&why)});
+    mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
 }

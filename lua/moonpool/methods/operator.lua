@@ -302,6 +302,7 @@ function questions.principal(params)
 end
 
 questions.switch, questions["follow switch"], questions.switches = switch, follow_switch, switched_off
+questions.approve = function(params) return require "moonpool.methods.approvals" (params) end
 questions["MCP tasks"], questions["cancel task"] = list_tasks, cancel_task
 
 --- Answers "moonpool/inspect".

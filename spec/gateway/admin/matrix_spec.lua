@@ -24,7 +24,7 @@ local known = {
   ["POST /api/record/stop"] = { "operate" }, ["GET /api/records"] = { "operate" }, ["POST /session"] = { "none", true }, ["POST /api/code"] = { "operate" },
   ["GET /api/streams"] = { "view" }, ["DELETE /api/stream/"] = { "operate" },
   ["GET /api/tasks"] = { "view" }, ["DELETE /api/task/"] = { "operate" },
-  ["GET /api/switch"] = { "view" }, ["POST /api/switch"] = { "operate" },
+  ["GET /api/switch"] = { "view" }, ["POST /api/switch"] = { "operate" }, ["POST /api/approve"] = { "operate" },
 }
 
 -- The rows of the program's table: { method, path, role, is_open }; and the methods of each path.

@@ -6,7 +6,7 @@ local config_file = require "moonpool.config_file"
 local probe_upstreams = require "moonpool.workbench.client.probe_upstreams"
 local json = require "moonpool.json"
 local line_diff = require "moonpool.workbench.format.line_diff"
-local lock_file = require "moonpool.workbench.format.lock_file"
+local lock_file = require "moonpool.runtime.lock_file"
 local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
 

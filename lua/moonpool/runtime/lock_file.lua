@@ -41,18 +41,22 @@ local function entry_of(line)
   return entry
 end
 
---- The entries of the file by their upstream, kind and key (lock_file.id); nothing if there is no such file.
-function lock_file.read(path)
-  local file <close> = io.open(path, "rb")
+--- The entries of the file with this text, by their upstream, kind and key (lock_file.id).
+function lock_file.parse(text)
   local found = {}
-  if not file then return found end
-  for line in file:lines() do
+  for line in text:gmatch "[^\n]+" do
     if line:find "^%s*[^#%s]" then
       local entry = entry_of(line)
       if entry.kind ~= "" and entry.hash:find "sha256:" then found[id_of(entry)] = entry end
     end
   end
   return found
+end
+
+--- The entries of the file at `path`; nothing if there is no such file. For commands: it blocks.
+function lock_file.read(path)
+  local file <close> = io.open(path, "rb")
+  return lock_file.parse(file and file:read "a" or "")
 end
 
 lock_file.id = id_of
