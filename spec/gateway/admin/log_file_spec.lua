@@ -226,6 +226,10 @@ describe("a file of lines", function()
     for i = 1, 2 do assert.equal("", read(("%s/out.log.%d"):format(dir, i))) end
   end)
 
+  it("has the last lines of a process that is ended by force, also where the thread that writes them waits for a processor", function()
+    run_driver("hurried_driver", {}, (gateway.prepare {}))
+  end)
+
   it("survives a disk that is full for a while: later lines are whole, and what was lost is counted", function()
     if os.execute "unshare -rm true 2>/dev/null" ~= true then return pending "needs namespaces of users" end
     local dir = gateway.prepare { workers = 1, scripts = scripts, config = {

@@ -4,7 +4,6 @@ local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local blocking = require "spec.helpers.blocking"
 local client = require "spec.helpers.client"
-local example = require "spec.helpers.example"
 local wait = require "spec.helpers.wait"
 
 local scripts = {
@@ -20,30 +19,6 @@ local function start(options)
     config = { listen = options.listen, scripts = { path = "scripts", trust = "full" },
       limits = { drain = options.drain or "500ms", call = { time = "1h", cpu = "1h" } } },
   }
-end
-
--- From now on the thread of that name waits some tenths of a second for a processor whenever it has something to do:
--- it shares one with programs of a higher priority.
-local function delay_thread(pid, name)
-  local busy = setmetatable({}, { __close = function(self)
-    for _, program in ipairs(self) do
-      if not program:is_closing() then program:kill "sigterm" end
-    end
-  end })
-  local processor = example.read "/proc/self/status":match "Cpus_allowed_list:%s*(%d+)"
-  for thread in uv.fs_scandir_next, assert(uv.fs_scandir(("/proc/%d/task"):format(pid))) do
-    if example.read(("/proc/%d/task/%s/comm"):format(pid, thread)) == name .. "\n" then
-      assert(os.execute(("taskset -pc %s %s >/dev/null && renice -n 19 -p %s >/dev/null"):format(processor, thread, thread)))
-      busy.thread = thread
-    end
-  end
-  assert(busy.thread, "no thread " .. name)
-  for i = 1, 8 do
-    local program
-    program = assert(uv.spawn("taskset", { args = { "-c", processor, "timeout", "10", "sh", "-c", "while :; do :; done" } }, function() program:close() end))
-    busy[i] = program
-  end
-  return busy
 end
 
 local function make_pipe(g)
@@ -219,17 +194,6 @@ describe("SIGTERM", function()
     assert.truthy(g:log():find('ended by force   thread="worker %d"'), g:log())
     me:close()
     other:close()
-  end)
-
-  it("ends such a process with its last lines in the log, also where the log's thread waits for processor time", function()
-    local g = start { drain = "300ms" }
-    local me = block(g)
-    g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 10)
-    local _ <close> = delay_thread(g.pid, "writer")
-    g:signal "sigterm"
-    assert.equal(1, (g:wait_exit(10)))
-    assert.truthy(g:log():find('ended by force   thread="worker %d"'), g:log())
-    me:close()
   end)
 
   it("twice ends it at once, for any limits.drain", function()
