@@ -161,9 +161,9 @@ function host.start(scripts, options)
     ["auth.principal_ref"] = function(who) return { who = who } end,
     ["call.forbid"] = function(call, scopes) call.forbidden = scopes return true end,
     ["script.guarded"] = xpcall, ["script.briefly"] = xpcall, ["config.grants"] = {}, ["config.folder"] = "/srv", ["secret.reveal"] = function() end,
-    ["seal.make"] = function(text, about) return "sealed:" .. about .. "\0" .. text end,
+    ["seal.make"] = function(text, about) return ("sealed:%d:%s\0"):format(#about, about) .. text end,
     ["seal.open"] = function(sealed, about)
-      local start = "sealed:" .. about .. "\0"
+      local start = ("sealed:%d:%s\0"):format(#about, about)
       return sealed:sub(1, #start) == start and sealed:sub(#start + 1) or nil
     end,
     ["base64.encode"] = base64.encode, ["auth.token_id"] = function(text) return text end, ["base64.decode"] = base64.decode,
