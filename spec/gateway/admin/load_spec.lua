@@ -197,7 +197,8 @@ describe("/metrics where all that may be measured has the longest names", functi
     local asked = turns(g, "asked_turns")
     for _, format in ipairs { "text/plain", "application/openmetrics-text" } do
       local text
-      check_turns(g, "admin_turns", 0.1, function() text = get(g, "/metrics", format).body end)
+      -- the longest slices take almost a millisecond: on a machine that is 1.5 times slower some take more
+      check_turns(g, "admin_turns", 0.3, function() text = get(g, "/metrics", format).body end)
       assert.truthy(#text > 4 * 1024 * 1024 and #text < 8 * 1024 * 1024, #text)
       for _, some in ipairs {
         'moonpool_tool_duration_seconds_count{gen_ai_tool_name="_other"} ', 'moonpool_tool_calls_total{gen_ai_tool_name="_other",outcome="ok"} ',
