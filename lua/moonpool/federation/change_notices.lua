@@ -9,7 +9,7 @@ local subscriptions = require "moonpool.registry.subscriptions"
 
 local change_notices = {}
 
-local list_of = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
+local list_of = catalogue.list_of
 
 -- True if clients get different definitions of two things.
 local function differs(one, other)

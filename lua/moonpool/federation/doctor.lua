@@ -71,7 +71,8 @@ local function listed(record, way)
     local function add(list, why) list[#list + 1] = ("%s '%s': %s"):format(pins.kinds[entry.kind], entry.key, why) end
     local why = pins.why(record.name, entry)
     if why then add(withheld, why) else counts[entry.kind] = (counts[entry.kind] or 0) + 1 end
-    if served_names.doubt(record, entry) then add(doubts, served_names.doubt(record, entry)) end
+    local renamed = served_names.doubt(record, entry)
+    if renamed then add(doubts, renamed) end
     for _, doubt in ipairs(entry.facts.doubts or {}) do add(doubts, doubt) end
   end
   return { counts = json.object(counts), withheld = #withheld, withheld_why = withheld[1], doubts = #doubts, doubts_why = doubts[1], left_out = facts.left_out,

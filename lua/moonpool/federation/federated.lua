@@ -42,7 +42,7 @@ local LOOK_S = 0.5           -- seconds between two reads of the store, which sa
 local CLASS = catalogue.class
 
 local kinds = { "tools", "prompts", "resources", "templates" }
-local list_of = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
+local list_of = catalogue.list_of
 
 -- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get:
 -- { kind, key, why, hint }; `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts`
@@ -440,8 +440,9 @@ local function publish(record, text, claim)
   want()
   catch_up()
   if text ~= "" then
-    log_changes(record, listed, judged_entries(record))
-    log_names(record, listed, judged_entries(record))
+    local entries = judged_entries(record)
+    log_changes(record, listed, entries)
+    log_names(record, listed, entries)
   end
 end
 

@@ -97,7 +97,7 @@ function own_lists.seen(record, name) return seen(record, name).entries end
 local function views_of(entries)
   local views = {}
   for _, entry in ipairs(entries) do
-    local kind = entry.kind == "templates" and "resources" or entry.kind
+    local kind = catalogue.list_of[entry.kind]
     views[kind] = views[kind] or {}
     table.insert(views[kind], entry.kind .. " " .. entry.key .. " " .. entry.definition)
   end

@@ -12,6 +12,10 @@ local lru = require "moonpool.runtime.lru"
 
 local catalogue = {}
 
+--- By the kind of an entry: the list in which clients see it, which is also the one of which upstreams and the gateway
+--- notify.
+catalogue.list_of = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
+
 -- JSON text without tabs and line ends. Strings of JSON contain neither.
 local function one_line(text)
   if not (text:find("\n", 1, true) or text:find("\t", 1, true) or text:find("\r", 1, true)) then return text end
@@ -115,7 +119,7 @@ function catalogue.digests(of)
   if of.digests then return of.digests end
   local parts, digests = { tools = {}, prompts = {}, resources = {} }, {}
   for _, entry in ipairs(of.entries) do
-    local list = parts[entry.kind] or parts.resources
+    local list = parts[catalogue.list_of[entry.kind]]
     list[#list + 1] = entry.kind .. " " .. entry.key .. " " .. tostring(entry.facts.hash)
   end
   for kind, list in pairs(parts) do
