@@ -44,7 +44,7 @@ static void hide_weak_mode(lua_State *L)
     "too many open files, programs, databases and connections to servers: close files that are no longer used "        \
     "(local f <close> = io.open(…)), or raise the limit of open files"
 
-/* What Lua's own functions use comes first. */
+/* A file of io: its luaL_Stream comes first, as in liolib.c. */
 typedef struct {
     luaL_Stream stream;
     unsigned holder; /* the script, as of mp_outgoing_take */
@@ -70,8 +70,8 @@ static unsigned calling_script(lua_State *L)
     return mp_holder_number("", 0);
 }
 
-/* Pushes a file that is closed, with a descriptor for it. False: there is none, and the files that are garbage are
- * going to be collected.  [-0, +1, throws] */
+/* Pushes a file that is closed, with a descriptor for it. NULL: there is none, and the files that are garbage are going
+ * to be collected.  [-0, +1, throws] */
 static counted *MP_NULLABLE new_file(lua_State *L)
 {
     counted *it = lua_newuserdatauv(L, sizeof *it, 0);
@@ -84,7 +84,7 @@ static counted *MP_NULLABLE new_file(lua_State *L)
     return is_taken ? it : NULL;
 }
 
-/* The closef of a file and of a pipe.  [-0, +1|3] */
+/* The `closef` of the luaL_Stream of a file, and of that of a pipe: each closes it.  [-0, +1|3] */
 static int close_file(lua_State *L)
 {
     counted *it = luaL_checkudata(L, 1, LUA_FILEHANDLE);

@@ -17,7 +17,7 @@ local own_lists = require "moonpool.federation.own_lists"
 
 local class_lists = {}
 
---- The lists of which upstreams notify, each by itself.
+--- The lists for each of which an upstream notifies that it has changed.
 class_lists.kinds = { "tools", "prompts", "resources" }
 
 local RETRY_S = 10           -- seconds after which lists of a class are tried again that could not be read
@@ -192,9 +192,10 @@ local function note_reading(record, name, began, digests, only, seconds)
   host.store.set(key_of("fresh", record, name), table.concat(parts, " "), seconds)
 end
 
---- Reads the lists of a class that are due. `publish(text, claim)`. `facts`: those of the base lists. `is_awaited`: a
---- client waits for the lists; else a failure is not noted, so that the next client tries again. `only`: the set of the
---- lists to read of a single channel; nil: all. False if another task reads them.
+--- Reads the lists of a class that are due, and gives them to publish(text, claim), first a part where the rest takes
+--- long. `facts`: those of the base lists. `is_awaited`: a client waits for the lists; else a failure is not noted, so that
+--- the next client tries again. `only`: the set of the lists to read of a single channel; nil: all. False if another task
+--- reads them.
 function class_lists.read(record, facts, name, publish, is_awaited, since, only)
   local claim <close> = host.upstream.claim(record.name, name)
   if not claim then return false end

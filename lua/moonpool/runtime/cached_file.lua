@@ -84,8 +84,8 @@ function watched.doubts(list)
   end
 end
 
--- Reads the files of auth scripts, and again until each was read once: `/readyz` keeps clients away meanwhile, whose
--- requests would do that. Each try is a task of its own, with the limits of one.
+-- Reads the files of auth scripts, again and again until each was read once. Requests of clients would cause that, too,
+-- but `/readyz` keeps clients away meanwhile. Each try is a task of its own, with the limits of one.
 local function try_guards()
   host.job.begin(function()
     local unread = 0

@@ -8,11 +8,11 @@ local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):fo
 
 local HASH_DIGITS = 8
 
--- A character that many clients and models refuse in a name: one of UTF-8, or a byte that is none.
+-- Finds a character that many clients and models refuse in a name, with all its bytes if it is one of UTF-8.
 local REFUSED <const> = "[^%w_-][\x80-\xBF]*"
 
---- True if a tool or prompt with this own name gets another one for its characters. Those of `rename` and `prefix` are
---- the choice of the operator.
+--- True if a tool or prompt with this own name gets another one for its characters. What `rename`
+--- and `prefix` give stays: the operator has chosen it.
 function served_names.is_unsafe(record, original) return not (record.keeps_names or record.rename[original]) and original:find "[^%w_-]" ~= nil end
 
 -- The beginning of `name`, '_' and the first hexadecimal digits of the SHA-256 of `whole`, within `longest` bytes.
