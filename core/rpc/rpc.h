@@ -91,8 +91,8 @@ typedef struct {
     bool (*on_task_message)(void *ctx, mp_str text);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
-    /* How many tasks begin before a new call of the share; `*is_alone`: none of the share waits, or was preempted. */
-    size_t (*ahead)(void *ctx, unsigned share, bool *is_alone);
+    /* Tasks that begin before a new call of the share. True: none of it waits or was preempted; it has turns left */
+    size_t (*ahead)(void *ctx, unsigned share, bool *is_alone, bool *has_credit);
 } mp_rpc_hooks;
 
 /* `processes` is borrowed for the life of the table. */

@@ -57,6 +57,11 @@ typedef struct {
 
 #define MP_SHARES 256 /* shares with turns of their own: numbers of shares with the same remainder have one */
 #define MP_PARTS 8    /* queues of a share, by the rest of its number, which take turns within those of the share */
+/* Turns that a share had no tasks for, while others had theirs, and that it may make up for: so callers whose calls
+ * come in bursts get as much as those whose calls come evenly. It begins MP_IN_ROW tasks in a turn then, instead of
+ * one, so others wait at most that much longer. */
+#define MP_MAX_CREDIT 64
+#define MP_IN_ROW 4
 
 typedef struct {
     mp_link tasks; /* list of mp_task_own, the next one first */
@@ -67,17 +72,21 @@ typedef struct {
 typedef struct {
     mp_link turns; /* queues with tasks: the first task of each in turn */
     mp_link turn;  /* link in a list of mp_queues while `turns` is not empty */
+    double credit; /* turns that the share can make up for, 0 to MP_MAX_CREDIT; 0 for preempted tasks */
+    unsigned row;  /* tasks of this turn that have been taken on credit */
     mp_queue parts[MP_PARTS];
 } mp_queues;
 
 typedef struct {
     mp_queues waiting, preempted; /* tasks that have not begun, and those that were preempted */
     size_t count, heavy;          /* number of tasks in `waiting`; number of its tasks that were ever preempted */
+    double left_at;               /* mp_shares.rounds when `count` became 0 */
 } mp_share;
 
 typedef struct {
     mp_link turns; /* mp_queues of tasks to start: one task of each in turn */
     size_t count;  /* shares with tasks that have not begun */
+    double rounds; /* turns that a share had so far that always had tasks */
     mp_share all[MP_SHARES];
 } mp_shares;
 

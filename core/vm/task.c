@@ -60,9 +60,12 @@ static mp_share *share_of(const mp_task_own *own)
 static void leave_share(const mp_task_own *own)
 {
     mp_shares *shares = shares_of(own);
+    mp_share *share = share_of(own);
     own->task.vm->state.waiting--;
-    if (--share_of(own)->count == 0)
+    if (--share->count == 0) {
         shares->count--;
+        share->left_at = shares->rounds;
+    }
 }
 
 static mp_queue *part_of(mp_queues *queues, const mp_task *task)
@@ -91,6 +94,18 @@ static mp_link *MP_NULLABLE take_part(mp_link *turns)
     return link;
 }
 
+/* True if the share whose turn it is takes one more task in this turn, on credit. */
+static bool goes_on(mp_queues *queues)
+{
+    if (queues->credit < 1 || queues->row + 1 >= MP_IN_ROW) {
+        queues->row = 0;
+        return false;
+    }
+    queues->row++;
+    queues->credit -= 1;
+    return true;
+}
+
 /* The first task of the share whose turn it is; NULL: there is none. */
 static mp_link *MP_NULLABLE take(mp_link *turns)
 {
@@ -101,9 +116,24 @@ static mp_link *MP_NULLABLE take(mp_link *turns)
         while (link == NULL && !mp_link_is_alone(&queues->turns))
             link = take_part(&queues->turns);
         if (!mp_link_is_alone(&queues->turns))
-            mp_link_put(turns, &queues->turn);
+            mp_link_put(goes_on(queues) ? mp_link_first(turns) : turns, &queues->turn);
     }
     return link;
+}
+
+/* take() of tasks to start. */
+static mp_link *MP_NULLABLE take_new(mp_shares *shares)
+{
+    if (shares->count > 0)
+        shares->rounds += 1.0 / (double)shares->count;
+    return take(&shares->turns);
+}
+
+/* What the share has for its turns to come if a task joins it now. */
+static double credit_of(const mp_shares *shares, const mp_share *share)
+{
+    double credit = share->waiting.credit + (share->count > 0 ? 0 : shares->rounds - share->left_at);
+    return credit < MP_MAX_CREDIT ? credit : MP_MAX_CREDIT;
 }
 
 static void put_heavy(mp_task_own *own)
@@ -116,8 +146,12 @@ static void join_share(mp_task_own *own)
     mp_shares *shares = shares_of(own);
     mp_share *share = share_of(own);
     own->task.vm->state.waiting++;
-    if (share->count++ == 0)
+    if (share->count == 0) {
+        share->waiting.credit = credit_of(shares, share);
+        share->waiting.row = 0;
         shares->count++;
+    }
+    share->count++;
     put(&shares->turns, &share->waiting, own);
 }
 
@@ -142,14 +176,14 @@ static mp_link *MP_NULLABLE take_next(mp_vm *vm, uint64_t us)
     mp_link *link = NULL;
     if (vm->state.waiting == 0)
         return mp_link_take(&schedule->ready);
-    if (us < TURN_US / 2 && (link = take(&schedule->early.turns)) != NULL)
+    if (us < TURN_US / 2 && (link = take_new(&schedule->early)) != NULL)
         return link;
     bool starts = schedule->starts_next;
     schedule->starts_next = !starts;
-    link = starts ? take(&schedule->others.turns) : mp_link_take(&schedule->ready);
+    link = starts ? take_new(&schedule->others) : mp_link_take(&schedule->ready);
     if (link == NULL)
-        link = starts ? mp_link_take(&schedule->ready) : take(&schedule->others.turns);
-    return link != NULL ? link : take(&schedule->early.turns);
+        link = starts ? mp_link_take(&schedule->ready) : take_new(&schedule->others);
+    return link != NULL ? link : take_new(&schedule->early);
 }
 
 static bool has_next(const mp_vm *vm)
@@ -157,12 +191,17 @@ static bool has_next(const mp_vm *vm)
     return vm->state.waiting > 0 || !mp_link_is_alone(&vm->schedule.ready);
 }
 
-size_t mp_vm_ahead(const mp_vm *vm, unsigned share, bool *is_alone)
+size_t mp_vm_ahead(const mp_vm *vm, unsigned share, bool *is_alone, bool *has_credit)
 {
     const mp_shares *shares = &vm->schedule.others;
-    size_t own = shares->all[share % MP_SHARES].count;
-    *is_alone = own == 0 && shares->all[share % MP_SHARES].heavy == 0;
-    size_t others = shares->count - (own > 0), before = own + (own + 1) * others;
+    const mp_share *its = &shares->all[share % MP_SHARES];
+    size_t own = its->count, on_credit = (size_t)credit_of(shares, its);
+    *is_alone = own == 0 && its->heavy == 0;
+    *has_credit = own < on_credit;
+    /* a turn begins up to MP_IN_ROW of its tasks while it has credit, then one */
+    size_t in_rows = own / MP_IN_ROW * (MP_IN_ROW - 1) + own % MP_IN_ROW;
+    size_t turns = own + 1 - (in_rows < on_credit ? in_rows : on_credit);
+    size_t others = shares->count - (own > 0), before = own + turns * others;
     return before < vm->state.waiting ? before : vm->state.waiting;
 }
 

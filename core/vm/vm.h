@@ -56,8 +56,8 @@ typedef struct {
     uint64_t interrupted; /* number of `begun` tasks that were preempted at least once */
 } mp_vm_load;
 mp_vm_load mp_vm_load_of(const mp_vm *vm);
-/* How many tasks would begin before a new one of the share; `*is_alone`: none of the share waits, or was preempted. */
-size_t mp_vm_ahead(const mp_vm *vm, unsigned share, bool *is_alone);
+/* Tasks that begin before a new one of the share. True: none of it waits or was preempted; it has turns left over. */
+size_t mp_vm_ahead(const mp_vm *vm, unsigned share, bool *is_alone, bool *has_credit);
 /* In the next turns the VM collects all garbage, then frees the memory that it keeps for reuse. */
 void mp_vm_return_memory(mp_vm *vm);
 /* True if the VM has had much garbage since: the same is to be done once there is little to do. */

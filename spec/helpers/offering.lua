@@ -48,9 +48,9 @@ function offering.close(free)
 end
 
 --- Sends the calls of each of `callers`, `rate` of them for each unit of `clock(results)`, over its `free` connections, as
---- the principal `name` if it has one, until the clock is at `last`. Returns what was sent for each and what came back
---- after `first`, when the gateway has settled. `unit_ms`: milliseconds of a unit: the latency counts from when a call was
---- due; nil: from when it was sent.
+--- the principal `name` if it has one, until the clock is at `last`; where it has a `burst`, so many at once. Returns what
+--- was sent for each and what came back after `first`, when the gateway has settled. `unit_ms`: milliseconds of a unit: the
+--- latency counts from when a call was due; nil: from when it was sent.
 function offering.run(callers, clock, first, last, unit_ms)
   local from, now, open, results = offering.now_ms(), 0, 0, { served = 0 }
   local function send(caller, result)
@@ -76,7 +76,8 @@ function offering.run(callers, clock, first, last, unit_ms)
   local function next_due(till)
     local found, at = nil, till
     for i, caller in ipairs(callers) do
-      local due = (results[i].due + 1) / caller.rate
+      local burst = caller.burst or 1
+      local due = (results[i].due // burst + 1) * burst / caller.rate
       if due <= at then
         found, at = i, due
       end

@@ -74,9 +74,9 @@ static void put_principal(void *ctx, const mp_principal *principal, mp_buf *out)
     mp_principal_put_packed(ctx, principal, out);
 }
 
-static size_t find_ahead(void *ctx, unsigned share, bool *is_alone)
+static size_t find_ahead(void *ctx, unsigned share, bool *is_alone, bool *has_credit)
 {
-    return mp_vm_ahead(ctx, share, is_alone);
+    return mp_vm_ahead(ctx, share, is_alone, has_credit);
 }
 
 static bool on_task_message(void *ctx, mp_str text)

@@ -6,9 +6,10 @@
  * begin before it and the rate at which they do; and, as far as tasks are preempted, from the number of preempted tasks
  * that go on before it. Callers begin in turns (engine.h), so that number is small for those who ask for little. Where
  * the estimate is above an eighth of overload.wait, requests that open sessions and list things are refused; above a
- * quarter, calls. So what is served is served soon, and what is refused is refused at once. The worker is no longer
- * overloaded when nothing was refused for a second and the estimate is below a quarter of overload.wait. While it is,
- * no connection is accepted above nine tenths of limits.connections. */
+ * quarter, calls; above a half, calls of those who have used fewer turns than they could. So what is served is served
+ * soon, and what is refused is refused at once. The worker is no longer overloaded when nothing was refused for a
+ * second and the estimate is below a quarter of overload.wait. While it is, no connection is accepted above nine tenths
+ * of limits.connections. */
 #include "request.h"
 
 MP_GAUGE(workers_overloaded, "workers_overloaded", "", "",
@@ -21,6 +22,7 @@ MP_REFUSED(refused_overload, "overload", MP_LIMIT_REACHED, "requests that waited
 #define CALM_US 1000000 /* time without refusals after which an overload is over */
 #define LISTS_PART 8    /* overload.wait is divided by this: the longest expected wait of a list */
 #define CALLS_PART 4    /* overload.wait is divided by this: the longest expected wait of other requests */
+#define CREDIT_PART 2   /* the same of requests that make up for turns that their callers did not use */
 
 const char mp_overloaded[] = "the gateway is overloaded: requests wait longer than overload.wait. Try again later";
 
@@ -51,11 +53,11 @@ static bool is_of_beginning(mp_str method)
 }
 
 /* How long the request that is being served would wait. */
-static uint64_t estimate_us(mp_rpc *rpc)
+static uint64_t estimate_us(mp_rpc *rpc, bool *has_credit)
 {
     bool is_alone;
     mp_pressure *pressure = &rpc->pressure;
-    pressure->ahead = rpc->hooks->ahead(rpc->ctx, rpc->share, &is_alone);
+    pressure->ahead = rpc->hooks->ahead(rpc->ctx, rpc->share, &is_alone, has_credit);
     return mp_pace_time_us(&pressure->pace, pressure->ahead) + (is_alone ? 0 : pressure->round_us);
 }
 
@@ -70,7 +72,9 @@ bool mp_method_is_shed(mp_rpc *rpc, mp_str method)
     const mp_pressure *pressure = &rpc->pressure;
     if (!pressure->is_overloaded || pressure->late_us == UINT64_MAX || !mp_method_may_be_shed(method))
         return false;
-    return estimate_us(rpc) > pressure->late_us / (is_of_beginning(method) ? LISTS_PART : CALLS_PART);
+    bool has_credit;
+    uint64_t us = estimate_us(rpc, &has_credit);
+    return us > pressure->late_us / (is_of_beginning(method) ? LISTS_PART : has_credit ? CREDIT_PART : CALLS_PART);
 }
 
 unsigned mp_pressure_refuse(mp_rpc *rpc, size_t ahead)
