@@ -152,7 +152,7 @@ function stateful:headers()
   return signed(self, {
     Accept = BOTH,
     ["Mcp-Session-Id"] = self.session or false,
-    ["MCP-Protocol-Version"] = self.session and self.revision ~= "2025-03-26" and self.revision or false,
+    ["MCP-Protocol-Version"] = self.session and self.revision >= "2025-06-18" and self.revision or false,
   })
 end
 
@@ -273,7 +273,7 @@ end
 -- -- public functions -----------------------------------------------------------------------------------------------------
 
 -- `options`: initialize = false skips the handshake; token, capabilities, client_info; buffer (see client.connect) for
--- SSE streams.
+-- SSE streams; transport = "http", for a client of 2024-11-05 over Streamable HTTP.
 function eras.client(gateway, revision, options)
   options = options or {}
   local self = {
@@ -282,7 +282,7 @@ function eras.client(gateway, revision, options)
   }
   if revision == "2026-07-28" then
     return setmetatable(self, stateless)
-  elseif revision == "2024-11-05" then
+  elseif revision == "2024-11-05" and options.transport ~= "http" then
     setmetatable(self, legacy):connect(options)
   else
     setmetatable(self, stateful)

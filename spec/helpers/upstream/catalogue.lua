@@ -106,26 +106,30 @@ function catalogue.write(kind, definition, revision)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
---- Everything at a revision: tools, prompts, resources and templates, each a list of { name =, bytes = }.
-function catalogue.of(revision)
+-- The URIs of a text, with another scheme.
+local function with_scheme(text, scheme) return scheme and scheme ~= "stub" and text:gsub("stub://", scheme .. "://") or text end
+
+--- Everything at a revision: tools, prompts, resources and templates, each a list of { name =, bytes = }. `scheme`: of the
+--- URIs, "stub" if it is not given.
+function catalogue.of(revision, scheme)
   local made = {}
   for kind, list in pairs(ALL) do
     made[kind] = {}
     for i, definition in ipairs(list) do
       local name = definition.name or definition.uri
-      made[kind][i] = { name = name:sub(2, -2), bytes = catalogue.write(kind, definition, revision) }
+      made[kind][i] = { name = with_scheme(name:sub(2, -2), scheme), bytes = with_scheme(catalogue.write(kind, definition, revision), scheme) }
     end
   end
   return made
 end
 
 --- The content of the tool `kinds`, as a JSON array.
-function catalogue.blocks(revision)
+function catalogue.blocks(revision, scheme)
   local list = {}
   for _, block in ipairs(BLOCKS) do
     if knows(revision, block[2]) then list[#list + 1] = block[1] end
   end
-  return "[" .. table.concat(list, ",") .. "]"
+  return with_scheme("[" .. table.concat(list, ",") .. "]", scheme)
 end
 
 return catalogue

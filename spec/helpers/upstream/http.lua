@@ -198,7 +198,7 @@ local function post(self, request, reply)
   local session = modern and server.new_session() or not modern and find_session(self, request, reply, json)
   if not session then return end
   local more = { head = request.head, headers = request.headers, connection = request.connection }
-  if not modern then check_version(self, request, session) end
+  if not modern and self.strict then check_version(self, request, session) end
   if not json.method then
     self:take_response(session, json, request.body, more)
     return reply:send(202, {}, "")

@@ -265,10 +265,11 @@ end
 methods["resources/read"] = function(x, reply)
   local uri = x.params.uri
   local quoted = raw.quote(tostring(uri))
-  local item = tostring(uri):match "^stub://item/(.+)$"
-  if uri == "stub://text" then
+  local place = tostring(uri):match("^" .. x.server.scheme .. "://(.+)$")
+  local item = place and place:match "^item/(.+)$"
+  if place == "text" then
     reply(x:complete(('{"contents":[{"uri":%s,"mimeType":"text/plain","text":"hello"}]}'):format(quoted), true))
-  elseif uri == "stub://bytes" then
+  elseif place == "bytes" then
     reply(x:complete(('{"contents":[{"uri":%s,"mimeType":"application/octet-stream","blob":"AAEC/w=="}]}'):format(quoted), true))
   elseif item then
     reply(x:complete(('{"contents":[{"uri":%s,"text":%s}]}'):format(quoted, raw.quote("item " .. item)), true))
@@ -340,7 +341,7 @@ function tools.sum(x, reply)
   reply(text_result(x, '{"sum":' .. sum .. "}", x.revision >= "2025-06-18" and ',"structuredContent":{"sum":' .. sum .. "}" or nil))
 end
 
-function tools.kinds(x, reply) reply(x:complete('{"content":' .. catalogue.blocks(x.revision) .. "}")) end
+function tools.kinds(x, reply) reply(x:complete('{"content":' .. catalogue.blocks(x.revision, x.server.scheme) .. "}")) end
 
 -- -- taking a message ---------------------------------------------------------------------------------------------------------------
 
@@ -542,7 +543,7 @@ end
 --- The entries of a kind (tools, prompts, resources, templates) at a revision: { name =, bytes = } each.
 function server:offered(kind, revision)
   if self.offers[kind] then return self.offers[kind] end
-  self.catalogues[revision] = self.catalogues[revision] or catalogue.of(revision)
+  self.catalogues[revision] = self.catalogues[revision] or catalogue.of(revision, self.scheme)
   return self.catalogues[revision][kind]
 end
 
@@ -579,7 +580,8 @@ local SUPPORTED <const> = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-0
 
 --- `options`: revision (one date, "dual" for all of them, or a list), early (how an older server refuses what comes
 --- before `initialize`: "-32601", "-32602", "-32600", "-32000", "400", "html", "silent"), instructions, page (entries
---- in a page of a list), tasks = true (calls run as MCP tasks, see tasks.lua), strict = false (records no mistakes).
+--- in a page of a list), scheme (of the URIs of its resources: "stub"), tasks = true (calls run as MCP tasks, see
+--- tasks.lua), strict = false (records no mistakes).
 function server.new(options, methods_of)
   local wanted = options.revision or "2025-11-25"
   local self = setmetatable({
@@ -587,6 +589,7 @@ function server.new(options, methods_of)
     held = {}, listens = {}, with_listen = options.listen ~= false, running = {}, rules = {}, offers = {}, catalogues = {}, legacy = {}, handlers = {},
     early = options.early or "-32601", instructions = options.instructions, page = options.page or math.huge, strict = options.strict ~= false,
     with_tasks = options.tasks, tasks = {}, modern_ids = {}, overtaken = 0, ttl_ms = options.ttl_ms or 0, capability_bytes = options.capabilities,
+    scheme = options.scheme or "stub",
   }, { __index = function(_, name) return methods_of[name] or server[name] end, __close = function(it, fault) it:close(fault) end })
   local all = wanted == "dual" and { MODERN, table.unpack(SUPPORTED) } or type(wanted) == "table" and wanted or { wanted }
   for _, revision in ipairs(all) do

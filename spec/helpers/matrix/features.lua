@@ -1,0 +1,70 @@
+-- Every feature of the protocol that the matrix proves, with the methods of the schemas that it uses, and where it is
+-- expected. spec/gateway/matrix/GROUP_spec.lua checks the features of a group.
+--   { "name", group = , methods = { … }, since = "2025-06-18", until_ = "2025-11-25", … }
+-- `since`, `until_`: the revisions that have it; a cell is expected to be whole if the older of the client's revision and
+-- the upstream's has it. `once`: it concerns the client and no upstream: one cell for each client.
+-- What is expected otherwise is said by `otherwise`: "refused" or "converted", which the check of the feature proves.
+local features = {}
+
+features.all = {
+  -- lists
+  { "tools are listed with all their members", group = "lists", methods = { "tools/list" } },
+  { "prompts are listed with all their members", group = "lists", methods = { "prompts/list" } },
+  { "resources are listed with all their members", group = "lists", methods = { "resources/list" } },
+  { "templates are listed with all their members", group = "lists", methods = { "resources/templates/list" } },
+  { "pages of a list have each entry once", group = "lists", methods = { "tools/list", "prompts/list" } },
+  { "instructions are passed on", group = "lists", methods = { "initialize", "server/discover" } },
+  { "the upstream is opened in its revision", group = "lists", methods = { "initialize", "notifications/initialized", "server/discover" } },
+  { "the client pings", group = "lists", methods = { "ping" }, until_ = "2025-11-25", once = true, otherwise = "refused" },
+  -- calls
+  { "arguments and text", group = "calls", methods = { "tools/call" } },
+  { "structured content", group = "calls", methods = { "tools/call" }, since = "2025-06-18", otherwise = "converted" },
+  { "a result with isError", group = "calls", methods = { "tools/call" } },
+  { "an error with data", group = "calls", methods = { "tools/call" } },
+  { "an unknown tool", group = "calls", methods = { "tools/call" } },
+  { "_meta of a request and of a result", group = "calls", methods = { "tools/call" } },
+  { "members of params that no revision has", group = "calls", methods = { "tools/call" } },
+  { "text with annotations", group = "calls", methods = { "tools/call" } },
+  { "an image", group = "calls", methods = { "tools/call" } },
+  { "an embedded resource", group = "calls", methods = { "tools/call" } },
+  { "audio", group = "calls", methods = { "tools/call" }, since = "2025-03-26", otherwise = "converted" },
+  { "a link to a resource", group = "calls", methods = { "tools/call" }, since = "2025-06-18", otherwise = "converted" },
+  { "a prompt with arguments", group = "calls", methods = { "prompts/get" } },
+  { "a prompt that lacks an argument", group = "calls", methods = { "prompts/get" } },
+  { "an unknown prompt", group = "calls", methods = { "prompts/get" } },
+  { "a resource of text", group = "calls", methods = { "resources/read" } },
+  { "a resource of bytes", group = "calls", methods = { "resources/read" } },
+  { "a resource of a template", group = "calls", methods = { "resources/read" } },
+  { "a resource that is missing", group = "calls", methods = { "resources/read" } },
+  { "completion of an argument of a prompt", group = "calls", methods = { "completion/complete" } },
+  { "completion of a part of a URI", group = "calls", methods = { "completion/complete" } },
+  { "completion with a context", group = "calls", methods = { "completion/complete" }, since = "2025-06-18", otherwise = "refused" },
+}
+
+local by_name = {}
+for _, feature in ipairs(features.all) do by_name[feature[1]] = feature end
+
+function features.of(name) return assert(by_name[name], "no such feature: " .. tostring(name)) end
+
+local function has(feature, revision) return revision >= (feature.since or "") and revision <= (feature.until_ or "9") end
+
+--- What a cell is expected to be: "whole", or what the feature says otherwise. `serves`: nil for those that concern no
+--- upstream.
+function features.expected(feature, asks, serves)
+  if has(feature, asks) and (not serves or has(feature, serves)) then return "whole" end
+  return assert(feature.otherwise, feature[1])
+end
+
+--- The number of cells of a feature.
+function features.cells(feature, clients, forms) return feature.once and clients or clients * forms end
+
+--- The number of cells of a group, or of all.
+function features.total(group, clients, forms)
+  local total = 0
+  for _, feature in ipairs(features.all) do
+    if not group or feature.group == group then total = total + features.cells(feature, clients, forms) end
+  end
+  return total
+end
+
+return features
