@@ -43,10 +43,17 @@ struct mp_inotify {
     size_t step_count;
     written written[MAX_WRITTEN];
     size_t written_count;
-    uint64_t first_at, last_at; /* times of changes that no reload has begun to read; 0: none */
-    uint64_t again_at;          /* earliest time of the next read: the last one saw incomplete files */
-    uint64_t read_for;          /* first change covered by the current read; 0: another cause */
+    uint64_t first_at, last_at;          /* times of changes that no reload has begun to read; 0: none */
+    uint64_t again_at;                   /* earliest time of the next read: the last one saw incomplete files */
+    uint64_t read_for;                   /* first change covered by the current read; 0: another cause */
+    bool has_empty_file, has_empty_lock; /* `file` and `lock` were empty when they were read last */
 };
+
+static bool is_empty(const char *MP_NULLABLE path)
+{
+    struct stat st;
+    return path != NULL && stat(path, &st) == 0 && st.st_size == 0;
+}
 
 mp_inotify *mp_inotify_new(const char *dir, const char *MP_NULLABLE rocks, const char *MP_NULLABLE file,
                            const char *MP_NULLABLE lock)
@@ -57,6 +64,8 @@ mp_inotify *mp_inotify_new(const char *dir, const char *MP_NULLABLE rocks, const
     watcher->file = mp_dup_text(file);
     watcher->lock = mp_dup_text(lock);
     watcher->fd = -1;
+    watcher->has_empty_file = is_empty(watcher->file);
+    watcher->has_empty_lock = is_empty(watcher->lock);
     return watcher;
 }
 
@@ -357,20 +366,19 @@ void mp_inotify_begin(mp_inotify *MP_NULLABLE watcher)
     watcher->first_at = 0;
 }
 
-static bool is_empty(const char *MP_NULLABLE path)
-{
-    struct stat st;
-    return path != NULL && stat(path, &st) == 0 && st.st_size == 0;
-}
-
 bool mp_inotify_is_torn(mp_inotify *MP_NULLABLE watcher, bool is_emptied, uint64_t now)
 {
     if (watcher == NULL || watcher->read_for == 0)
         return false;
     mp_inotify_take(watcher, now);
-    is_emptied = is_emptied || is_empty(watcher->file) || is_empty(watcher->lock);
-    if ((watcher->first_at == 0 && !is_emptied) || now >= watcher->read_for + MAX_SETTLE_MS + WRITE_MS)
+    bool has_empty_file = is_empty(watcher->file), has_empty_lock = is_empty(watcher->lock);
+    is_emptied =
+        is_emptied || (has_empty_file && !watcher->has_empty_file) || (has_empty_lock && !watcher->has_empty_lock);
+    if ((watcher->first_at == 0 && !is_emptied) || now >= watcher->read_for + MAX_SETTLE_MS + WRITE_MS) {
+        watcher->has_empty_file = has_empty_file;
+        watcher->has_empty_lock = has_empty_lock;
         return false;
+    }
     watcher->first_at = watcher->read_for;
     watcher->last_at = now;
     watcher->again_at = now + QUIET_MS;

@@ -29,8 +29,8 @@ uint64_t mp_inotify_due(const mp_inotify *MP_NULLABLE watcher);
 void mp_inotify_begin(mp_inotify *MP_NULLABLE watcher);
 /* True if files changed since mp_inotify_begin, so that the read may have seen an incomplete file and must be repeated.
  * Also true for `is_emptied`, a file that was read empty: the kernel reports a truncation only when it is complete,
- * which may take long while the file is written back to the disk. False once files have been changing for three
- * seconds. `watcher` may be NULL. */
+ * which may take long while the file is written back to the disk; and for a configuration or lock file that has become
+ * empty. False once files have been changing for three seconds. `watcher` may be NULL. */
 bool mp_inotify_is_torn(mp_inotify *MP_NULLABLE watcher, bool is_emptied, uint64_t now);
 
 #endif

@@ -100,4 +100,23 @@ describe("the first hour", function()
     for _, client in ipairs(clients) do client:close() end
     assert.has_nothing_left(g)
   end)
+
+  it("has saved files at once beside an empty moonpool.yaml, with which the tutorial begins", function()
+    local function tool(n) return ('return tool { "Answers.", function() return "answer %d" end }'):format(n) end
+    local g <close> = gateway.start { scripts = { ["tools/one.lua"] = tool(0) }, args = { "--listen", "127.0.0.1:0" }, before = function(dir)
+      write(dir .. "/moonpool.yaml", "")
+    end }
+    local client <close> = g:client "2025-11-25"
+    local took
+    for n = 1, SAVES do
+      if took and took <= WITHIN then break end
+      local saved = uv.hrtime()
+      write(g.dir .. "/scripts/tools/one.lua", tool(n))
+      wait.for_fact("the new answer", 10, function()
+        return client:result("tools/call", { name = "one", arguments = { [" "] = nil } }).content[1].text == "answer " .. n
+      end)
+      took = math.min(took or math.huge, (uv.hrtime() - saved) / 1e6)
+    end
+    assert.is_true(took <= WITHIN, ("%.0f ms from the save to the new answer"):format(took))
+  end)
 end)
