@@ -2,6 +2,7 @@
  * messages, timers, the owner's turn hook, and the writes that all of these requested. */
 #include "state.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -39,7 +40,9 @@ static const mp_stat *const *const measured_turns[MP_MEASURES] = {
 
 #define MAX_WAIT_MS 1000
 #define LOOP_DESCRIPTORS 3 /* descriptors that a loop needs: libh2o's epoll, the second epoll, and the mailbox's */
-#define MOST_ASKED 3       /* limit of `count` of mp_loop_has_descriptors */
+/* descriptors that mp_spares_give closes: for a connection, a file that its answer writes, and one more beside it */
+#define FOR_ONE 3
+#define MOST_ASKED 3 /* limit of `count` of mp_loop_has_descriptors */
 
 bool mp_loop_has_descriptors(int count)
 {
@@ -51,6 +54,30 @@ bool mp_loop_has_descriptors(int count)
         close(fds[i]);
     errno = why;
     return opened == count;
+}
+
+void mp_spares_fill(mp_spares *spares)
+{
+    while (spares->count < MP_SPARES) {
+        int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        if (fd < 0)
+            return;
+        spares->descriptors[spares->count++] = fd;
+    }
+}
+
+bool mp_spares_give(mp_spares *spares)
+{
+    size_t count = spares->count < FOR_ONE ? spares->count : FOR_ONE;
+    for (size_t i = 0; i < count; i++)
+        close(spares->descriptors[--spares->count]);
+    return count > 0;
+}
+
+void mp_spares_end(mp_spares *spares)
+{
+    while (mp_spares_give(spares))
+        ;
 }
 
 static int refuse_loop(mp_err *err)

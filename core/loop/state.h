@@ -51,6 +51,17 @@ struct mp_loop {
 /* False with errno: `count` descriptors cannot be opened. To ask before libh2o opens some: libh2o aborts the process
  * when it cannot open its descriptors. */
 bool mp_loop_has_descriptors(int count);
+
+/* Descriptors that are held for the time when the process has none left: for four connections of the operator at once,
+ * with their files. They are copies of stdin, since any descriptor will do. All 0: none is open. */
+#define MP_SPARES 12
+typedef struct {
+    int descriptors[MP_SPARES];
+    size_t count; /* the first so many are open */
+} mp_spares;
+void mp_spares_fill(mp_spares *spares); /* opens those that are missing, as far as that is possible */
+bool mp_spares_give(mp_spares *spares); /* closes those for one connection; false: there are none */
+void mp_spares_end(mp_spares *spares);  /* closes all */
 int mp_mux_open(mp_loop *loop);
 void mp_mux_close(mp_loop *loop);
 

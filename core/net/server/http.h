@@ -109,6 +109,7 @@ struct mp_server {
     bool is_leaving;  /* see mp_server_leave */
     mp_timer leaving; /* until clients of HTTP/2 get GOAWAY */
     bool is_draining, is_freed;
+    mp_spares spares;                /* for connections of an admin listener */
     void (*end_conn)(mp_conn *conn); /* the socket was closed: frees the connection */
     /* mp_http2_accept and mp_http2_read, for the files that http2.c calls */
     void (*accept_http2)(mp_conn *conn);

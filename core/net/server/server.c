@@ -134,6 +134,8 @@ static void end_conn(mp_conn *conn)
     if (conn->listener->endpoint.reserve == 0)
         atomic_fetch_sub_explicit(&begun, 1, memory_order_relaxed);
     mp_account_give(&mp_account_connections, 1);
+    if (mp_listener_is_admin(conn->listener))
+        mp_spares_fill(&conn->server->spares);
     free(conn);
 }
 
@@ -455,6 +457,8 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
     mp_account_give(&mp_account_connections, 1);
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
         log_accept_error(server, error);
+        if (mp_listener_is_admin(listener) && mp_spares_give(&server->spares))
+            return true;
         if (!is_ending)
             pause_accepting(listener, socket, STARVED_RETRY_MS);
     }
@@ -534,6 +538,8 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, MP_
     socket->data = listener;
     h2o_socket_read_start(socket, mp_server_on_accept);
     listener->socket = socket;
+    if (mp_listener_is_admin(listener))
+        mp_spares_fill(&server->spares);
     /* the server may serve already, and other threads look at its listeners */
     MP_LOCKED(&server->listen_lock);
     mp_link_put(&server->listeners, &listener->link);
@@ -677,6 +683,7 @@ void mp_server_free(mp_server *MP_NULLABLE server)
         return;
     mp_server_close(server);
     mp_server_drop_handovers(server);
+    mp_spares_end(&server->spares);
     mp_link_drop(&server->link);
     if (server->conn_count == 0)
         free_h2o(server);
