@@ -1,7 +1,9 @@
 -- `assert` of specs: callable like Lua's assert, with functions such as assert.equal.
 
+local habits = require "moonpool.specs.habits"
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
+local sorted = require "moonpool.runtime.sorted_keys"
 
 local expect = {}
 
@@ -73,7 +75,10 @@ function expect.error(f, part)
   if part and not tostring(why):find(part, 1, true) then complain("expected an error with " .. show(part) .. ", got " .. show(why)) end
 end
 
-return setmetatable(expect, { __call = function(_, value, why, ...)
-  if not value then complain(tostring(why or "assertion failed")) end
-  return value, why, ...
-end })
+return setmetatable(expect, {
+  __call = function(_, value, why, ...)
+    if not value then complain(tostring(why or "assertion failed")) end
+    return value, why, ...
+  end,
+  __index = function(_, name) habits.no_assertion(name, sorted(expect)) end,
+})

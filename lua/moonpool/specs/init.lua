@@ -8,6 +8,7 @@ local spec_client = require "moonpool.specs.spec_client"
 local errors = require "moonpool.runtime.rpc_error"
 local expect = require "moonpool.specs.expect"
 local failure = require "moonpool.runtime.outcome"
+local habits = require "moonpool.specs.habits"
 local fakes = require "moonpool.specs.fakes"
 local json = require "moonpool.json"
 local library = require "moonpool.registry.require"
@@ -57,6 +58,7 @@ local function error_text(value, text)
   local hint
   if failure.is_expected(value) then return "failed: " .. tostring(value.why) end
   if problem.is_trouble(value) then hint, value = value.hint, value.where .. value.what end
+  hint = hint or problem.hint(tostring(value))
   local path, line, what = problem.split(tostring(value))
   if not path then return tostring(value) end
   return problem.text(path, line, what, hint, path:find "_spec%.lua$" and text or nil)
@@ -65,6 +67,7 @@ end
 local function open(script, call, row)
   local env, base = sandbox.new(library.find, script.path)
   local list = {}
+  habits.add(base)
   for name, value in pairs(collect(list)) do base[name] = value end
   for name, value in pairs(spec_client(call, row)) do base[name] = value end
   base.assert, base.fake, base.notified = expect, fakes.fake, notified.list

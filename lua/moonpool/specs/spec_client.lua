@@ -15,7 +15,11 @@ local problem = require "moonpool.runtime.diagnostic"
 local schedule = require "moonpool.specs.schedule"
 local suggest = require "moonpool.runtime.suggest"
 
-local function plain(value) return value == nil and json.object {} or json.object(json.decode(json.encode(value))) end
+local function plain(value, example)
+  if value == nil then return json.object {} end
+  if type(value) ~= "table" then problem.raise(3, "the arguments must be a table, got a " .. type(value), "as in " .. example) end
+  return json.object(json.decode(json.encode(value)))
+end
 
 local function texts(content)
   local found = {}
@@ -81,7 +85,7 @@ return function(call, row)
   --- call(name, arguments [, { as = principal }]): { text, structured, content }; or nil and the reason that the model
   --- would read.
   function made.call(name, arguments, options)
-    local result, why = ask("tools/call", { name = name, arguments = plain(arguments) }, options_of(options))
+    local result, why = ask("tools/call", { name = name, arguments = plain(arguments, 'call("greet", { name = "Ann" })') }, options_of(options))
     if not result then return nil, why end
     if result.isError then return nil, texts(result.content) end
     return { text = texts(result.content), structured = result.structuredContent, content = result.content }
@@ -96,7 +100,7 @@ return function(call, row)
 
   --- get_prompt(name, arguments [, { as }]): the messages; or nil and why.
   function made.get_prompt(name, arguments, options)
-    local result, why = ask("prompts/get", { name = name, arguments = plain(arguments) }, options_of(options))
+    local result, why = ask("prompts/get", { name = name, arguments = plain(arguments, 'get_prompt("tidy", { style = "kind" })') }, options_of(options))
     if not result then return nil, why end
     return result.messages
   end

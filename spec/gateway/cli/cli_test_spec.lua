@@ -108,6 +108,44 @@ FAIL  scripts/tools/bad_spec.lua  compares
     assert.truthy(out:find("ok    scripts/tools/bad_spec.lua  is fine after all\n6 specs, 5 failed\n", 1, true), out)
   end)
 
+  -- { code of a spec, part of the report, part of the hint }: names of busted, Jest and pytest, and wrong arguments
+  local habits = {
+    { "assert.equals(1, 1)", "there is no assert.equals", "assert.equal(expected, got)" },
+    { "assert.are.same({}, {})", "there is no assert.are", "as in assert.equal(expected, got), .same" },
+    { "assert.is_true(true)", "there is no assert.is_true", "assert.equal(true, got)" },
+    { "assert.has_error(f)", "there is no assert.has_error", "assert.error(f, part)" },
+    { "assert.matches('a', 'a')", "there is no assert.matches", "assert.truthy(text:find(pattern))" },
+    { "assert.is_not_nil(1)", "there is no assert.is_not_nil", "assert.truthy(got)" },
+    { "assert.contain('a', 'a')", "there is no assert.contain", "did you mean 'contains'? assertions are contains, equal, error" },
+    { "pending('later')", "specs have no 'pending'", "--[[ … ]]" },
+    { "spy.on(fake, 'http')", "specs have no 'spy'", "fake.http" },
+    { "expect(1).toBe(1)", "specs have no 'expect'", "assert.equal(expected, got)" },
+    { "call('greet', 'Ann')", "the arguments must be a table, got a string", 'call("greet", { name = "Ann" })' },
+    { "get_prompt('ask', 1)", "the arguments must be a table, got a number", "as in get_prompt(" },
+    { "return 'a' + 'b'", "attempt to add a 'string' with a 'string'", "texts are joined by .." },
+  }
+  local around = {
+    { "setup(function() end)", "specs have no 'setup'", "before_each(f)" }, { "beforeEach(function() end)", "specs have no 'beforeEach'", "before_each(f)" },
+    { "test('x', function() end)", "specs have no 'test'", "it(\"…\", function() … end)" },
+    { "context('x', function() end)", "specs have no 'context'", "describe(\"…\", function() … end)" },
+  }
+
+  it("says of names and habits from other tools what to write", function()
+    local specs, all = {}, {}
+    for _, row in ipairs(habits) do all[#all + 1] = { "it('x', function()\n  local f = print\n  " .. row[1] .. "\nend)", 3, row } end
+    for _, row in ipairs(around) do all[#all + 1] = { row[1], 1, row } end
+    for i, one in ipairs(all) do specs[("tools/x%02d_spec.lua"):format(i)] = one[1] end
+    local code, out = run(specs)
+    assert.equal(1, code)
+    for i, one in ipairs(all) do
+      local file = ("scripts/tools/x%02d_spec.lua"):format(i)
+      local told = out:match("FAIL  " .. file:gsub("%p", "%%%0") .. "[^\n]*\n(.-\n)%f[%S]") or out
+      for _, part in ipairs { ("%s:%d: %s"):format(file, one[2], one[3][2]), "hint: ", one[3][3] } do
+        assert.truthy(told:find(part, 1, true), one[3][1] .. "\n" .. told)
+      end
+    end
+  end)
+
   it("counts a file that does not load as a failure", function()
     local code, out = run { ["tools/bad_spec.lua"] = "describe(", ["tools/good_spec.lua"] = "it('is', function() end)" }
     assert.equal(1, code)
