@@ -10,9 +10,10 @@ static const struct option top_options[] = {
 
 /* Options of other programs, with the option that does the same here, in the commands that have it. */
 static const char *const other_options[][2] = {
-    {"port", "listen"},    {"host", "listen"},      {"bind", "listen"}, {"address", "listen"}, {"verbose", "trace"},
-    {"debug", "trace"},    {"token", "bearer-env"}, {"server", "url"},  {"endpoint", "url"},   {"args", "json"},
-    {"arguments", "json"}, {"params", "json"},      {"file", "config"},
+    {"port", "listen"},       {"host", "listen"},     {"bind", "listen"},   {"address", "listen"},
+    {"verbose", "log-level"}, {"debug", "log-level"}, {"verbose", "trace"}, {"debug", "trace"},
+    {"token", "bearer-env"},  {"server", "url"},      {"endpoint", "url"},  {"args", "json"},
+    {"arguments", "json"},    {"params", "json"},     {"file", "config"},
 };
 
 static const char *MP_NULLABLE option_for(mp_str word, const char *const *names, size_t count)
@@ -22,6 +23,18 @@ static const char *MP_NULLABLE option_for(mp_str word, const char *const *names,
             if (strcmp(names[at], other_options[i][1]) == 0)
                 return names[at];
     return mp_suggest(word, names, count);
+}
+
+/* The hint about an option that none resembles; NULL: the pointer to the help says enough. */
+static const char *MP_NULLABLE hint_for(const char *command)
+{
+    if (command[0] == '\0')
+        return "options stand behind the command, as in moonpool run --config moonpool.yaml; moonpool --help lists all";
+    if (strcmp(command, "add") == 0)
+        return "a program and its options stand behind --, as in moonpool add files -- npx -y some-server";
+    if (strcmp(command, "call") == 0 || strcmp(command, "prompt") == 0)
+        return "arguments are KEY=VALUE without dashes, as in name=Ann; --help lists the options";
+    return NULL;
 }
 
 /* Prints the error that getopt_long found; it has not yet permuted `argv` up to that word. */
@@ -36,7 +49,7 @@ static int bad_option(int sign, char **argv, const struct option *options, const
         return mp_cli_misused("missing value after", is_long ? word : letter, NULL, command);
     if (!is_long)
         return mp_cli_misused("unknown option", letter,
-                              (optopt | 0x20) == 'v' && command[0] == '\0' ? "--version" : NULL, command);
+                              (optopt | 0x20) == 'v' && command[0] == '\0' ? "--version" : hint_for(command), command);
     if (optopt != 0)
         return mp_cli_misused("this option takes no value:", word, NULL, command);
     for (const struct option *o = options; o->name != NULL; o++)
@@ -44,8 +57,7 @@ static int bad_option(int sign, char **argv, const struct option *options, const
     mp_scoped_buf near = {0};
     const char *name = option_for((mp_str){word + 2, strcspn(word + 2, "=")}, names, count);
     mp_buf_printf(&near, "--%s%c", name == NULL ? "" : name, '\0');
-    mp_cli_misused("unknown option", word, name == NULL ? NULL : near.ptr, command);
-    return MP_BAD_USAGE;
+    return mp_cli_misused("unknown option", word, name == NULL ? hint_for(command) : near.ptr, command);
 }
 
 /* Converts the command's options to getopt_long's two tables. */

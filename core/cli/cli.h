@@ -70,8 +70,8 @@ int mp_cli_print_version(bool with_libraries);
 const char *MP_NULLABLE mp_cli_value(const mp_cli_args *args, const char *option);
 /* Prints to stdout; failing to write is an error. Returns the exit code. */
 int mp_cli_print(mp_str text);
-/* Prints a usage error with a suggestion, or with a pointer to the help (`command` may be ""). Returns the exit
- * code. */
+/* Prints a usage error with the word that was probably meant, with a hint (`near` of several words), or with a pointer
+ * to the help (`command` may be ""). Returns the exit code. */
 int mp_cli_misused(const char *what, const char *MP_NULLABLE word, const char *MP_NULLABLE near, const char *command);
 /* Writes a report to stderr and frees it. */
 void mp_cli_complain(mp_buf *report);

@@ -478,13 +478,22 @@ const mp_cli_command mp_cli_commands[] = {
 
 const size_t mp_cli_command_count = sizeof mp_cli_commands / sizeof *mp_cli_commands;
 
-/* Command names of other programs, with the command that does the same here. */
+#define REMOVING                                                                                                       \
+    "an upstream is an entry in moonpool.yaml and a tool a file: remove that; `moonpool switch off` is for a time"
+#define SAVING "nothing is built: a file that is saved below scripts/ serves, and `moonpool check` reads all"
+#define EDITING "keys are written into moonpool.yaml: `moonpool config` prints them all with their defaults"
+#define LOOKING "`moonpool dashboard` and `moonpool tap` show a running gateway, `moonpool call` calls one tool"
+
+/* Command names of other programs, with the command that does the same here, or with a hint. */
 static const char *const other_words[][2] = {
-    {"serve", "run"},     {"start", "run"},      {"up", "run"},      {"dev", "run"},         {"ls", "list"},
-    {"tools", "list"},    {"show", "list"},      {"invoke", "call"}, {"exec", "call"},       {"create", "new"},
-    {"init", "new"},      {"generate", "new"},   {"lint", "check"},  {"validate", "check"},  {"get", "read"},
-    {"resource", "read"}, {"prompts", "prompt"}, {"ps", "status"},   {"ping", "status"},     {"schema", "config"},
-    {"stop", "drain"},    {"shutdown", "drain"}, {"quit", "drain"},  {"restart", "upgrade"}, {"update", "upgrade"},
+    {"serve", "run"},     {"start", "run"},       {"up", "run"},        {"dev", "run"},         {"ls", "list"},
+    {"tools", "list"},    {"show", "list"},       {"invoke", "call"},   {"exec", "call"},       {"create", "new"},
+    {"init", "new"},      {"generate", "new"},    {"lint", "check"},    {"validate", "check"},  {"get", "read"},
+    {"resource", "read"}, {"prompts", "prompt"},  {"ps", "status"},     {"ping", "status"},     {"schema", "config"},
+    {"stop", "drain"},    {"shutdown", "drain"},  {"quit", "drain"},    {"restart", "upgrade"}, {"update", "upgrade"},
+    {"install", "add"},   {"remove", REMOVING},   {"rm", REMOVING},     {"delete", REMOVING},   {"uninstall", REMOVING},
+    {"build", SAVING},    {"compile", SAVING},    {"deploy", SAVING},   {"publish", SAVING},    {"set", EDITING},
+    {"edit", EDITING},    {"configure", EDITING}, {"inspect", LOOKING}, {"inspector", LOOKING}, {"debug", LOOKING},
 };
 
 const mp_cli_command *MP_NULLABLE mp_cli_find(const char *name)

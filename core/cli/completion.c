@@ -222,6 +222,7 @@ int mp_cli_completion(const mp_cli_args *args)
         put[i](&out);
         return mp_cli_print(mp_buf_str(&out));
     }
+    const char *near = mp_suggest(mp_str_of(args->words[0]), shells, 3);
     return mp_cli_misused("no completions for the shell", args->words[0],
-                          mp_suggest(mp_str_of(args->words[0]), shells, 3), "completion");
+                          near == NULL ? "there are some for bash, zsh and fish" : near, "completion");
 }

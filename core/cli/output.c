@@ -24,7 +24,9 @@ int mp_cli_misused(const char *what, const char *MP_NULLABLE word, const char *M
     fprintf(stderr, "moonpool: %s", what);
     if (word != NULL)
         fprintf(stderr, " '%s'", word);
-    if (near != NULL)
+    if (near != NULL && strchr(near, ' ') != NULL)
+        fprintf(stderr, "\n  hint: %s\n", near);
+    else if (near != NULL)
         fprintf(stderr, "\n  hint: did you mean '%s'?\n", near);
     else
         fprintf(stderr, "\n  hint: moonpool %s%s--help lists the possibilities\n", command,

@@ -10,6 +10,24 @@
 #define LISTEN_CAP 16
 #define MAX_HEADERS 128
 
+/* A word that is no configuration: a script, or what other programs have in this place. */
+static int complain_of_word(const char *word, const mp_cli_command *command)
+{
+    size_t length = strlen(word);
+    if (length > 4 && strcmp(word + length - 4, ".lua") == 0)
+        return mp_cli_misused("a script is no configuration:", word,
+                              "a configuration names the folder of its scripts: leave the word out in the folder of "
+                              "moonpool.yaml, or name that file",
+                              command->name);
+    if (strpbrk(word, "./") != NULL || access(word, F_OK) == 0)
+        return MP_ENDED_WELL;
+    mp_scoped_buf hint = {0};
+    const char *level = strcmp(command->name, "log") == 0 ? "moonpool log --level debug sets a level. " : "";
+    mp_buf_printf(&hint, "%sThe word after the command is the path of the configuration; moonpool %s --help has more%c",
+                  level, command->name, '\0');
+    return mp_cli_misused("there is no file", word, hint.ptr, command->name);
+}
+
 int mp_cli_take_file(const mp_cli_args *args, const char *MP_NULLABLE *file)
 {
     if (args->word_count > 1)
@@ -19,7 +37,7 @@ int mp_cli_take_file(const mp_cli_args *args, const char *MP_NULLABLE *file)
     if (args->word_count > 0 && mp_cli_value(args, "config") != NULL)
         return mp_cli_misused("the configuration is already given by --config; unexpected:", args->words[0], NULL,
                               args->command->name);
-    return MP_ENDED_WELL;
+    return args->word_count > 0 ? complain_of_word(args->words[0], args->command) : MP_ENDED_WELL;
 }
 
 static int parse_fd(const char *text, const char *command, int *fd)
@@ -258,7 +276,8 @@ int mp_cli_list(const mp_cli_args *args)
 int mp_cli_config(const mp_cli_args *args)
 {
     if (args->word_count > 0)
-        return mp_cli_misused("config takes no arguments:", args->words[0], NULL, "config");
+        return mp_cli_misused("config takes no arguments:", args->words[0],
+                              "it prints all keys, with their defaults; they are set in moonpool.yaml", "config");
     mp_scoped_buf out = {0};
     if (mp_cli_value(args, "schema") != NULL)
         mp_config_print_schema(&out);

@@ -23,13 +23,24 @@ local WORDS <const> = { tools = "tool", prompts = "prompt", resources = "resourc
 
 local taken = {}                         -- kind -> key -> the upstream that has it, among the upstreams reported before
 
+-- What to do where no connection to a URL was made: `why` has the words of TLS, or those of the system.
+local function connection_hint(why)
+  if why:find "wrong version number" or why:find "packet length too long" then
+    return "the server speaks plain HTTP at this port: its URL begins with http://"
+  end
+  if why:find "SSL" or why:find "TLS" or why:find "certificate" then
+    return "tls: {ca: FILE} trusts the certificates of a file; the name in the URL must be one of the certificate"
+  end
+  return "check the address; is the server running?"
+end
+
 --- Explains a failure, and suggests what to do about it.
 function upstream_report.explained(record, failure)
   local reason = failure.reason == "timeout" and failure.after and "open" or failure.reason
   local status = failure.status and (" (status %d)"):format(failure.status) or ""
   local texts = {
     refused = record.kind == "command" and { "the program did not start", "install it, or write its whole path: command: [/usr/local/bin/some-server]" }
-      or { "no connection", "check the address; is the server running?" },
+      or { "no connection", connection_hint(failure.why or "") },
     address = { "the name leads to an address that is not public", "private: true allows it" },
     barred = record.auth and not failure.status and { "there is no token for it", ("look at auth.%s of the entry"):format(record.auth.kind) }
       or { "it refuses the credentials" .. status, "auth: {bearer: \"${TOKEN}\"} or headers send credentials" },

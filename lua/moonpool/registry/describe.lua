@@ -2,6 +2,7 @@
 
 local characters = require "moonpool.runtime.characters"
 local doubts = require "moonpool.registry.lint"
+local host = require "moonpool.host"
 local job = require "moonpool.things.job"
 local policy = require "moonpool.things.policy"
 local json = require "moonpool.json"
@@ -237,13 +238,20 @@ local function summary(warnings)
   return table.concat(words, ", ") .. ": " .. (doubtful == 0 and "no warning" or counted(doubtful, " warning"))
 end
 
---- Returns the served things in a form ("list", "whole", "json", or a kind for its names alone), and the warnings, ""
---- for a list.
+-- What is said beside an empty list: the commands that list what other servers offer need them, or a gateway.
+local function nothing_listed()
+  local text = "nothing is listed: " .. host.script.root .. "/ has no tools, resources, prompts or jobs\n  hint: "
+  if not (host.config.upstreams or {})[1] then return text .. "`moonpool new tool greet` writes a tool\n" end
+  return text .. "`moonpool check --connect` lists what upstreams offer, `moonpool list --url URL` what a running gateway serves\n"
+end
+
+--- Returns the served things in a form ("list", "whole", "json", or a kind for its names alone), and the warnings; for a
+--- list, what is said if it is empty.
 return function(form)
   local lines = {}
   local clean = form == "json" and characters.escaped or characters.shown
   forms[form](function(line) lines[#lines + 1] = clean(line) end)
-  local warnings = (form == "whole" or form == "json") and doubts() or ""
+  local warnings = (form == "whole" or form == "json") and doubts() or form == "list" and not lines[1] and nothing_listed() or ""
   local last = form == "whole" and summary(warnings)
   if last then lines[#lines + 1], lines[#lines + 2] = "", last end
   return table.concat(lines, "\n") .. (lines[1] and "\n" or ""), (warnings:gsub("[^\n]+", characters.shown))

@@ -12,6 +12,7 @@ return function(address)
   if not host or address:find "^%a[%w+.-]*://" and not address:find "^https?://" then
     return nil, "not a URL: '" .. secrets.shown_address(address) .. "'", "as in http://127.0.0.1:7300/mcp"
   end
+  if host:find "^%d+$" then return nil, "not an address: '" .. address .. "'", "host and port, as in 127.0.0.1:" .. host end
   if host == "0.0.0.0" or host == "::" then host = host == "::" and "::1" or "127.0.0.1" end
   port = port ~= "" and port or is_secure and "443" or "80"
   return {

@@ -17,6 +17,7 @@ local function read_arguments(args, schema, known)
       "as in --json '{\"a\": 1}'" end
     found = value
   end
+  local given = {}
   local properties = type(schema.properties) == "table" and schema.properties or {}
   for i = 2, #args do
     local name, text = args[i]:match "^([^=]+)=(.*)$"
@@ -25,6 +26,8 @@ local function read_arguments(args, schema, known)
       return nil, "'" .. known .. "' has no argument '" .. name .. "'", suggest.hint(name, properties)
         or next(properties) and "its arguments are " .. table.concat(sorted(properties), ", ") or "it takes no arguments"
     end
+    if given[name] then return nil, "'" .. name .. "' is given twice", "a list is JSON, as in " .. name .. "='[1, 2]'" end
+    given[name] = true
     local value, why = coerce.read(text, properties[name] or {})
     if value == nil then return nil, name .. ": " .. why end
     found[name] = value

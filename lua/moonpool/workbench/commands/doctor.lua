@@ -39,8 +39,7 @@ local ways = {
 local hints = {
   address = "check the name in the URL; `getent hosts NAME` asks the same resolver",
   connect = "is the server running, and does it listen at this port? A firewall may be between",
-  tls = "tls: {ca: FILE} trusts the certificates of a file; the name in the URL must be one of the certificate",
-  probe = "the path of the MCP endpoint is part of the URL: /mcp, or /sse",
+  probe = "the path of the MCP endpoint is part of the URL: /mcp, or /sse; and its port is that of `listen`, not that of the admin listener",
   program = "run the command in a terminal: what it prints on stderr is in the log of the gateway, too",
   list = "the server itself fails to list; `moonpool call` shows what its tools do",
 }
@@ -122,7 +121,7 @@ local function failed_at(found)
   end
   if not failure then return nil end
   if step == "token" then return step, token_failure(found) end
-  return step, failure.what, failure.reason == "address" and failure.hint or hints[step]
+  return step, failure.what, (failure.reason == "address" or step == "tls") and failure.hint or hints[step]
 end
 
 -- Adds what the lists of an upstream have and clients do not get, and what is doubtful in them.

@@ -200,6 +200,7 @@ local function url_of(url, server, context)
 end
 
 local function command_of(given, server, context)
+  if given.command == nil then return nil, "it has neither 'command' nor 'url'" end
   if type(given.command) ~= "string" or given.command == "" then return nil, "its command is not a text" end
   local command, before = { translated(given.command, server, context) }, ""
   if given.args ~= nil and given.args ~= json.null and not is_table(given.args) then return nil, "its args are not a list" end
@@ -382,7 +383,11 @@ return function(args)
       stderr.note(("  %s is left out: %s"):format(name:gsub("%c", " "), wrong))
     end
   end
-  if not entries[1] then return kept > 0 and left_out == 0 and 0 or stderr.wrong("nothing to import from " .. args[1]) end
+  if not entries[1] then 
+    if kept > 0 and left_out == 0 then return 0 end
+    return stderr.wrong("nothing to import from " .. args[1], names[1] and "a server has a command, or a url, as a client's file has them"
+      or "its list of servers is empty: is it the file that the client uses?")
+  end
   local text = table.concat(entries)
   if args["dry-run"] then
     show("upstreams:\n  " .. text:gsub("\n(.)", "\n  %1"), context.notes)

@@ -42,7 +42,7 @@ local function new(args)
   end
   local ok
   ok, why = files.write(args.file, line .. "\n", "a")
-  if not ok then return stderr.wrong(why) end
+  if not ok then return stderr.wrong(why, "the folder of the file must exist, and you must be able to write there") end
   print(key)
   return 0
 end
@@ -61,9 +61,13 @@ end
 
 local kinds = { new = new, pair = pair }
 
+local listed = "each key is a line of the file that auth.keys names: an owner, a hash, scopes"
+local removed = "remove the key's line from the file that auth.keys names; the gateway reads the file again by itself"
+local elsewhere = { list = listed, ls = listed, show = listed, revoke = removed, remove = removed, delete = removed, rm = removed }
+
 return function(args)
   local run = kinds[args[1]]
   if run then return run(args) end
   return stderr.misuse(args[1] and "key has no action '" .. args[1] .. "'" or "key takes 'new' or 'pair'",
-    suggest.hint(args[1] or "", kinds) or "as in moonpool key new ci --scopes notes:read")
+    elsewhere[args[1]] or suggest.hint(args[1] or "", kinds) or "as in moonpool key new ci --scopes notes:read")
 end

@@ -45,6 +45,11 @@ return function(args)
   if not name:find "^[%w_-][%w_-]*[%w_/-]*$" or name:find "//" or name:find "/$" or #name > 128 then
     return stderr.misuse("'" .. name .. "' is not a valid name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund")
   end
+  local inner = name:match("^" .. folders[kind] .. "/(.+)$") or name:match("^scripts/" .. folders[kind] .. "/(.+)$")
+  if inner then
+    return stderr.misuse(("'%s' would be in a folder of its own below %s/%s"):format(name, args.scripts, folders[kind]),
+      ("the name begins behind that: moonpool new %s %s"):format(kind, inner))
+  end
   local path = ("%s/%s/%s.lua"):format(args.scripts, folders[kind], name)
   local ok, why = make_folders(path)
   if not ok then return stderr.wrong(why) end

@@ -6,7 +6,7 @@ local json = require "moonpool.json"
 local hints = {
   [401] = "the gateway requires authentication: --bearer-env NAME sends the token in that variable",
   [403] = "the principal lacks permission, or the gateway does not serve this host name",
-  [404] = "the path of its endpoint is part of the URL: /mcp, or /sse",
+  [404] = "the path of its endpoint is part of the URL: /mcp, or /sse; and its port is that of `listen`, not that of the admin listener",
   [405] = "the path of its endpoint is part of the URL: /mcp, or /sse",
 }
 
@@ -27,6 +27,9 @@ local function of_tls(why, ca)
   local about = why:match "^SSL certificate problem: (.*)$" or why:match "^SSL certificate OpenSSL verify result: (.*)$" or why:match "^SSL: (.*)$"
   if about then return "the server's certificate is not trusted: " .. about, "use --ca FILE to name certificates to trust" end
   if why == "the CA certificates cannot be read" then return "cannot read certificates from " .. (ca or "the system") end
+  if why:find "wrong version number" or why:find "packet length too long" then
+    return "TLS: the server speaks plain HTTP at this port", "its URL begins with http://"
+  end
   if why:find "SSL" or why:find "TLS" then return why:find "^TLS: " and why or "TLS: " .. why, nil end
 end
 
