@@ -68,7 +68,14 @@ local function chunked()
 end
 
 local response = {}
-response.__index = response
+
+-- The body that has come so far is put together when it is read: large ones come in many pieces.
+function response.__index(self, name)
+  if name ~= "body" then return response[name] end
+  local body = table.concat(self.parts)
+  self.parts = { body }
+  return body
+end
 
 -- The body decoded from JSON; nil if it is not JSON.
 function response:json()
@@ -87,7 +94,7 @@ end
 local function begin_response(self, head)
   local status, reason = head:match "^HTTP/1%.[01] (%d%d%d) ?([^\r\n]*)"
   assert(status, "no HTTP answer: " .. head:sub(1, 200))
-  local it = setmetatable({ status = tonumber(status), reason = reason, head = head, body = "" }, response)
+  local it = setmetatable({ status = tonumber(status), reason = reason, head = head, parts = {} }, response)
   it.headers = read_headers(head)
   self.takes_no_more = it.headers.connection == "close"
   local method = table.remove(self.asked, 1)
@@ -136,7 +143,7 @@ local function pump(self)
     if now.sse then
       now.sse:feed(part)
     end
-    now.body = now.body .. part
+    now.parts[#now.parts + 1] = part
     if done or (now.decode == until_close and self.eof) then
       now.done, self.reading = true, nil
     else

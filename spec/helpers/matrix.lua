@@ -77,6 +77,45 @@ function cell:methods()
   return list
 end
 
+--- Ends the call of the second principal, which is in flight during the check.
+function cell:end_bobs()
+  if not self.bobs then return end
+  self.u:release(self.bobs_key)
+  assert.equal("released", upstream.text(self.bobs:answer()))
+  if self.bob.kind.transport == "http" then self.bobs:close() end
+  self.bobs = nil
+end
+
+--- True if the calls of both principals are in one program, whose messages do not say to which call they belong.
+function cell:is_shared() return self.form.shared == true and self.kind.transport ~= "stdio" end
+
+--- Opens a call of the first principal that waits at the upstream; its stream, and the exchange.
+function cell:hold(meta, arguments)
+  self.m.holds = self.m.holds + 1
+  self.key = "ann " .. self.m.holds
+  local all = { key = self.key }
+  for name, value in pairs(arguments or {}) do all[name] = value end
+  local stream = self.ann:open("tools/call", { name = self:named "hold", arguments = all, _meta = meta })
+  return stream, self.u:wait_held(1, all.key)[1]
+end
+
+--- Ends the call that waits, and returns once its answer and all notes before it have come.
+function cell:release(stream)
+  self.u:release(self.key)
+  assert.equal("released", upstream.text(stream:answer()))
+  self:fence()
+  if self.kind.transport == "http" then stream:close() end
+end
+
+--- Waits for `count` notes; returns them.
+function cell:wait_notes(count)
+  local function named() return count .. " notes; what came: " .. cjson.encode(self.ann:notes()) end
+  return wait.for_fact(named, 10, function()
+    local notes = self.ann:notes()
+    return #notes >= count and notes
+  end)
+end
+
 -- -- a group --------------------------------------------------------------------------------------------------------------------
 
 --- A client of a revision before a stub of it, which the group keeps.
@@ -148,21 +187,17 @@ end
 
 -- Runs the check of a cell while the other principal has a call in flight at the same upstream; nil, or what is wrong.
 local function run_cell(self, one, check)
-  local bob, held = one.bob, nil
+  local bob = one.bob
   one.ann:mark()
   bob:mark()
-  local key = "bob " .. one.form.name
-  local is_held = not self.options.without_bob
-  if is_held then
-    held = bob:open("tools/call", { name = one:named "hold", arguments = { key = key } })
-    one.u:wait_held(1, key)
+  if not self.options.without_bob then
+    self.holds = self.holds + 1
+    one.bobs_key = "bob " .. self.holds
+    one.bobs = bob:open("tools/call", { name = one:named "hold", arguments = { key = one.bobs_key } })
+    one.u:wait_held(1, one.bobs_key)
   end
   local ok, fault = pcall(check, one)
-  if is_held then
-    one.u:release(key)
-    assert.equal("released", upstream.text(held:answer()))
-    if bob.kind.transport == "http" then held:close() end
-  end
+  one:end_bobs()
   if ok and not self.options.shared_notes then
     local strange = bob:notes()
     if #strange > 0 then ok, fault = false, "the other principal got " .. cjson.encode(strange) end
@@ -229,6 +264,6 @@ end
 --- A group of features. `options`: stub (options of all stubs), entry (members of each upstream's configuration), prepare
 --- (a function of each stub and form), capabilities (of the clients), limits, listen (a filter: the clients hear of
 --- changes), without_bob (no call of the other principal), shared_notes (the other principal is notified, too).
-function matrix.group(name, options) return setmetatable({ name = name, options = options or {}, checks = {} }, matrix) end
+function matrix.group(name, options) return setmetatable({ name = name, options = options or {}, checks = {}, holds = 0 }, matrix) end
 
 return matrix

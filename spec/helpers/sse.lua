@@ -6,7 +6,7 @@ sse.__index = sse
 
 -- Calls `on_event` with { event =, id =, data =, retry =, json = } for each event, and { comment = } for each comment.
 function sse.new(on_event)
-  return setmetatable({ rest = "", fields = {}, on_event = on_event }, sse)
+  return setmetatable({ pieces = {}, fields = {}, on_event = on_event }, sse)
 end
 
 local function dispatch(self)
@@ -16,7 +16,7 @@ local function dispatch(self)
     return
   end
   if fields.data then
-    fields.data = table.concat(fields.data, "\n")
+    fields.data = #fields.data == 1 and fields.data[1] or table.concat(fields.data, "\n")
     fields.json = cjson.decode(fields.data)
   end
   fields.event = fields.event or "message"
@@ -27,7 +27,8 @@ local function take(self, line)
   if line == "" then
     return dispatch(self)
   end
-  local name, value = line:match("^([^:]*):? ?(.*)$")
+  local name, from = line:match "^([^:]*):? ?()"
+  local value = line:sub(from)
   if name == "" then
     self.on_event { comment = value }
   elseif name == "data" then
@@ -39,17 +40,20 @@ local function take(self, line)
 end
 
 function sse:feed(bytes)
-  self.rest = self.rest .. bytes
+  local pieces = self.pieces
+  pieces[#pieces + 1] = bytes
+  if not bytes:find("\n", 1, true) then return end -- a long line comes in many pieces
+  local text = table.concat(pieces)
   local from = 1
   while true do
-    local at, stop = self.rest:find("\r?\n", from)
+    local at = text:find("\n", from, true)
     if not at then
       break
     end
-    take(self, self.rest:sub(from, at - 1))
-    from = stop + 1
+    take(self, text:sub(from, text:byte(at - 1) == 13 and at - 2 or at - 1))
+    from = at + 1
   end
-  self.rest = self.rest:sub(from)
+  self.pieces = { text:sub(from) }
 end
 
 return sse

@@ -12,7 +12,7 @@ reply.__index = reply
 
 local reasons = { [200] = "OK", [202] = "Accepted", [302] = "Found", [404] = "Not Found" }
 
---- Sends raw bytes.
+--- Sends raw bytes, or a list of them.
 function reply:raw(bytes)
   if not self.tcp:is_closing() then self.tcp:write(bytes, function() end) end
   return self
@@ -61,7 +61,7 @@ function reply:pieces(list, after)
   return self
 end
 
-function reply:chunk(bytes) return self:raw(("%x\r\n%s\r\n"):format(#bytes, bytes)) end
+function reply:chunk(bytes) return self:raw { ("%x\r\n"):format(#bytes), bytes, "\r\n" } end
 
 function reply:close()
   if not self.tcp:is_closing() then self.tcp:close() end

@@ -8,7 +8,8 @@ local uv = require "luv"
 local control = assert(uv.new_pipe(false))
 local input, output = uv.new_pipe(false), uv.new_pipe(false)
 local orders = {}
-local rest = ""
+local pieces, size = {}, 0 -- what has come of the next orders
+local wanted = 0 -- the least size with which one is complete
 local stays = false -- set by the order `stay`
 local is_below = (arg[2] or ""):find "^below" ~= nil
 local kept = {} -- handles; one that nothing refers to would be closed
@@ -92,14 +93,19 @@ control:connect(arg[1], function(fault)
   send("hello", hello)
   control:read_start(function(_, bytes)
     if not bytes then os.exit(0) end
-    rest = rest .. bytes
+    pieces[#pieces + 1] = bytes
+    size = size + #bytes
+    if size < wanted then return end
+    local text, from = table.concat(pieces), 1
     while true do
-      local kind, length, at = rest:match "^(%S+) (%d+)\n()"
-      if not kind or #rest - at + 1 < tonumber(length) then return end
-      local body = rest:sub(at, at + tonumber(length) - 1)
-      rest = rest:sub(at + tonumber(length))
-      orders[kind](body)
+      local kind, length, at = text:match("^(%S+) (%d+)\n()", from)
+      wanted = kind and at - from + tonumber(length) or 0
+      if not kind or #text - from + 1 < wanted then break end
+      orders[kind](text:sub(at, at + tonumber(length) - 1))
+      from = at + tonumber(length)
     end
+    text = text:sub(from)
+    pieces, size = { text }, #text
   end)
   if is_below then return end
   input:open(0)

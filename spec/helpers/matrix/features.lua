@@ -2,7 +2,7 @@
 -- expected. spec/gateway/matrix/GROUP_spec.lua checks the features of a group.
 --   { "name", group = , methods = { … }, since = "2025-06-18", until_ = "2025-11-25", … }
 -- `since`, `until_`: the revisions that have it; a cell is expected to be whole if the older of the client's revision and
--- the upstream's has it. `once`: it concerns the client and no upstream: one cell for each client.
+-- the upstream's has it, and by `by_upstream` if the upstream's alone has it. `once`: it concerns the client and no upstream: one cell for each client.
 -- What is expected otherwise is said by `otherwise`: "refused" or "converted", which the check of the feature proves.
 local features = {}
 
@@ -39,6 +39,16 @@ features.all = {
   { "completion of an argument of a prompt", group = "calls", methods = { "completion/complete" } },
   { "completion of a part of a URI", group = "calls", methods = { "completion/complete" } },
   { "completion with a context", group = "calls", methods = { "completion/complete" }, since = "2025-06-18", otherwise = "refused" },
+  -- messages beside the answer
+  { "progress", group = "messages", methods = { "notifications/progress" } },
+  { "log messages", group = "messages", methods = { "notifications/message" } },
+  { "the level of log messages", group = "messages", methods = { "logging/setLevel", "notifications/message" } },
+  { "notes and the answer in their order", group = "messages", methods = { "notifications/progress", "notifications/message" } },
+  { "the client cancels", group = "messages", methods = { "notifications/cancelled" } },
+  { "the upstream pings", group = "messages", methods = { "ping" }, until_ = "2025-11-25", by_upstream = true, otherwise = "refused" },
+  -- results of 8 MiB
+  { "a result of 8 MiB", group = "large", methods = { "tools/call" } },
+  { "a result of 8 MiB after a note", group = "large", methods = { "tools/call", "notifications/progress" } },
 }
 
 local by_name = {}
@@ -51,7 +61,7 @@ local function has(feature, revision) return revision >= (feature.since or "") a
 --- What a cell is expected to be: "whole", or what the feature says otherwise. `serves`: nil for those that concern no
 --- upstream.
 function features.expected(feature, asks, serves)
-  if has(feature, asks) and (not serves or has(feature, serves)) then return "whole" end
+  if (feature.by_upstream or has(feature, asks)) and (not serves or has(feature, serves)) then return "whole" end
   return assert(feature.otherwise, feature[1])
 end
 

@@ -3,6 +3,7 @@
 local forms = {}
 
 --- `revision`: the newest that the server speaks. `silent`: nothing can tell that something has changed there.
+-- `shared`: one program for all, since it keeps nothing of a client between its requests.
 forms.all = {
   { name = "sse24", revision = "2024-11-05", transport = "sse" },
   { name = "http24", revision = "2024-11-05", transport = "http" },
@@ -14,7 +15,7 @@ forms.all = {
   { name = "http25c", revision = "2025-11-25", transport = "http" },
   { name = "stdio25c", revision = "2025-11-25", transport = "stdio" },
   { name = "http26", revision = "2026-07-28", transport = "http" },
-  { name = "stdio26", revision = "2026-07-28", transport = "stdio" },
+  { name = "stdio26", revision = "2026-07-28", transport = "stdio", shared = true },
   -- every answer is an event stream, as that of the official SDKs' servers is
   { name = "streams", revision = "2025-06-18", transport = "http", options = { answers = "sse" } },
   -- no session id and no GET stream: a server that keeps nothing

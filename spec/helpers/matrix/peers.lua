@@ -42,6 +42,15 @@ function peer:notes()
   return list
 end
 
+--- The answer to a request that has come on an event stream or a pipe, or nil.
+function peer:answer_to(id)
+  local found
+  each_message(self, function(message)
+    if message.id == id and not message.method then found = message end
+  end)
+  return found
+end
+
 --- From now on `notes` has what comes later.
 function peer:mark()
   for _, message in ipairs(self:notes()) do self.marked[message] = true end
