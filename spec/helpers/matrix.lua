@@ -28,6 +28,9 @@ local META <const> = "io.modelcontextprotocol/"
 --- Everything that a client can be asked.
 matrix.CAN = { elicitation = { form = {}, url = {} }, sampling = { tools = {}, context = {} }, roots = { listChanged = true } }
 
+-- The features together ask more than a client is asked in a minute.
+matrix.constants = { upstream_questions_per_principal = 100000 }
+
 local function label(kind) return kind.revision .. " " .. kind.transport end
 
 -- -- what is compared ---------------------------------------------------------------------------------------------------------
@@ -145,6 +148,7 @@ function matrix:begin()
   self.config = { upstreams = upstream.entries(self.stubs, entries), limits = self.options.limits }
   self.g = upstream.gateway(self.stubs, {
     entries = entries, workers = 2, scripts = { ["auth/main.lua"] = credentials.script }, config = { limits = self.options.limits },
+    constants = matrix.constants,
   })
 end
 
@@ -165,7 +169,7 @@ function matrix:pair(kind)
   local pair = self.peers[kind]
   if pair then return pair end
   local can = self.options.capabilities or matrix.CAN
-  pair = { ann = peers.start(self, kind, "ann-1", can), bob = peers.start(self, kind, "bob-1", can) }
+  pair = { ann = peers.start(self, kind, "ann-1", can, matrix.constants), bob = peers.start(self, kind, "bob-1", can, matrix.constants) }
   self.peers[kind] = pair
   for _, one in pairs(pair) do
     wait.for_fact("the lists of all upstreams", 30, function()
@@ -209,10 +213,11 @@ local function each_cell(self, feature, kind, check)
   local pair = self:pair(kind)
   local faults = {}
   for _, form in ipairs(feature.once and { forms.all[1] } or forms.all) do
-    local serves = not feature.once and form.revision or nil
+    -- a server of all revisions is spoken to in an older one for a client that is older and can be asked
+    local serves = not feature.once and (form.is_of_all and kind.revision or form.revision) or nil
     local one = setmetatable({
       m = self, form = form, kind = kind, u = self.stubs[form.name], ann = pair.ann, bob = pair.bob,
-      expected = features.expected(feature, kind.revision, serves),
+      expected = features.expected(feature, kind.revision, form.keeps_nothing and feature.by_session and "none" or serves),
       oldest = serves and (kind.revision < serves and kind.revision or serves) or kind.revision,
     }, cell)
     self.seen[feature] = (self.seen[feature] or 0) + 1

@@ -2,7 +2,8 @@
 -- expected. spec/gateway/matrix/GROUP_spec.lua checks the features of a group.
 --   { "name", group = , methods = { … }, since = "2025-06-18", until_ = "2025-11-25", … }
 -- `since`, `until_`: the revisions that have it; a cell is expected to be whole if the older of the client's revision and
--- the upstream's has it, and by `by_upstream` if the upstream's alone has it. `once`: it concerns the client and no upstream: one cell for each client.
+-- the upstream's has it; by `by_upstream` if the upstream's alone has it, by `by_client` if the client's has it; `never`: the
+-- gateway refuses it always; `by_session`: it needs a session or program of the client's own, or 2026-07-28. `once`: it concerns the client and no upstream: one cell for each client.
 -- What is expected otherwise is said by `otherwise`: "refused" or "converted", which the check of the feature proves.
 local features = {}
 
@@ -46,6 +47,22 @@ features.all = {
   { "notes and the answer in their order", group = "messages", methods = { "notifications/progress", "notifications/message" } },
   { "the client cancels", group = "messages", methods = { "notifications/cancelled" } },
   { "the upstream pings", group = "messages", methods = { "ping" }, until_ = "2025-11-25", by_upstream = true, otherwise = "refused" },
+  -- questions
+  { "a form", group = "questions", by_session = true, methods = { "elicitation/create" }, since = "2025-06-18", by_client = true, otherwise = "refused" },
+  { "a form that is declined", group = "questions", by_session = true, methods = { "elicitation/create" }, since = "2025-06-18", by_client = true, otherwise = "refused" },
+  { "a page to open", group = "questions", by_session = true, methods = { "elicitation/create" }, since = "2025-11-25", by_client = true, otherwise = "refused" },
+  { "that a page is done", group = "questions", by_session = true, methods = { "notifications/elicitation/complete" }, since = "2025-11-25", until_ = "2025-11-25",
+    otherwise = "refused" },
+  { "sampling", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
+  { "sampling with tools", group = "questions", by_session = true, methods = { "sampling/createMessage" }, since = "2025-11-25", by_client = true,
+    otherwise = "refused" },
+  { "sampling that fails", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
+  { "roots", group = "questions", by_session = true, methods = { "roots/list" }, otherwise = "refused" },
+  { "roots that change", group = "questions", by_session = true, methods = { "notifications/roots/list_changed", "roots/list" }, until_ = "2025-11-25", otherwise = "refused" },
+  { "a question that is taken back", group = "questions", by_session = true, methods = { "notifications/cancelled" }, until_ = "2025-11-25", otherwise = "refused" },
+  { "progress of the client", group = "questions", methods = { "notifications/progress" }, never = true, otherwise = "refused" },
+  { "tasks of the client", group = "questions", by_session = true, methods = { "tasks/get", "tasks/result", "tasks/cancel", "tasks/list", "notifications/tasks/status", otherwise = "refused" },
+    never = true, otherwise = "refused" },
   -- results of 8 MiB
   { "a result of 8 MiB", group = "large", methods = { "tools/call" } },
   { "a result of 8 MiB after a note", group = "large", methods = { "tools/call", "notifications/progress" } },
@@ -59,9 +76,11 @@ function features.of(name) return assert(by_name[name], "no such feature: " .. t
 local function has(feature, revision) return revision >= (feature.since or "") and revision <= (feature.until_ or "9") end
 
 --- What a cell is expected to be: "whole", or what the feature says otherwise. `serves`: nil for those that concern no
---- upstream.
+--- upstream, "none" for one that keeps nothing.
 function features.expected(feature, asks, serves)
-  if (feature.by_upstream or has(feature, asks)) and (not serves or has(feature, serves)) then return "whole" end
+  if serves == "none" then return feature.otherwise end
+  local is_asked, is_served = feature.by_upstream or has(feature, asks), feature.by_client or not serves or has(feature, serves)
+  if is_asked and is_served and not feature.never then return "whole" end
   return assert(feature.otherwise, feature[1])
 end
 

@@ -3,6 +3,7 @@
 local forms = {}
 
 --- `revision`: the newest that the server speaks. `silent`: nothing can tell that something has changed there.
+-- `keeps_nothing`: clients share one connection there, by which nobody can be asked.
 -- `shared`: one program for all, since it keeps nothing of a client between its requests.
 forms.all = {
   { name = "sse24", revision = "2024-11-05", transport = "sse" },
@@ -19,9 +20,9 @@ forms.all = {
   -- every answer is an event stream, as that of the official SDKs' servers is
   { name = "streams", revision = "2025-06-18", transport = "http", options = { answers = "sse" } },
   -- no session id and no GET stream: a server that keeps nothing
-  { name = "lone", revision = "2025-03-26", transport = "http", options = { sessions = false, get = false, strict = false }, silent = true },
+  { name = "lone", revision = "2025-03-26", transport = "http", options = { sessions = false, get = false, strict = false }, silent = true, keeps_nothing = true },
   -- 2026-07-28 and all older revisions
-  { name = "dual", revision = "2026-07-28", transport = "http", options = { revision = "dual" } },
+  { name = "dual", revision = "2026-07-28", transport = "http", options = { revision = "dual" }, is_of_all = true },
 }
 
 forms.clients = {

@@ -78,10 +78,10 @@ function peer:close()
 end
 
 --- `m`: what matrix.start gave; `token`: of the principal.
-function peers.start(m, kind, token, capabilities)
+function peers.start(m, kind, token, capabilities, constants)
   local self = setmetatable({ kind = kind, token = token, marked = setmetatable({}, { __mode = "k" }) }, peer)
   if kind.transport == "stdio" then
-    self.process = stdio.start { config = m.config }
+    self.process = stdio.start { config = m.config, constants = constants }
     self.c = self.process:client(kind.revision, { capabilities = capabilities })
   else
     self.c = m.g:client(kind.revision, { transport = kind.transport, token = token, capabilities = capabilities })
