@@ -144,6 +144,7 @@ function matrix:begin()
     if self.options.prepare then self.options.prepare(u, form) end
     entries[form.name] = { instructions = true }
     for name, value in pairs(self.options.entry or {}) do entries[form.name][name] = value end
+    for name, value in pairs((self.options.entries or {})[form.name] or {}) do entries[form.name][name] = value end
   end
   self.config = { upstreams = upstream.entries(self.stubs, entries), limits = self.options.limits }
   self.g = upstream.gateway(self.stubs, {
@@ -266,7 +267,7 @@ function matrix:specs(it)
   it("has each feature of the group in each cell", function() count(self) end)
 end
 
---- A group of features. `options`: stub (options of all stubs), entry (members of each upstream's configuration), prepare
+--- A group of features. `options`: stub (options of all stubs), entry (members of each upstream's configuration), entries (the same by form), prepare
 --- (a function of each stub and form), capabilities (of the clients), limits, listen (a filter: the clients hear of
 --- changes), without_bob (no call of the other principal), shared_notes (the other principal is notified, too).
 function matrix.group(name, options) return setmetatable({ name = name, options = options or {}, checks = {}, holds = 0 }, matrix) end

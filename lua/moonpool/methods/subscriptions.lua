@@ -35,10 +35,8 @@ local function uri_of(call, params, era)
   return nil, forbidden or errors.new(era.resource_not_found, "resource not found", { uri = uri })
 end
 
-methods["resources/subscribe"] = function(call, params, era)
-  local uri, err, resource = uri_of(call, params, era)
-  if not uri then return nil, err end
-  local topic = resource.upstream and notifications.topic(call, uri, resource) or subscriptions.resource_topic(uri)
+-- Subscribes to a topic: {}; or nil and an error.
+local function subscribe(call, topic, params, resource)
   local subscribed, why = host.session.subscribe(call, access.topic(topic, call.principal), true)
   if subscribed then
     if not resource.upstream then return {} end
@@ -49,6 +47,19 @@ methods["resources/subscribe"] = function(call, params, era)
   end
   return nil, errors.new("internal", why == "too many" and "the session has too many subscriptions: unsubscribe from one first"
     or why == "no room" and NO_ROOM or why)
+end
+
+methods["resources/subscribe"] = function(call, params, era)
+  local uri, err, resource = uri_of(call, params, era)
+  if not uri then return nil, err end
+  if not resource.upstream then return subscribe(call, subscriptions.resource_topic(uri), params, resource) end
+  local topic = notifications.topic(call, uri, resource)
+  local result, refusal = subscribe(call, topic, params, resource)
+  -- the first request of a client can show that the upstream opens no session for it: then another channel brings its
+  -- notifications
+  local now = not result and notifications.topic(call, uri, resource) or topic
+  if now == topic then return result, refusal end
+  return subscribe(call, now, params, resource)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)

@@ -124,4 +124,18 @@ describe("a subscription in a client's own session of an upstream", function()
     assert.equal(2, #u:all { method = "resources/subscribe" })
     for _, stream in ipairs(kept) do stream:close() end
   end)
+
+  for _, transport in ipairs { "http", "stdio" } do
+    it("is made also by the first request of a client that can be asked, where the upstream opens no sessions, over " .. transport, function()
+      local u <close> = upstream.start { revision = "2026-07-28", transport = transport }
+      local g <close> = start(u)
+      local ann <close> = g:client("2025-11-25", { token = "ann-1", capabilities = CAN })
+      local stream = ann:get_stream()
+      ann:result("resources/list", {})
+      assert.same({}, ann:result("resources/subscribe", { uri = URI }))
+      u:announce(UPDATED, { uri = URI })
+      wait.for_fact("the notification", 20, function() return count(stream) == 1 end)
+      stream:close()
+    end)
+  end
 end)

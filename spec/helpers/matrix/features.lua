@@ -3,7 +3,8 @@
 --   { "name", group = , methods = { … }, since = "2025-06-18", until_ = "2025-11-25", … }
 -- `since`, `until_`: the revisions that have it; a cell is expected to be whole if the older of the client's revision and
 -- the upstream's has it; by `by_upstream` if the upstream's alone has it, by `by_client` if the client's has it; `never`: the
--- gateway refuses it always; `by_session`: it needs a session or program of the client's own, or 2026-07-28. `once`: it concerns the client and no upstream: one cell for each client.
+-- gateway refuses it always; `by_session`: it needs a session or program of the client's own, or 2026-07-28. `once`: it
+-- concerns the client and no upstream: one cell for each client.
 -- What is expected otherwise is said by `otherwise`: "refused" or "converted", which the check of the feature proves.
 local features = {}
 
@@ -49,20 +50,33 @@ features.all = {
   { "the upstream pings", group = "messages", methods = { "ping" }, until_ = "2025-11-25", by_upstream = true, otherwise = "refused" },
   -- questions
   { "a form", group = "questions", by_session = true, methods = { "elicitation/create" }, since = "2025-06-18", by_client = true, otherwise = "refused" },
-  { "a form that is declined", group = "questions", by_session = true, methods = { "elicitation/create" }, since = "2025-06-18", by_client = true, otherwise = "refused" },
-  { "a page to open", group = "questions", by_session = true, methods = { "elicitation/create" }, since = "2025-11-25", by_client = true, otherwise = "refused" },
-  { "that a page is done", group = "questions", by_session = true, methods = { "notifications/elicitation/complete" }, since = "2025-11-25", until_ = "2025-11-25",
+  { "a form that is declined", group = "questions", by_session = true,
+    methods = { "elicitation/create" }, since = "2025-06-18", by_client = true, otherwise = "refused" },
+  { "a page to open", group = "questions", by_session = true,
+    methods = { "elicitation/create" }, since = "2025-11-25", by_client = true, otherwise = "refused" },
+  { "that a page is done", group = "questions", by_session = true,
+    methods = { "notifications/elicitation/complete" }, since = "2025-11-25", until_ = "2025-11-25",
     otherwise = "refused" },
   { "sampling", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
   { "sampling with tools", group = "questions", by_session = true, methods = { "sampling/createMessage" }, since = "2025-11-25", by_client = true,
     otherwise = "refused" },
   { "sampling that fails", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
   { "roots", group = "questions", by_session = true, methods = { "roots/list" }, otherwise = "refused" },
-  { "roots that change", group = "questions", by_session = true, methods = { "notifications/roots/list_changed", "roots/list" }, until_ = "2025-11-25", otherwise = "refused" },
-  { "a question that is taken back", group = "questions", by_session = true, methods = { "notifications/cancelled" }, until_ = "2025-11-25", otherwise = "refused" },
+  { "roots that change", group = "questions", by_session = true,
+    methods = { "notifications/roots/list_changed", "roots/list" }, until_ = "2025-11-25", otherwise = "refused" },
+  { "a question that is taken back", group = "questions", by_session = true,
+    methods = { "notifications/cancelled" }, until_ = "2025-11-25", otherwise = "refused" },
   { "progress of the client", group = "questions", methods = { "notifications/progress" }, never = true, otherwise = "refused" },
-  { "tasks of the client", group = "questions", by_session = true, methods = { "tasks/get", "tasks/result", "tasks/cancel", "tasks/list", "notifications/tasks/status", otherwise = "refused" },
+  { "tasks of the client", group = "questions", by_session = true,
+    methods = { "tasks/get", "tasks/result", "tasks/cancel", "tasks/list", "notifications/tasks/status", otherwise = "refused" },
     never = true, otherwise = "refused" },
+  -- changes
+  { "tools that change", group = "changes", methods = { "notifications/tools/list_changed", "subscriptions/listen" } },
+  { "prompts that change", group = "changes", methods = { "notifications/prompts/list_changed", "subscriptions/listen" } },
+  { "resources that change", group = "changes", methods = { "notifications/resources/list_changed", "subscriptions/listen" } },
+  { "a resource that is subscribed to", group = "changes", by_session = true, otherwise = "refused", methods = {
+    "resources/subscribe", "notifications/resources/updated", "resources/unsubscribe", "subscriptions/listen", "notifications/subscriptions/acknowledged",
+  } },
   -- results of 8 MiB
   { "a result of 8 MiB", group = "large", methods = { "tools/call" } },
   { "a result of 8 MiB after a note", group = "large", methods = { "tools/call", "notifications/progress" } },

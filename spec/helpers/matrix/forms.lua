@@ -20,7 +20,8 @@ forms.all = {
   -- every answer is an event stream, as that of the official SDKs' servers is
   { name = "streams", revision = "2025-06-18", transport = "http", options = { answers = "sse" } },
   -- no session id and no GET stream: a server that keeps nothing
-  { name = "lone", revision = "2025-03-26", transport = "http", options = { sessions = false, get = false, strict = false }, silent = true, keeps_nothing = true },
+  { name = "lone", revision = "2025-03-26", transport = "http", options = { sessions = false, get = false, strict = false },
+    silent = true, keeps_nothing = true },
   -- 2026-07-28 and all older revisions
   { name = "dual", revision = "2026-07-28", transport = "http", options = { revision = "dual" }, is_of_all = true },
 }
