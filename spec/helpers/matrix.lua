@@ -169,7 +169,7 @@ end
 function matrix:pair(kind)
   local pair = self.peers[kind]
   if pair then return pair end
-  local can = self.options.capabilities or matrix.CAN
+  local can = self.options.capabilities and self.options.capabilities(kind) or matrix.CAN
   pair = { ann = peers.start(self, kind, "ann-1", can, matrix.constants), bob = peers.start(self, kind, "bob-1", can, matrix.constants) }
   self.peers[kind] = pair
   for _, one in pairs(pair) do
@@ -214,8 +214,10 @@ local function each_cell(self, feature, kind, check)
   local pair = self:pair(kind)
   local faults = {}
   for _, form in ipairs(feature.once and { forms.all[1] } or forms.all) do
-    -- a server of all revisions is spoken to in an older one for a client that is older and can be asked
-    local serves = not feature.once and (form.is_of_all and kind.revision or form.revision) or nil
+    -- a server of all revisions is spoken to in an older one for a client that is older and can be asked, as all can
+    -- for which the group says nothing else
+    local is_older = form.is_of_all and not self.options.capabilities
+    local serves = not feature.once and (is_older and kind.revision or form.revision) or nil
     local one = setmetatable({
       m = self, form = form, kind = kind, u = self.stubs[form.name], ann = pair.ann, bob = pair.bob,
       expected = features.expected(feature, kind.revision, form.keeps_nothing and feature.by_session and "none" or serves),
@@ -268,7 +270,7 @@ function matrix:specs(it)
 end
 
 --- A group of features. `options`: stub (options of all stubs), entry (members of each upstream's configuration), entries (the same by form), prepare
---- (a function of each stub and form), capabilities (of the clients), limits, listen (a filter: the clients hear of
+--- (a function of each stub and form), capabilities (a function of the kind of client), limits, listen (a filter: the clients hear of
 --- changes), without_bob (no call of the other principal), shared_notes (the other principal is notified, too).
 function matrix.group(name, options) return setmetatable({ name = name, options = options or {}, checks = {}, holds = 0 }, matrix) end
 

@@ -77,6 +77,19 @@ features.all = {
   { "a resource that is subscribed to", group = "changes", by_session = true, otherwise = "refused", methods = {
     "resources/subscribe", "notifications/resources/updated", "resources/unsubscribe", "subscriptions/listen", "notifications/subscriptions/acknowledged",
   } },
+  -- what belongs to one client
+  { "what an upstream keeps in a session", group = "sessions", methods = { "tools/call" }, until_ = "2025-11-25", by_upstream = true, by_session = true,
+    otherwise = "refused" },
+  { "a list of a session", group = "sessions", methods = { "tools/list", "notifications/tools/list_changed" }, until_ = "2025-11-25", by_upstream = true,
+    by_session = true, otherwise = "refused" },
+  { "the stream of a call is resumed", group = "sessions", methods = { "tools/call", "notifications/progress" }, since = "2024-11-05",
+    until_ = "2025-11-25", by_client = true, otherwise = "refused" },
+  -- tasks
+  { "a call of a tool that may run as a task", group = "tasks", methods = { "tools/call" } },
+  { "a task of the client", group = "tasks", since = "2025-11-25", until_ = "2025-11-25", otherwise = "refused", methods = {
+    "tools/call", "tasks/get", "tasks/result", "tasks/cancel", "tasks/list", "notifications/tasks/status",
+  } },
+  { "a task of the extension", group = "tasks", methods = { "tools/call" }, since = "2026-07-28", by_client = true, otherwise = "refused" },
   -- results of 8 MiB
   { "a result of 8 MiB", group = "large", methods = { "tools/call" } },
   { "a result of 8 MiB after a note", group = "large", methods = { "tools/call", "notifications/progress" } },
@@ -87,13 +100,14 @@ for _, feature in ipairs(features.all) do by_name[feature[1]] = feature end
 
 function features.of(name) return assert(by_name[name], "no such feature: " .. tostring(name)) end
 
-local function has(feature, revision) return revision >= (feature.since or "") and revision <= (feature.until_ or "9") end
+--- True if a revision has a feature.
+function features.has(feature, revision) return revision >= (feature.since or "") and revision <= (feature.until_ or "9") end
 
 --- What a cell is expected to be: "whole", or what the feature says otherwise. `serves`: nil for those that concern no
 --- upstream, "none" for one that keeps nothing.
 function features.expected(feature, asks, serves)
   if serves == "none" then return feature.otherwise end
-  local is_asked, is_served = feature.by_upstream or has(feature, asks), feature.by_client or not serves or has(feature, serves)
+  local is_asked, is_served = feature.by_upstream or features.has(feature, asks), feature.by_client or not serves or features.has(feature, serves)
   if is_asked and is_served and not feature.never then return "whole" end
   return assert(feature.otherwise, feature[1])
 end
