@@ -18,6 +18,14 @@ static bool has_step_up(mp_str path)
     return false;
 }
 
+/* What authors call the kinds of grants who know other tools, and the libraries of scripts. */
+static const char *const other_kinds[][2] = {
+    {"secret", "env"},   {"secrets", "env"},    {"environment", "env"}, {"http", "net"},   {"https", "net"},
+    {"host", "net"},     {"hosts", "net"},      {"network", "net"},     {"exec", "run"},   {"command", "run"},
+    {"program", "run"},  {"programs", "run"},   {"file", "read"},       {"files", "read"}, {"fs", "read"},
+    {"sqlite", "write"}, {"database", "write"},
+};
+
 static int check_path(mp_str path, mp_err *err)
 {
     bool is_file = path.len > 4 && mp_str_is(mp_str_from(path, path.len - 4), ".lua");
@@ -28,6 +36,9 @@ static int check_path(mp_str path, mp_err *err)
         return mp_err_hint(err, "grants for all scripts belong in scripts.allow");
     if (path.ptr[0] == '/' || has_step_up(path))
         return mp_err_hint(err, "the path starts in the scripts folder, as in tools/orders.lua or tools/orders/");
+    if (memchr(path.ptr, '/', path.len) == NULL)
+        return mp_err_hint(err, "the path of a script, as in tools/%.*s.lua, or of a folder, as in tools/",
+                           shown_len(path), path.ptr);
     return mp_err_hint(err, "write '%.*s/' for a folder, or '%.*s.lua' for a file", shown_len(path), path.ptr,
                        shown_len(path), path.ptr);
 }
@@ -45,6 +56,9 @@ static const mp_config_key *MP_NULLABLE kind_of(mp_config_reader *r, const mp_ya
             return key;
         }
     const char *near = mp_suggest(node->key, names, MP_GRANT_KINDS);
+    for (size_t i = 0; i < sizeof other_kinds / sizeof *other_kinds && near == NULL; i++)
+        if (mp_str_is(node->key, other_kinds[i][0]))
+            near = other_kinds[i][1];
     mp_err_set(&err, "unknown key '%.*s' in a grant", shown_len(node->key), node->key.ptr);
     if (near != NULL)
         mp_err_hint(&err, "did you mean '%s'?", near);

@@ -298,7 +298,8 @@ local function setup_of(options)
   options = copied(options)
   for name in next, options do
     if name ~= "setup" then
-      problem.raise(3, "sqlite.open has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "setup" }) or "the only option is 'setup'")
+      problem.raise(3, "sqlite.open has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "setup" })
+        or "the only option is 'setup'; a grant to read, and none to write, opens the file for reading only")
     end
   end
   if options.setup ~= nil and type(options.setup) ~= "string" then problem.raise(3, "sqlite.open: 'setup' must be a string of SQL") end

@@ -41,6 +41,8 @@ local problems, texts, broken      -- `broken`: the paths of the scripts that ha
 
 local function shown(path) return host.script.root .. "/" .. path end
 
+local function with_article(word) return (word:find "^[aeiou]" and "an " or "a ") .. word end
+
 -- The name of a chunk. Lua shortens long names of chunks to "...end of the path".
 local function text_of(path)
   if texts[path] then return path, texts[path] end
@@ -130,7 +132,7 @@ local function add(kind, found, name, value, path, text)
     return about(1, "'" .. name .. "' is not a valid name for a " .. word, "1 to 128 letters, digits, '_', '-' and '.'; the name comes from the file's path")
   end
   if not kind.library.is(value) and not (word == "tool" and type(value) == "function") then
-    return about(name, "'" .. name .. "' is a " .. type(value) .. ", not a " .. word, kind.form)
+    return about(name, "'" .. name .. "' is a " .. type(value) .. ", not " .. with_article(word), kind.form)
   end
   if found[name] then
     return about(1, "the name '" .. name .. "' is taken by " .. shown(found[name].path), "rename one of them")
@@ -178,7 +180,7 @@ local function read(kind, found, path, text)
     return add(kind, found, folder .. file, value, path, text)
   end
   if rawlen(value) > 0 or next(value) == nil then
-    return refuse(path, problem.find(text, "return"), "the file returns a table that is not a " .. kind.word,
+    return refuse(path, problem.find(text, "return"), "the file returns a table that is not " .. with_article(kind.word),
       "write 'return " .. kind.word .. " { … }', or a table of named " .. kind.word .. "s")
   end
   local prefix = is_unnamed(path, file) and folder or folder .. file .. "_"

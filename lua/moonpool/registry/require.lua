@@ -46,6 +46,23 @@ local function cjson(is_safe)
   return module
 end
 
+-- Libraries of Lua and of other languages whose work a library of moonpool does.
+local instead = {
+  sqlite = { "lsqlite3", "lsqlite3complete", "luasql", "ljsqlite3", "sqlite3" }, http = { "socket", "ssl", "http", "requests", "axios", "node-fetch", "resty" },
+  json = { "json", "dkjson", "rapidjson", "lunajson" }, fs = { "lfs", "fs", "io", "path" }, digest = { "crypto", "openssl", "md5", "sha1", "sha2" },
+  exec = { "child_process", "subprocess", "posix" }, store = { "redis" }, regex = { "rex_pcre2", "rex_pcre", "re", "lpeg" }, time = { "date", "luatz" },
+  uuid = { "uuid" }, base64 = { "base64", "mime" }, jwt = { "jwt", "luajwt" }, log = { "logging" },
+}
+
+local function replacement(name)
+  local root = name:match "^[^.]*"
+  for own, others in pairs(instead) do
+    for _, other in ipairs(others) do
+      if other == root then return ("'%s' does that here, and needs no require"):format(own) end
+    end
+  end
+end
+
 --- The value of `require(name)` in a script.
 function library.find(name)
   if type(name) ~= "string" then problem.raise(3, "require needs a name") end
@@ -59,7 +76,7 @@ function library.find(name)
   if is_c then problem.raise(3, "there is no library '" .. name .. "': " .. absence, "use a rock in pure Lua, or a library of moonpool") end
   problem.raise(3, "there is no library '" .. name .. "': " .. host.script.root .. "/lib/" .. name:gsub("%.", "/") .. ".lua does not exist"
     .. (absence and ", and " .. absence or ""),
-    suggest.hint(name, order) or "libraries are files in lib/, and cjson; moonpool's own libraries need no require")
+    suggest.hint(name, order) or replacement(name) or "libraries are files in lib/, and cjson; moonpool's own libraries need no require")
 end
 
 --- Adds a file of lib/ with this text, which `make` compiles. `on_error` is the loader's message handler.

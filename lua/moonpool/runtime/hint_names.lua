@@ -73,6 +73,9 @@ local methods = {
   startswith = "text:sub(1, #start) == start", endsWith = "text:sub(-#ending) == ending", endswith = "text:sub(-#ending) == ending",
   replace = "text:gsub(pattern, with)", replaceAll = "text:gsub(pattern, with)", slice = "text:sub(first, last)", substring = "text:sub(first, last)",
   keys = "for name, value in pairs(t) do … end", items = "for name, value in pairs(t) do … end", values = "for name, value in pairs(t) do … end",
+  execute = "db:exec(sql, { … }) changes rows, db:query(sql, { … }) returns them", run = "db:exec(sql, { … })", all = "db:query(sql, { … }) returns all rows",
+  fetchall = "db:query(sql, { … }) returns all rows", fetchone = "db:one(sql, { … }) returns the first row", rows = "db:query(sql, { … }) returns all rows",
+  prepare = "db:query(sql, { … }): statements are prepared and kept by themselves", json = "answer:json() decodes the body",
   toString = "tostring(x)", toFixed = "(\"%.2f\"):format(x)", hasOwnProperty = "t.name ~= nil",
 }
 

@@ -367,7 +367,7 @@ describe("a script in auth/ that is wrong", function()
       ["return auth { implies = { admin = 'read' }, function() end }"] = "'implies' gives 'admin' a list of scopes",
       ["return auth { realm = 'a\"b', function() end }"] = "'realm' must be plain text",
       ["return auth.keyes {}"] = "there is no auth.keyes",
-      ["return function() end"] = "not a auth",
+      ["return function() end"] = "not an auth",
       ["return nil"] = "the file returns nothing",
     } do
       local code, said = complaint(text)

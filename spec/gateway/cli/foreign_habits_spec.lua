@@ -61,6 +61,9 @@ local keys = {
   { program .. "cwd: /\n", ":4:5: unknown key 'cwd'", "'cwd' belongs in 'upstreams.NAME.process'" },
   { program .. "autoApprove: [x]\n", ":4:5: unknown key 'autoApprove'", "`moonpool lock`" },
   { "upstreams: {a: {serverUrl: \"http://127.0.0.1:9/mcp\"}}\n", ":1:17: unknown key 'serverUrl'", "hint: it is 'url'" },
+  { "scripts: {grants: {tools/x.lua: {secret: [A]}}}\n", ":1:34: unknown key 'secret' in a grant", "did you mean 'env'?" },
+  { "scripts: {grants: {tools/x.lua: {hosts: [A]}}}\n", ":1:34: unknown key 'hosts' in a grant", "did you mean 'net'?" },
+  { "scripts: {grants: {x: {env: [A]}}}\n", "'x' is neither a script nor a folder of scripts", "the path of a script, as in tools/x.lua" },
   { url .. "token: x\n", ":4:5: unknown key 'token'", "auth: {bearer: \"${TOKEN}\"}" },
   { url .. "transport: http\n", ":4:5: unknown key 'transport'", "remove the key" },
   { url .. "allowedTools: [x]\n", ":4:5: unknown key 'allowedTools'", "it is 'only'" },
@@ -108,6 +111,7 @@ local running = {
   { "return time.format(0, '%Y')", "time.format takes 1 argument, got 2", "os.date(format, seconds)" },
   { "return time.parse('2026-01-01', '%Y-%m-%d')", "time.parse takes 1 argument, got 2", "RFC 3339" },
   { "return json.encode(args, true)", "json.encode takes 1 argument, got 2", "no options" },
+  { "return args.list:execute('select 1')", "nil value (method 'execute')", "db:query(sql, { … }) returns them" },
   { "return call:elicit('Really?', { sure = t.boolean })", "a question's message must be a string, got a table", "call:elicit(\"sure\", \"Really?\"" },
 }
 
@@ -125,6 +129,9 @@ local loading = {
   { with_input "{ a = t.list(t.string, 'd', {}) }", "t.list takes 2 arguments, got 3", "all options are one table" },
   { with_input "{ type = 'object', properties = { a = { type = 'string' } } }", "'input' is JSON Schema", "input = t.schema { type = \"object\", … }" },
   { with_input "{ a = 'string' }", "'a' is not a type", "as in input = { a = t.string }" },
+  { "local s = require 'lsqlite3' " .. with_input "{}", "there is no library 'lsqlite3'", "'sqlite' does that here, and needs no require" },
+  { "local s = require 'socket.http' " .. with_input "{}", "there is no library 'socket.http'", "'http' does that here" },
+  { "local db = sqlite.open(':memory:', { readonly = true }) " .. with_input "{}", "no option 'readonly'", "opens the file for reading only" },
   { "return tool { 'X.', function(args) if (args.a) { return 1 } end }", "unexpected symbol near 'return'", "Lua writes if … then … end" },
   { "return tool { 'X.', function(args) while (args.a) { return 1 } end }", "unexpected symbol near 'return'", "while … do … end" },
   { "return tool { 'X.', function(args)\nimport json\nend }", "near 'json'", 'local x = require "x"' },

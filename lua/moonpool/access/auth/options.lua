@@ -18,7 +18,7 @@ local common = { "askable", "realm", "implies", "scopes_supported" }
 
 --- Raises an error for an option that the method `who` does not have.
 function options.check(who, given, known)
-  if type(given) ~= "table" then problem.raise(2, who .. ": options must be a table") end
+  if type(given) ~= "table" then problem.raise(2, who .. ": options must be a table", "as in " .. who .. " { " .. (known[1] or "realm") .. " = … }") end
   local stranger, hint = suggest.stranger(given, table.move(common, 1, #common, #known + 1, { table.unpack(known) }))
   if stranger then problem.raise(2, who .. ": there is no option '" .. stranger .. "'", hint) end
 end

@@ -76,7 +76,8 @@ end
 --- Prints the error of a session and returns the exit code for it.
 function connect.failed(wrong)
   if wrong.message == "interrupted" then return stderr.wrong("interrupted: the request is cancelled", nil, INTERRUPTED) end
-  return stderr.wrong(wrong.message, wrong.hint)
+  local is_missing = wrong.message:find "^unknown " or wrong.message:find "^this server has no "
+  return stderr.wrong(wrong.message, wrong.hint or is_missing and "moonpool list shows what there is" or nil)
 end
 
 --- Prints the result of a request: as JSON for the option --raw, else by show(result). Returns the exit code; that of the

@@ -383,7 +383,7 @@ return function(args)
       stderr.note(("  %s is left out: %s"):format(name:gsub("%c", " "), wrong))
     end
   end
-  if not entries[1] then 
+  if not entries[1] then
     if kept > 0 and left_out == 0 then return 0 end
     return stderr.wrong("nothing to import from " .. args[1], names[1] and "a server has a command, or a url, as a client's file has them"
       or "its list of servers is empty: is it the file that the client uses?")

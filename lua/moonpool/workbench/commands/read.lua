@@ -25,9 +25,5 @@ return function(args)
   if not args[1]:find "^%a[%w+.-]*:" then
     return stderr.misuse("'" .. args[1] .. "' is not a URI", "as in orders://7; moonpool list shows them")
   end
-  return connect.run(args, nil, function(s)
-    local result, wrong = s:ask("resources/read", { uri = args[1] })
-    if not result and not wrong.hint then wrong.hint = "moonpool list shows what there is" end
-    return connect.print(args, show, result, wrong)
-  end)
+  return connect.run(args, nil, function(s) return connect.print(args, show, s:ask("resources/read", { uri = args[1] })) end)
 end
