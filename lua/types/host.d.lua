@@ -756,6 +756,15 @@ function host.auth.enable(realm, scopes, metadata) end
 ---@param n integer
 function host.auth.count_unread(n) end
 
+--- The file at `path`, which a script names, was accepted with this text. It outlives the Lua state.
+---@param path string
+---@param text string
+function host.auth.keep_text(path, text) end
+
+---@param path string
+---@return string?  The text with which the file was accepted last, by any Lua state
+function host.auth.kept_text(path) end
+
 ---@param text string
 ---@return string  The SHA-256 of the text, cached for recent bearer tokens
 function host.auth.token_id(text) end

@@ -383,6 +383,9 @@ row([[host.http.send
 row([[host.fs.run
   host.program.run]], 40, "begins an operation of a thread of the pool, or a program; what is written is copied once: 16 MiB, 4 MiB",
   { text, "return pcall(fs.write, 'x', s)" })
+row([[host.auth.keep_text
+  host.auth.kept_text]], 60, "a copy of one file of at most 16 MiB",
+  own("local s = ('x'):rep(16 << 20)", "host.auth.keep_text('keys', s) return #host.auth.kept_text('keys') == #s"))
 row("host.fs.read_at_once", 20, "one file of at most 16 MiB, for `moonpool check` alone")
 row([[host.sqlite.count
   host.sqlite.leave

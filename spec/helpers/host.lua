@@ -156,7 +156,7 @@ function host.start(scripts, options)
       if answer.error then return nil, answer.error end
       return answer
     end,
-    ["auth.count_unread"] = function() end,
+    ["auth.count_unread"] = function() end, ["auth.keep_text"] = function() end, ["auth.kept_text"] = function() end,
     ["auth.enable"] = function(realm, scopes, metadata) vm.auth = { realm = realm, scopes = scopes, metadata = metadata } end,
     ["auth.principal_ref"] = function(who) return { who = who } end,
     ["call.forbid"] = function(call, scopes) call.forbidden = scopes return true end,

@@ -4,6 +4,7 @@
 #include "lib/principal.h"
 #include "lib/work/token_cache.h"
 #include <lauxlib.h>
+#include <pthread.h>
 
 #define MAX_HEADER_NAME_BYTES 128
 
@@ -286,6 +287,80 @@ static int l_count_unread(lua_State *L)
     return 0;
 }
 
+/* -- files that were accepted -------------------------------------------------------------------------------------- */
+
+#define MAX_GOOD_FILES 64                 /* one more takes the place of the oldest */
+#define MAX_GOOD_BYTES (16 * 1024 * 1024) /* the longest file that scripts can read */
+
+/* A file that a script names, with its text when it was accepted last. */
+typedef struct {
+    char *MP_NULLABLE path, *MP_NULLABLE text;
+    size_t length;
+} good_file;
+
+/* They outlive the Lua states: after a reload the new ones begin with them while a file cannot be read. */
+static struct {
+    pthread_mutex_t lock; /* guards the members below */
+    good_file list[MAX_GOOD_FILES];
+    size_t next;
+} good_files = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The caller holds the lock. */
+static good_file *MP_NULLABLE find_good(const char *path)
+{
+    for (size_t i = 0; i < MAX_GOOD_FILES; i++)
+        if (good_files.list[i].path != NULL && strcmp(good_files.list[i].path, path) == 0)
+            return &good_files.list[i];
+    return NULL;
+}
+
+/* auth.keep_text(path, text): the file at `path` was accepted with this text.  [-0, +0, throws] */
+static int l_keep_text(lua_State *L)
+{
+    mp_str text;
+    const char *path = luaL_checkstring(L, 1);
+    text.ptr = luaL_checklstring(L, 2, &text.len);
+    if (text.len > MAX_GOOD_BYTES)
+        return 0;
+    good_file made = {mp_dup(mp_str_of(path)), mp_dup(text), text.len};
+    pthread_mutex_lock(&good_files.lock);
+    good_file *kept = find_good(path);
+    if (kept == NULL) {
+        kept = &good_files.list[good_files.next];
+        good_files.next = (good_files.next + 1) % MAX_GOOD_FILES;
+    }
+    good_file old = *kept;
+    *kept = made;
+    pthread_mutex_unlock(&good_files.lock);
+    free(old.path);
+    free(old.text);
+    return 0;
+}
+
+/* auth.kept_text(path): the text with which the file at `path` was accepted last, by any Lua state; or nil.
+ * [-0, +1, throws] */
+static int l_kept_text(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    pthread_mutex_lock(&good_files.lock);
+    const good_file *kept = find_good(path);
+    size_t length = kept == NULL ? 0 : kept->length;
+    pthread_mutex_unlock(&good_files.lock);
+    if (length == 0)
+        return 0;
+    char *room = lua_newuserdatauv(L, length, 0); /* before the lock, since it may raise an error */
+    pthread_mutex_lock(&good_files.lock);
+    kept = find_good(path);
+    bool is_same = kept != NULL && kept->length == length;
+    if (is_same)
+        memcpy(room, kept->text, length);
+    pthread_mutex_unlock(&good_files.lock);
+    if (!is_same)
+        return 0; /* another state has accepted another text just now: the next look finds that */
+    lua_pushlstring(L, room, length);
+    return 1;
+}
+
 static void set_index(lua_State *L, const char *kind, lua_CFunction index, int upvalues)
 {
     luaL_newmetatable(L, kind);
@@ -299,8 +374,11 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
 
 MP_LIBRARY(auth)
 {
-    static const luaL_Reg functions[] = {
-        {"auth.enable", l_set_auth}, {"auth.count_unread", l_count_unread}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"auth.enable", l_set_auth},
+                                         {"auth.count_unread", l_count_unread},
+                                         {"auth.keep_text", l_keep_text},
+                                         {"auth.kept_text", l_kept_text},
+                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_lib_tokens(L);
     mp_lib_principals(L);

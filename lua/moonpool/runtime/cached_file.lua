@@ -1,5 +1,6 @@
 -- A file that is named by an option of a script, such as `key_file`. It is read when first needed, and again after it
--- has changed. While the file cannot be read or parsed, its last good contents stay in use. A file that an auth script
+-- has changed. While the file cannot be read or parsed, its last good contents stay in use, after a reload those that an
+-- earlier Lua state has accepted. A file that an auth script
 -- names is tried from the start on, so that the log and `/readyz` say that it cannot be read before a client does.
 
 local host = require "moonpool.host"
@@ -52,8 +53,11 @@ local function look(self)
       host.log.write("error", "file not accepted", { path = place_of(self, line), why = why, hint = hint })
     end
     self.why, self.line = why, line
+    local kept = self.value == nil and host.auth.kept_text(self.path)
+    if kept then self.value = self.parse(kept) end
     return nil, why
   end
+  host.auth.keep_text(self.path, text)
   self.value, self.mark, self.why, self.line = value, mark, nil, nil
   return true
 end

@@ -10,6 +10,9 @@ local tokens = { ["tools/one.lua"] = keys["tools/one.lua"],
   ["auth/main.lua"] = 'return auth.jwt { issuer = "https://i", audience = "a", key_file = "secret/keys" }' }
 local grant = { scripts = { path = "scripts", allow = { read = { "secret" } } } }
 
+local INITIALIZE <const> = [[{"jsonrpc":"2.0","id":1,"method":"initialize","params":]]
+  .. [[{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"a","version":"1"}}}]]
+
 local function check(scripts, text)
   local dir = gateway.prepare { scripts = scripts, config = grant, files = { ["secret/keys"] = text, ["secret/x"] = "" } }
   local code, _, err = gateway.exec({ "check", "--strict", "moonpool.yaml" }, { cwd = dir })
@@ -101,6 +104,34 @@ describe("a gateway that cannot read a file of an auth script", function()
     wait.for_fact("/readyz to answer 503", 20, function() return g:admin "/readyz".status == 503 end)
     write(g, keys["auth/keys.lua"])
     wait.for_fact("/readyz to answer 200", 20, function() return g:admin "/readyz".status == 200 end)
+    assert.equal(0, g:status().gauges.auth_files_unread)
+  end)
+
+  it("goes on with the last good contents after a reload, for every worker", function()
+    local key = "mp_" .. ("k"):rep(43)
+    local _, sum = gateway.run_program("/bin/sh", { "-c", "printf %s " .. key .. " | sha256sum" })
+    local g <close> = gateway.start { workers = 2, scripts = keys, config = grant, files = { ["secret/keys"] = "ci sha256:" .. sum:match "^%x+" .. "\n" } }
+    local function statuses()
+      local all = {}
+      for i = 1, 12 do -- a connection each, so that both workers answer
+        local headers = { ["x-api-key"] = key, ["content-type"] = "application/json", accept = "application/json, text/event-stream" }
+        all[i] = client.request(g, { path = "/mcp", method = "POST", headers = headers, body = INITIALIZE }).status
+      end
+      return all
+    end
+    local fine = {}
+    for i = 1, 12 do fine[i] = 200 end
+    assert.same(fine, statuses())
+    for generation, break_it in ipairs { function() save(g, "nonsense\n") end, function() assert(os.remove(g.dir .. "/secret/keys")) end } do
+      break_it()
+      local file <close> = assert(io.open(g.dir .. "/scripts/tools/one.lua", "wb"))
+      file:write(('return tool { "One.", function() return "%d" end }'):format(generation))
+      file:close()
+      g:wait_status(function(now) return now.scripts.generation == generation + 1 end)
+      assert.same(fine, statuses())
+      wait.for_fact("/readyz to answer 200", 20, function() return g:admin "/readyz".status == 200 end)
+      g:wait_log("file not accepted", { path = generation == 1 and "secret/keys:1" or "secret/keys" })
+    end
     assert.equal(0, g:status().gauges.auth_files_unread)
   end)
 
