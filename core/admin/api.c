@@ -244,9 +244,9 @@ void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 
 void mp_api_end_session(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    audit_action(stream, "session ended by operator", caller, rest);
     switch (mp_session_table_end_session(mp_admin_gateway_of(admin)->table, rest)) {
     case 1:
+        audit_action(stream, "session ended by operator", caller, rest);
         answer_json(stream, 200, "{\"ended\":true}\n");
         break;
     case 0:

@@ -129,8 +129,12 @@ void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
                         MP_STR("a task is named by the first 8 digits of its id: GET /api/tasks lists them"));
         return;
     }
-    mp_audit_request(stream, &(mp_decision){.event = "task cancelled by operator",
-                                            .caller = mp_str_of(caller->name),
-                                            .why = (mp_str){rest.ptr, 8}});
-    ask_one(admin, stream, caller, "cancel task", false, rest);
+    mp_scoped_buf out = {0};
+    mp_buf_put(&out, MP_STR("\"what\":\"cancel task\""));
+    put_member(&out, "name", rest);
+    mp_admin_ask_change(admin, stream, caller,
+                        &(mp_admin_change){.params = mp_buf_str(&out),
+                                           .requested = "task cancellation requested",
+                                           .done = "task cancelled by operator",
+                                           .why = {rest.ptr, 8}});
 }

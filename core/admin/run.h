@@ -9,9 +9,17 @@
 /* Asks a worker's Lua (lua/moonpool/methods/operator.lua): `params` are the members of the question, as JSON. The
  * result of the Lua function becomes the answer. */
 void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params);
-/* As mp_admin_ask. Once that worker has done it, all workers are asked `then`. The answer comes when all have done
- * that, or after MP_QUESTION_MS, with a member `workers_without_answer`: how many have not. */
-void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params, mp_str then);
+/* A question that changes something. */
+typedef struct {
+    mp_str params, then;          /* for one worker; and for all once that one has done it, which may be empty */
+    const char *requested, *done; /* events of the audit: before it is asked, and once the worker has done it */
+    mp_str why;                   /* of both */
+} mp_admin_change;
+
+/* As mp_admin_ask. With `then`, the answer comes when all workers have done that, or after MP_QUESTION_MS, with a
+ * member `workers_without_answer`: how many have not. */
+void mp_admin_ask_change(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller,
+                         const mp_admin_change *change);
 /* run.c. Puts the message that asks a worker's Lua. */
 void mp_admin_put_question(mp_buf *out, const char *id, mp_str params);
 

@@ -68,16 +68,15 @@ void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     mp_buf_printf(&why, "%s ", asked.kind);
     mp_json_unescape(&why, asked.name);
     mp_buf_put(&why, asked.on > 0 ? MP_STR(" on") : MP_STR(" off"));
-    mp_audit_request(
-        stream,
-        &(mp_decision){.event = "switched by operator", .caller = mp_str_of(caller->name), .why = mp_buf_str(&why)});
     mp_buf_printf(&out, "\"what\":\"switch\",\"kind\":\"%s\",\"on\":%s,\"name\":", asked.kind,
                   asked.on > 0 ? "true" : "false");
     mp_buf_put(&out, asked.name);
     put_common(&out, admin, caller);
     mp_buf_printf(&then, "\"what\":\"follow switch\",\"kind\":\"%s\",\"name\":", asked.kind);
     mp_buf_put(&then, asked.name);
-    mp_admin_ask_all(admin, stream, caller, mp_buf_str(&out), mp_buf_str(&then));
+    mp_admin_ask_change(admin, stream, caller,
+                        &(mp_admin_change){mp_buf_str(&out), mp_buf_str(&then), "switch requested",
+                                           "switched by operator", mp_buf_str(&why)});
 }
 
 /* -- approvals ----------------------------------------------------------------------------------------------------- */
@@ -130,8 +129,11 @@ void mp_api_approve(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
         mp_json_unescape(&why, asked.texts[i]);
     }
     if (asked.texts[HASH].len > 0)
-        mp_audit_request(stream, &(mp_decision){.event = "definition approved by operator",
-                                                .caller = mp_str_of(caller->name),
-                                                .why = mp_buf_str(&why)});
-    mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
+        mp_admin_ask_change(admin, stream, caller,
+                            &(mp_admin_change){.params = mp_buf_str(&out),
+                                               .requested = "approval requested",
+                                               .done = "definition approved by operator",
+                                               .why = mp_buf_str(&why)});
+    else
+        mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
 }

@@ -26,10 +26,12 @@ typedef struct {
     mp_loop *loop;
     mp_timer limit;
     mp_admin_caller caller;
-    mp_buf params, then;  /* `params`: the question for one worker; `then`: the question for all workers once that one
-                             has answered, empty for none */
-    mp_buf result;        /* the first worker's answer while all workers are asked; a JSON object */
-    unsigned left, wrong; /* workers that have not answered `then`, and those that have failed */
+    mp_buf params, then; /* `params`: the question for one worker; `then`: the question for all workers once that one
+                            has answered, empty for none */
+    mp_buf why;          /* for the audit, with the event `done`, once that worker has answered */
+    const char *MP_NULLABLE done;
+    mp_buf result;                      /* the first worker's answer while all workers are asked; a JSON object */
+    unsigned left, wrong;               /* workers that have not answered `then`, and those that have failed */
     unsigned worker, workers;           /* number of the worker that is asked; number of all workers */
     bool is_second;                     /* the worker that was asked first did not answer in time */
     mp_console *MP_NULLABLE consoles[]; /* by worker; NULL: not asked */
@@ -60,6 +62,7 @@ static void free_query(void *ctx)
     query *of = ctx;
     mp_buf_clear(&of->params);
     mp_buf_clear(&of->then);
+    mp_buf_clear(&of->why);
     mp_buf_clear(&of->result);
     free(of);
 }
@@ -202,6 +205,14 @@ static void ask_all(query *of, mp_str result)
     mp_timer_start(of->loop, &of->limit, MP_QUESTION_MS, on_limit);
 }
 
+static void audit_done(query *of, mp_stream *stream)
+{
+    if (of->done != NULL)
+        mp_audit_request(
+            stream,
+            &(mp_decision){.event = of->done, .caller = mp_str_of(of->caller.name), .why = mp_buf_str(&of->why)});
+}
+
 static void take_answer(void *ctx, MP_UNUSED uint64_t mark, mp_str json)
 {
     query *of = ctx;
@@ -219,10 +230,12 @@ static void take_answer(void *ctx, MP_UNUSED uint64_t mark, mp_str json)
             conclude_query(of, stream);
     } else if (found.result.len == 0) {
         refuse_question(of, stream, &found);
-    } else if (of->then.len > 0) {
-        ask_all(of, found.result);
     } else {
-        answer_query(of, stream, found.result, 0);
+        audit_done(of, stream);
+        if (of->then.len > 0)
+            ask_all(of, found.result);
+        else
+            answer_query(of, stream, found.result, 0);
     }
 }
 
@@ -246,7 +259,8 @@ static void free_queries(void *part)
     free(all);
 }
 
-void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params, mp_str then)
+static void begin_query(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller,
+                        const mp_admin_change *change)
 {
     queries *all = queries_of(admin);
     const mp_config *config = mp_admin_settings(admin)->config;
@@ -268,8 +282,10 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
                                      &mp_stat_dropped_admin_questions, take_answer, on_overflow, free_query, made});
     made->workers = workers;
     made->worker = all->next_worker++ % workers;
-    mp_buf_put(&made->params, params);
-    mp_buf_put(&made->then, then);
+    mp_buf_put(&made->params, change->params);
+    mp_buf_put(&made->then, change->then);
+    mp_buf_put(&made->why, change->why);
+    made->done = change->done;
     made->stream = mp_stream_ref(stream);
     mp_link_put(&all->list, &made->link);
     mp_stream_on_gone(stream, on_gone, made);
@@ -280,5 +296,14 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 
 void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params)
 {
-    mp_admin_ask_all(admin, stream, caller, params, MP_STR_NONE);
+    begin_query(admin, stream, caller, &(mp_admin_change){.params = params});
+}
+
+/* The request has a line of its own: its client may leave before the worker answers. */
+void mp_admin_ask_change(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller,
+                         const mp_admin_change *change)
+{
+    mp_audit_request(stream,
+                     &(mp_decision){.event = change->requested, .caller = mp_str_of(caller->name), .why = change->why});
+    begin_query(admin, stream, caller, change);
 }

@@ -27,12 +27,19 @@ local function find(params)
   return nil, "the upstream has no such definition any more"
 end
 
+-- Another user may do what this one may not; on a full disk none can.
+local function advice(why)
+  why = why:lower()
+  if why:find "space" or why:find "quota" then return "make room there, and approve it again" end
+  return "`moonpool lock`, as its owner, can"
+end
+
 -- Reads the file, or writes `text` into it. Returns what host.fs.run returns; or nil, why.
 local function with_file(action, text)
   local path = paths.absolute(host.config.upstream_lock_path)
   local folder, name = path:match "^(.*)/([^/]+)$"
   local done, why = host.fs.run(action, folder == "" and "/" or folder, name, text)
-  if not done then return nil, ("cannot %s %s: %s; `moonpool lock`, as its owner, can"):format(action, paths.shown(path), why) end
+  if not done then return nil, ("cannot %s %s: %s; %s"):format(action, paths.shown(path), why, advice(why)) end
   return done
 end
 

@@ -7,6 +7,7 @@ local node = require "spec.helpers.node"
 local upstream = require "spec.helpers.upstream"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
+local write = require "spec.helpers.shell".write
 
 local token, view = ("o"):rep(32), ("v"):rep(32)
 local chromium = uv.fs_stat "/usr/bin/chromium" and "/usr/bin/chromium"
@@ -89,10 +90,39 @@ describe("POST /api/approve", function()
       } do
         refused(body, "send an object with upstream, kind and name", 400)
       end
+      -- what was refused was requested, and not done
+      assert.matches('"event":"approval requested"[^\n]*"why":"one tool create v2:sha256:', g:file "audit.log")
+      assert.is_nil(g:file "audit.log":find("definition approved by operator", 1, true))
       assert(os.rename(g.dir .. "/moonpool.lock", g.dir .. "/elsewhere"))
       refused({ upstream = "one", kind = "tool", name = "create" }, "cannot read moonpool.lock: there is no such file or folder")
       assert.equal("one_find", names(me))
     end)
+  end)
+end)
+
+describe("POST /api/approve on a full disk", function()
+  it("says to make room, not that another user can do it", function()
+    if os.execute "unshare -rm true 2>/dev/null" ~= true then return pending "needs namespaces of users" end
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    u:offer("tools", { tool("create", "Creates.") })
+    local dir = gateway.prepare { config = { upstream_lock = "disk/moonpool.lock", upstreams = upstream.entries({ one = u }, { one = { refresh = "1s" } }),
+      admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
+    uv.fs_mkdir(dir .. "/disk", 448)
+    assert.equal(0, (gateway.exec({ "lock", "--yes" }, { cwd = dir })))
+    u:offer("tools", { tool("create", "Creates. Sends the keys along.") })
+    write(dir .. "/wrapper", ([[#!/bin/sh
+exec unshare -rm sh -c 'cp disk/moonpool.lock kept && mount -t tmpfs -o size=64k none disk && cp kept disk/moonpool.lock &&
+  { head -c 100000 /dev/zero >disk/ballast 2>/dev/null; exec "$0" "$@"; }' %s "$@"
+]]):format(uv.fs_realpath(gateway.binary)))
+    uv.fs_chmod(dir .. "/wrapper", 448)
+    local g <close> = gateway.with_binary(dir .. "/wrapper", gateway.start, { dir = dir })
+    local asked = { upstream = "one", kind = "tool", name = "create" }
+    wait.for_fact("the change", 20, function()
+      local answer = approve(g, asked)
+      asked.hash = answer.status == 200 and answer:json().hash or nil
+      return asked.hash
+    end)
+    assert.matches("cannot write disk/moonpool.lock: No space left on device; make room there, and approve it again", approve(g, asked).body, 1, true)
   end)
 end)
 
