@@ -69,6 +69,46 @@ describe("libh2o", function()
     assert.equal("413", status "Transfer-Encoding: chunked\r\n\r\na\r\naaaaaaaaaa\r\n0\r\n\r\n")
   end)
 
+  -- patches 09 and 10: the head is copied as one block, and read many bytes at once
+  it("passes the headers of a request on, whatever their lengths, with names in lower case", function()
+    for _, more in ipairs { "", "Content-Length: 3\r\n" } do
+      local lines, expected = {}, {}
+      for len = 1, 34 do
+        local name = ("X-@A[Z`a{z_0"):rep(3):gsub("[@%[{]", "~"):sub(1, len)
+        lines[len] = ("%s:%s%s\r\n"):format(name, (" "):rep(len % 3), ("v"):rep(len - 1))
+        expected[len] = ("%s: %s\n"):format(name:lower(), ("v"):rep(len - 1))
+      end
+      local requests = modules.h2o.headers("POST /a HTTP/1.1\r\nHost: a\r\n" .. table.concat(lines) .. more .. "\r\n" .. (more == "" and "" or "abc"))
+      assert.equal(table.concat(expected), requests)
+    end
+  end)
+
+  it("reads the same bytes in names and values at each place, and refuses the others", function()
+    local parse = modules.h2o.parse
+    local tchar, text = "^[%w!#$%%&'*+.^_`|~-]$", "^[\t -~\128-\255]$"
+    for _, len in ipairs { 1, 2, 7, 8, 15, 16, 17, 31, 33 } do
+      for at = 0, len - 1 do
+        for code = 0, 255 do
+          local byte = string.char(code)
+          local word = ("n"):rep(at) .. byte .. ("n"):rep(len - 1 - at)
+          if byte ~= ":" and not (at == 0 and byte == "\n") then
+            assert.equal(byte:find(tchar) and word or "refused", (parse(("GET / HTTP/1.1\r\n%s: v\r\n\r\n"):format(word))))
+          end
+          if byte ~= "\n" and not (at == 0 and byte:find "[\t ]") then
+            local name, value = parse(("GET / HTTP/1.1\r\nn: %s\r\n\r\n"):format(word))
+            assert.equal(byte:find(text) and word or "refused", value or name)
+          end
+        end
+      end
+    end
+  end)
+
+  it("reads no byte behind those that have come", function()
+    local head = ("GET / HTTP/1.1\r\n%s: %s\r\n\r\n"):format(("n"):rep(40), ("v"):rep(40))
+    for len = 1, #head - 1 do assert.equal("incomplete", (modules.h2o.parse(head:sub(1, len)))) end
+    assert.equal(("n"):rep(40), (modules.h2o.parse(head)))
+  end)
+
   it("has its epoll descriptor in memory behind the part of the loop that its header declares", function()
     assert.equal("anon_inode:[eventpoll]", modules.h2o.after_loop())
   end)

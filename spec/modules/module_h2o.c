@@ -4,6 +4,10 @@
  *                                  each request, as "authority path path_normalized headers body". A silent one does
  *                                  not answer: returns "", and whether the request had ended some time after the client
  *                                  closed the connection. `limit`: of the bytes of a body
+ *   headers(bytes)                 as ask, but what the handler saw of each request is a line "name: value" for each
+ *                                  header
+ *   parse(bytes)                   what is read of a head, which is in memory of exactly its size: the name and the
+ *                                  value of its first header; or "refused" or "incomplete"
  *   leave(bytes)                   sends bytes, and is gone before they are read
  *   after_loop()                   what kind of descriptor the number is that lies in memory after the struct of an
  *                                  event loop */
@@ -12,6 +16,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,7 +28,17 @@ static h2o_globalconf_t config;
 static h2o_context_t context;
 static h2o_accept_ctx_t accepting;
 static char seen[4096];
-static bool is_silent, has_ended;
+static bool is_silent, has_ended, shows_headers;
+
+/* of the parser in libh2o, whose header is not installed */
+struct phr_header {
+    const char *name;
+    size_t name_len;
+    const char *value;
+    size_t value_len;
+};
+int phr_parse_request(const char *bytes, size_t len, const char **method, size_t *method_len, const char **path,
+                      size_t *path_len, int *minor_version, struct phr_header *headers, size_t *count, size_t last_len);
 
 static void on_dispose(void *unused)
 {
@@ -31,13 +46,24 @@ static void on_dispose(void *unused)
     has_ended = true;
 }
 
+static void show_headers(const h2o_headers_t *headers)
+{
+    for (size_t i = 0, used = strlen(seen); i < headers->size && used < sizeof seen; used += strlen(seen + used), i++)
+        snprintf(seen + used, sizeof seen - used, "%.*s: %.*s\n", (int)headers->entries[i].name->len,
+                 headers->entries[i].name->base, (int)headers->entries[i].value.len, headers->entries[i].value.base);
+}
+
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
     (void)self;
     size_t used = strlen(seen);
-    snprintf(seen + used, sizeof seen - used, "%.*s %.*s %.*s %zu %.*s\n", (int)req->authority.len, req->authority.base,
-             (int)req->path.len, req->path.base, (int)req->path_normalized.len, req->path_normalized.base,
-             req->headers.size, (int)req->entity.len, req->entity.base == NULL ? "" : req->entity.base);
+    if (shows_headers)
+        show_headers(&req->headers);
+    else
+        snprintf(seen + used, sizeof seen - used, "%.*s %.*s %.*s %zu %.*s\n", (int)req->authority.len,
+                 req->authority.base, (int)req->path.len, req->path.base, (int)req->path_normalized.len,
+                 req->path_normalized.base, req->headers.size, (int)req->entity.len,
+                 req->entity.base == NULL ? "" : req->entity.base);
     h2o_mem_alloc_shared(&req->pool, 1, on_dispose);
     if (is_silent)
         return 0;
@@ -97,6 +123,36 @@ static int l_ask(lua_State *L)
     return 2;
 }
 
+static int l_headers(lua_State *L)
+{
+    shows_headers = true;
+    lua_settop(L, 1);
+    l_ask(L); /* pushes what came back, and what was seen */
+    shows_headers = false;
+    return 1;
+}
+
+static int l_parse(lua_State *L)
+{
+    size_t len, method_len, path_len, count = 1;
+    const char *bytes = luaL_checklstring(L, 1, &len), *method, *path;
+    char *own = malloc(len);
+    int minor;
+    struct phr_header header = {0};
+    if (own == NULL)
+        return luaL_error(L, "no memory");
+    memcpy(own, bytes, len);
+    int end = phr_parse_request(own, len, &method, &method_len, &path, &path_len, &minor, &header, &count, 0);
+    if (end > 0) {
+        lua_pushlstring(L, header.name, header.name_len);
+        lua_pushlstring(L, header.value, header.value_len);
+    } else {
+        lua_pushstring(L, end == -1 ? "refused" : "incomplete");
+    }
+    free(own);
+    return end > 0 ? 2 : 1;
+}
+
 static int l_leave(lua_State *L)
 {
     size_t len;
@@ -137,11 +193,10 @@ static int l_after_destroy(lua_State *L)
 
 int module_h2o(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"ask", l_ask},
-                                         {"leave", l_leave},
-                                         {"after_loop", l_after_loop},
-                                         {"after_destroy", l_after_destroy},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"ask", l_ask},     {"headers", l_headers},       {"parse", l_parse},
+        {"leave", l_leave}, {"after_loop", l_after_loop}, {"after_destroy", l_after_destroy},
+        {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }
