@@ -23,12 +23,17 @@ local function dispatch(self)
   self.on_event(fields)
 end
 
-local function take(self, line)
-  if line == "" then
+-- Takes the line of a text from one position to another; a long one is copied once.
+local function take(self, text, from, stop)
+  if stop < from then
     return dispatch(self)
   end
-  local name, from = line:match "^([^:]*):? ?()"
-  local value = line:sub(from)
+  local colon = text:find(":", from, true)
+  if not colon or colon > stop then
+    colon = stop + 1
+  end
+  local name = text:sub(from, colon - 1)
+  local value = text:sub(text:byte(colon + 1) == 32 and colon + 2 or colon + 1, stop)
   if name == "" then
     self.on_event { comment = value }
   elseif name == "data" then
@@ -50,7 +55,7 @@ function sse:feed(bytes)
     if not at then
       break
     end
-    take(self, text:sub(from, text:byte(at - 1) == 13 and at - 2 or at - 1))
+    take(self, text, from, text:byte(at - 1) == 13 and at - 2 or at - 1)
     from = at + 1
   end
   self.pieces = { text:sub(from) }

@@ -105,6 +105,14 @@ local function exchange(cell, need, method, params, result)
   return question.params, cjson.decode(upstream.text(answer))
 end
 
+-- Nobody can be asked by an upstream that keeps nothing for its clients, and it has learned so.
+local function asks_nothing(cell)
+  local answer, question = ask(cell, "sampling", "sampling/createMessage", SAMPLE)
+  assert.is_nil(question)
+  assert.equal("cannot", upstream.text(answer))
+  assert.same({}, cell.ann:notes())
+end
+
 describe("questions:", function()
   local m = matrix.group("questions", { prepare = function(u) u.handlers.again, u.handlers.look = again, look end })
   lazy_setup(function() m:begin() end)
@@ -163,7 +171,7 @@ describe("questions:", function()
     local stream, question = ask(cell, "sampling", "sampling/createMessage", SAMPLE)
     if cell.expected ~= "whole" then return assert.equal("cannot", upstream.text(stream)) end
     local answer = give(cell, stream, question, nil, { code = -1, message = "User rejected" })
-    if not answer then return end -- a client of 2026-07-28 does not repeat the call
+    if not answer then return assert.same({}, cell.ann:notes()) end -- a client of 2026-07-28 does not repeat the call
     cell:fence()
     assert.same({ "sampling/createMessage" }, cell:methods())
     assert.is_truthy(cjson.encode(answer.result):find("User rejected", 1, true))
@@ -171,7 +179,7 @@ describe("questions:", function()
 
   -- The client says so once, when all upstreams have asked it; each is told in the session that belongs to the client.
   m:feature("roots that change", function(cell)
-    if cell.form.keeps_nothing then return end
+    if cell.form.keeps_nothing then return asks_nothing(cell) end
     local stream, question = ask(cell, "roots", "roots/list", cjson.decode "{}")
     give(cell, stream, question, { roots = { { uri = "file:///home/ann" } } })
     local asked = cell.u:all { tool = "again" }
@@ -186,7 +194,7 @@ describe("questions:", function()
   end)
 
   m:feature("a question that is taken back", function(cell)
-    if cell.form.keeps_nothing then return end
+    if cell.form.keeps_nothing then return asks_nothing(cell) end
     local stream, question = ask(cell, "sampling", "sampling/createMessage", SAMPLE)
     if cell.expected ~= "whole" then
       -- a question in a result is not taken back: the client may answer it or leave it
@@ -205,7 +213,7 @@ describe("questions:", function()
 
   -- A question that wants to be told how far its answer is comes without its token, so that the client tells nothing.
   m:feature("progress of the client", function(cell)
-    if cell.form.keeps_nothing then return end
+    if cell.form.keeps_nothing then return asks_nothing(cell) end
     local params = { messages = SAMPLE.messages, maxTokens = 10, _meta = { progressToken = "theirs", ["example.com/kept"] = true } }
     local stream, question = ask(cell, "sampling", "sampling/createMessage", params)
     assert.same({ ["example.com/kept"] = true }, question.params._meta)
@@ -234,23 +242,18 @@ describe("questions:", function()
   -- The tool `look` shows a page, and says when its user is done.
   m:feature("that a page is done", function(cell)
     local stream = cell.ann:open("tools/call", { name = cell:named "look", arguments = {} })
-    if cell.expected ~= "whole" then
-      if cell.kind.revision == "2026-07-28" then
-        local first = stream:answer().result
-        if first.resultType == "input_required" then
-          local key = next(first.inputRequests)
-          cell.ann:call("tools/call", {
-            name = cell:named "look", arguments = {}, inputResponses = { [key] = { action = "accept" } }, requestState = first.requestState,
-          })
-        end
-      else
-        local page = cell.kind.revision == "2025-11-25" and not cell.form.keeps_nothing and cell:wait_notes(1)[1]
-        if page then cell.ann:answer(page, { action = "accept" }) end
-        stream:answer()
-      end
+    if cell.kind.revision == "2026-07-28" and not cell.form.keeps_nothing then -- it learns that by its own request
+      local first = stream:answer().result
+      assert.equal("input_required", first.resultType)
+      local answer = cell.ann:call("tools/call", {
+        name = cell:named "look", arguments = {}, inputResponses = { [next(first.inputRequests)] = { action = "accept" } }, requestState = first.requestState,
+      })
+      assert.equal("done", upstream.text(answer))
       cell:fence()
-      if cell.kind.revision ~= "2025-11-25" then assert.same({}, cell:methods()) end
-      return
+      return assert.same({}, cell:methods())
+    elseif cell.kind.revision ~= "2025-11-25" or cell.form.keeps_nothing then -- a client that shows no pages
+      assert.equal("cannot", upstream.text(stream:answer()))
+      return assert.same({}, cell:methods())
     end
     local page = cell:wait_notes(1)[1]
     assert.equal("elicitation/create", page.method)

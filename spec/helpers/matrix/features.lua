@@ -54,7 +54,7 @@ features.all = {
     methods = { "elicitation/create" }, since = "2025-06-18", by_client = true, otherwise = "refused" },
   { "a page to open", group = "questions", by_session = true,
     methods = { "elicitation/create" }, since = "2025-11-25", by_client = true, otherwise = "refused" },
-  { "that a page is done", group = "questions", by_session = true,
+  { "that a page is done", group = "questions", by_session = true, by_client = true,
     methods = { "notifications/elicitation/complete" }, since = "2025-11-25", until_ = "2025-11-25",
     otherwise = "refused" },
   { "sampling", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },

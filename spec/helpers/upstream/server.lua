@@ -110,7 +110,7 @@ function exchange:forget()
 end
 
 --- Answers with a result, given as bytes.
-function exchange:result(bytes) return self:done(('{"jsonrpc":"2.0","id":%s,"result":%s}'):format(self.id, bytes)) end
+function exchange:result(bytes) return self:done('{"jsonrpc":"2.0","id":' .. self.id .. ',"result":' .. bytes .. "}") end
 
 local STATUS <const> = { [-32601] = 404, [-32700] = 400, [-32600] = 400, [-32602] = 400, [-32020] = 400, [-32021] = 400, [-32022] = 400 }
 

@@ -28,7 +28,7 @@ child.__index = child
 --- Gives an order of child.lua: out, err, flood, exit, kill, pause, resume, close_out, ignore, stay, child.
 function child:order(kind, bytes)
   bytes = tostring(bytes or "")
-  if not self.control:is_closing() then self.control:write(("%s %d\n%s"):format(kind, #bytes, bytes), function() end) end
+  if not self.control:is_closing() then self.control:write({ ("%s %d\n"):format(kind, #bytes), bytes }, function() end) end
   return self
 end
 
