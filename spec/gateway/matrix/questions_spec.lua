@@ -54,17 +54,29 @@ local function look(x, reply)
   end)
 end
 
--- Opens a call that asks, and returns its stream, and the question that came or nil, with its key in 2026-07-28.
-local function ask(cell, need, method, params)
-  local arguments = { need = need, method = method, params = params }
-  local call = { name = cell:named "again", arguments = arguments }
-  local stream = cell.ann:open("tools/call", call)
+-- The same for a prompt and a resource, whose result is the answer to a question for the client's model.
+local function asking(result)
+  return function(x)
+    if told(x).sampling == nil then return x:error(-32603, "cannot") end
+    local params = '{"messages":[{"role":"user","content":{"type":"text","text":"hi"}}],"maxTokens":10}'
+    local function done(text) x:result(x:complete(result:format(raw.at(text, "model")))) end
+    local given = raw.at(x.text, "params", "inputResponses", "q")
+    if given then return done(given) end
+    if not x.modern then return x:ask("sampling/createMessage", params, function(_, text) done(raw.at(text, "result")) end) end
+    x:result('{"resultType":"input_required","inputRequests":{"q":{"method":"sampling/createMessage","params":' .. params .. '}},"requestState":"s"}')
+  end
+end
+
+-- Opens a request that asks, and returns its stream, and the question that came or nil, with its key in 2026-07-28.
+local function open_asking(cell, method, call)
+  local stream = cell.ann:open(method, call)
   if cell.kind.revision == "2026-07-28" then
     local answer = stream:answer()
     if not answer.result or answer.result.resultType ~= "input_required" then return answer end
     local key, question = next(answer.result.inputRequests)
     assert.is_nil(next(answer.result.inputRequests, key))
-    return { state = answer.result.requestState, key = key, call = call }, question
+    call.inputResponses, call.requestState = { [key] = false }, answer.result.requestState
+    return { method = method, key = key, call = call }, question
   end
   local found = wait.for_fact("the question or the answer", 10, function()
     local answer = cell.ann:answer_to(stream.id)
@@ -75,16 +87,20 @@ local function ask(cell, need, method, params)
   return stream, found
 end
 
--- Answers the question, and returns the answer of the call.
+-- The same for a call of the tool `again`.
+local function ask(cell, need, method, params)
+  return open_asking(cell, "tools/call", { name = cell:named "again", arguments = { need = need, method = method, params = params } })
+end
+
+-- Answers the question, and returns the answer of the request.
 local function give(cell, stream, question, result, fault)
   if not stream.call then
     cell.ann:answer(question, result, fault)
     return stream:answer()
   end
   if fault then return nil end
-  return cell.ann:call("tools/call", {
-    name = stream.call.name, arguments = stream.call.arguments, inputResponses = { [stream.key] = result }, requestState = stream.state,
-  })
+  stream.call.inputResponses[stream.key] = result
+  return cell.ann:call(stream.method, stream.call)
 end
 
 -- Asks and answers; returns the params that the client got and the answer that the upstream got. Where it is refused, the
@@ -113,8 +129,14 @@ local function asks_nothing(cell)
   assert.same({}, cell.ann:notes())
 end
 
+local function prepare(u, form)
+  u.handlers.again, u.handlers.look = again, look
+  u:when("prompts/get", asking '{"messages":[{"role":"user","content":{"type":"text","text":%s}}]}')
+  u:when("resources/read", asking('{"contents":[{"uri":"' .. form.name .. '://text","text":%s}]}'))
+end
+
 describe("questions:", function()
-  local m = matrix.group("questions", { prepare = function(u) u.handlers.again, u.handlers.look = again, look end })
+  local m = matrix.group("questions", { prepare = prepare })
   lazy_setup(function() m:begin() end)
   lazy_teardown(function() m:finish() end)
 
@@ -153,6 +175,21 @@ describe("questions:", function()
     local params, got = exchange(cell, "roots", "roots/list", cjson.decode "{}", roots)
     if params or cell.expected == "whole" then assert.same(roots, got) end
   end)
+
+  for what, row in pairs { prompt = { "prompts/get", "messages" }, resource = { "resources/read", "contents" } } do
+    m:feature(("a %s that asks"):format(what), function(cell)
+      local stream, question = open_asking(cell, row[1], what == "prompt" and { name = cell:named "plain" } or { uri = cell:uri "text" })
+      if cell.expected ~= "whole" then
+        assert.is_nil(question)
+        return assert.equal(-32603, stream.error.code)
+      end
+      assert.equal("sampling/createMessage", question.method)
+      local entry = give(cell, stream, question, SAID).result[row[2]][1]
+      assert.equal("m", what == "prompt" and entry.content.text or entry.text)
+      cell:fence()
+      assert.same(cell.kind.revision == "2026-07-28" and {} or { "sampling/createMessage" }, cell:methods())
+    end)
+  end
 
   m:feature("sampling with tools", function(cell)
     local tools = { { name = "add", inputSchema = { type = "object" } } }

@@ -4,7 +4,9 @@
 -- pairs: sessions of single clients; clients 2024-11-05..; upstreams 2025-03-26..2025-11-25 http stdio
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
+local forms = require "spec.helpers.matrix.forms"
 local matrix = require "spec.helpers.matrix"
+local peers = require "spec.helpers.matrix.peers"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
@@ -105,6 +107,34 @@ describe("sessions:", function()
     assert.same({ "notifications/progress", stream.id }, came)
     assert.equal(2, #cell.ann:notes(), cjson.encode(cell.ann:notes()))
     rest:close()
+  end)
+
+  -- A third client of each kind calls each upstream and leaves: what the upstreams keep for it ends.
+  local left = {}
+  m:feature("the end of a session", function(cell)
+    if not left[cell.kind] then
+      local carl = peers.start(m, cell.kind, "carl-1", matrix.CAN, matrix.constants)
+      left[cell.kind] = {}
+      for _, form in ipairs(forms.all) do
+        wait.for_fact("a call of " .. form.name, 20, function()
+          return carl:call("tools/call", { name = form.name .. "_counter", arguments = {} }).result
+        end)
+        local entries = m.stubs[form.name]:all { tool = "counter" }
+        left[cell.kind][form.name] = entries[#entries].session
+      end
+      if carl.own then carl.own:close() end
+      if cell.kind.transport == "http" and carl.c.session then carl.c:delete() end
+      carl:close()
+    end
+    local session = left[cell.kind][cell.form.name]
+    local function is_over()
+      cell.u:all {}
+      return session.ended or session.child and session.child.ended
+    end
+    local ends_gateway = cell.kind.transport == "stdio" and cell.form.transport == "stdio" -- with its programs
+    if cell.expected == "whole" or ends_gateway then return wait.for_fact("the end of the session", 20, is_over) end
+    -- it is the program for all, or the session of a principal that has no session here
+    assert.is_falsy(is_over())
   end)
 
   m:specs(it)

@@ -60,6 +60,8 @@ features.all = {
   { "sampling", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
   { "sampling with tools", group = "questions", by_session = true, methods = { "sampling/createMessage" }, since = "2025-11-25", by_client = true,
     otherwise = "refused" },
+  { "a prompt that asks", group = "questions", by_session = true, methods = { "prompts/get", "sampling/createMessage" }, otherwise = "refused" },
+  { "a resource that asks", group = "questions", by_session = true, methods = { "resources/read", "sampling/createMessage" }, otherwise = "refused" },
   { "sampling that fails", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
   { "roots", group = "questions", by_session = true, methods = { "roots/list" }, otherwise = "refused" },
   { "roots that change", group = "questions", by_session = true,
@@ -84,6 +86,7 @@ features.all = {
     by_session = true, otherwise = "refused" },
   { "the stream of a call is resumed", group = "sessions", methods = { "tools/call", "notifications/progress" }, since = "2024-11-05",
     until_ = "2025-11-25", by_client = true, otherwise = "refused" },
+  { "the end of a session", group = "sessions", methods = { "initialize" }, until_ = "2025-11-25", by_session = true, otherwise = "refused" },
   -- tasks
   { "a call of a tool that may run as a task", group = "tasks", methods = { "tools/call" } },
   { "a task of the client", group = "tasks", since = "2025-11-25", until_ = "2025-11-25", otherwise = "refused", methods = {
