@@ -23,8 +23,8 @@ struct mp_upstream_transport {
      * (channel->connection) first; the transport holds the exchange by mp_exchange_ref until the message is written. It
      * sets exchange->was_sent once the upstream may have received a byte, before it may fail. */
     void (*send)(mp_own_exchange *exchange);
-    /* Sends a whole message (a reply, a cancellation) on behalf of an exchange; nothing waits for it. */
-    void (*say)(mp_own_exchange *exchange, mp_str message);
+    /* Sends a whole message (a reply to a question, a cancellation) on behalf of an exchange; nothing waits for it. */
+    void (*say)(mp_own_exchange *exchange, mp_str message, bool is_reply);
     /* The task takes no more events of the exchange: frees the transport's memory for it. If `send` has not written the
      * message yet, it is not written. */
     void (*leave)(mp_own_exchange *exchange);

@@ -84,7 +84,7 @@ void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange)
 
 /* -- messages from the task's thread to the transport's ------------------------------------------------------------ */
 
-typedef enum { SEND, SAY, LEAVE } action;
+typedef enum { SEND, REPLY, SAY, LEAVE } action;
 
 typedef struct {
     mp_own_exchange *exchange; /* a counted reference */
@@ -119,9 +119,9 @@ static void perform_action(mp_own_exchange *exchange, action what, mp_str bytes)
             mp_exchange_ref(exchange);
         }
         transport->send(exchange);
-    } else if (what == SAY) {
+    } else if (what == REPLY || what == SAY) {
         if (may_have_run(exchange))
-            transport->say(exchange, bytes);
+            transport->say(exchange, bytes, what == REPLY);
     } else {
         transport->leave(exchange);
         if (is_bound && !mp_link_is_alone(&exchange->in_channel)) {
@@ -520,7 +520,7 @@ static bool reply_own(mp_exchange *super, mp_str message)
     if (super->is_ended)
         return message.len == 0 || send_apart(super, message);
     mp_timer_start(super->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
-    return message.len == 0 || give_message(exchange, SAY, message);
+    return message.len == 0 || give_message(exchange, REPLY, message);
 }
 
 static void cancel_own(mp_exchange *super, mp_str message)

@@ -608,7 +608,7 @@ static request *MP_NULLABLE tell_upstream(mp_upstream_host *host, mp_channel *ch
     return it;
 }
 
-static void say_message(mp_own_exchange *exchange, mp_str message)
+static void say_message(mp_own_exchange *exchange, mp_str message, MP_UNUSED bool is_reply)
 {
     request *it = tell_upstream(exchange->super.host, exchange->super.channel, "POST", message);
     if (it == NULL)

@@ -7,6 +7,9 @@ MP_GAUGE(upstream_streams, "upstream_streams", "", "", "event streams of upstrea
 
 #define ERROR_BODY MP_FAILURE_BODY
 #define FAREWELL_MS 2000 /* ms for a POST whose answer nothing waits for */
+/* ms that a message about a request, such as a cancellation, waits until the request was accepted, so as not to
+ * overtake it. Servers on java-sdk accept a request only when they answer it. */
+#define ACCEPT_MS 250
 
 typedef struct connection connection;
 
@@ -19,8 +22,8 @@ typedef struct {
     char *own;                             /* a copy of the message, where there is no exchange */
     mp_str message;
     mp_buf body;  /* body of an answer that is an error */
-    mp_buf after; /* a message that is sent once `message` was accepted, such as a cancellation */
-    mp_timer deadline;
+    mp_buf after; /* a message that is sent once `message` was accepted, or after ACCEPT_MS: a cancellation */
+    mp_timer deadline, patience;
     bool has_news;
 } post;
 
@@ -43,6 +46,7 @@ static void free_post(post *it)
 {
     mp_link_drop(&it->link);
     mp_timer_stop(it->of->host->loop, &it->deadline);
+    mp_timer_stop(it->of->host->loop, &it->patience);
     mp_transfer_free(it->transfer);
     mp_own_exchange *exchange = it->exchange;
     if (exchange != NULL && exchange->request == it)
@@ -150,6 +154,20 @@ static void add_post(connection *it, mp_own_exchange *MP_NULLABLE exchange, mp_s
         begin_post(it, endpoint, one);
 }
 
+/* Sends the message that waits for the post. */
+static void send_after(post *one)
+{
+    mp_timer_stop(one->of->host->loop, &one->patience);
+    if (one->after.len > 0)
+        add_post(one->of, NULL, mp_buf_str(&one->after));
+    mp_buf_clear(&one->after);
+}
+
+static void on_patience(mp_timer *timer)
+{
+    send_after(mp_container(timer, post, patience));
+}
+
 static void begin_posts(connection *it, const char *endpoint)
 {
     mp_link again = {0};
@@ -200,7 +218,6 @@ static void pull_post(post *one, mp_transfer *transfer)
     collect_body(transfer, &one->body);
     if (!mp_transfer_is_over(transfer))
         return;
-    connection *it = one->of;
     mp_own_exchange *exchange = one->exchange;
     if (exchange != NULL)
         mp_exchange_ref(exchange);
@@ -208,8 +225,7 @@ static void pull_post(post *one, mp_transfer *transfer)
     bool is_good = is_success(transfer);
     if (!is_good)
         failure = failure_of(transfer, &one->body, "the message was not accepted");
-    if (one->after.len > 0)
-        add_post(it, NULL, mp_buf_str(&one->after));
+    send_after(one);
     free_post(one);
     if (exchange == NULL) {
         mp_upstream_failure_clear(&failure);
@@ -357,17 +373,20 @@ static void send_exchange(mp_own_exchange *exchange)
         add_post(it, exchange, exchange->message);
 }
 
-/* A message about an exchange, such as a cancellation, must not overtake its request. */
-static void say_message(mp_own_exchange *exchange, mp_str message)
+/* A message about an exchange, such as a cancellation, should not overtake its request. A reply cannot: the upstream
+ * has asked, and may accept the request only when it has the reply. */
+static void say_message(mp_own_exchange *exchange, mp_str message, bool is_reply)
 {
     connection *it = exchange->super.channel->connection;
     post *before = exchange->request;
     if (it == NULL || it->is_over)
         return;
-    if (before != NULL && before->after.len == 0)
-        mp_buf_put(&before->after, message);
-    else
+    if (is_reply || before == NULL || before->after.len > 0) {
         add_post(it, NULL, message);
+        return;
+    }
+    mp_buf_put(&before->after, message);
+    mp_timer_start(it->host->loop, &before->patience, ACCEPT_MS, on_patience);
 }
 
 static void leave_exchange(mp_own_exchange *exchange)

@@ -364,7 +364,7 @@ static void send_exchange(mp_own_exchange *exchange)
     hand_over(it);
 }
 
-static void say_message(mp_own_exchange *exchange, mp_str message)
+static void say_message(mp_own_exchange *exchange, mp_str message, MP_UNUSED bool is_reply)
 {
     connection *it = exchange->super.channel->connection;
     if (it != NULL && !it->is_over)

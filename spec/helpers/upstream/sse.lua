@@ -9,9 +9,10 @@ local sse = {}
 local exchange = setmetatable({}, { __index = server.exchange })
 exchange.__index = exchange
 
--- Sends a message on the stream of the session.
-function exchange:send(text)
+-- Sends a message on the stream of the session. Where the server accepts a request only when it answers it, that is now.
+function exchange:send(text, is_answer)
   if self.session.stream then self.session.stream:chunk(http.event(self.server, text)) end
+  if is_answer and self.accept then self.accept() end
 end
 
 --- Ends the stream of the session.
@@ -46,13 +47,16 @@ local function post(self, request, reply)
   local more = { head = request.head, headers = request.headers, connection = request.connection }
   if not (request.headers["content-type"] or ""):find "^application/json" then self:blame("Content-Type is '%s'", request.headers["content-type"]) end
   if self.post_gate and self.post_gate(request, reply, json) then return end
-  reply:send(202, {}, "Accepted")
+  local function accept() reply:send(202, {}, "Accepted") end
+  local is_late = self.accepts_late and json.method == "tools/call"
+  if not is_late then accept() end
   if not json.method then
     self:take_response(session, json, request.body, more)
   elseif json.id == nil then
     self:take_notification(session, json, request.body, more)
   else
-    self:take(setmetatable({ session = session, text = request.body, json = json, head = request.head, headers = request.headers }, exchange))
+    self:take(setmetatable({ session = session, text = request.body, json = json, head = request.head, headers = request.headers,
+      accept = is_late and accept or nil }, exchange))
   end
 end
 
@@ -84,11 +88,12 @@ function methods:close(fault)
 end
 
 --- `options` beside those of server.new: endpoint (a pattern for the address, with %s for the session), post (the
---- status for a POST at /sse).
+--- status for a POST at /sse), accepts_late (a call is accepted only when it is answered, as by java-sdk 2.1.0).
 function sse.start(options)
   options.revision = options.revision or "2024-11-05"
   local self = server.new(options, methods)
   self.kind, self.sessions, self.opened, self.endpoint = "sse", {}, 0, options.endpoint
+  self.accepts_late = options.accepts_late
   self.web = stub.start(function(request, reply)
     if self.gate and self.gate(request, reply) then return end
     if request.path == "/sse" and request.method == "GET" then
