@@ -13,7 +13,7 @@ MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, w
 #define MAX_GENERATIONS MP_LIMIT(generations, 16)
 #define CLEANUP_GRACE_MS 100 /* additional time after MP_CLEANUP_MS for handlers that do not wait */
 
-typedef enum { LOADING, LOADED, FAILED, SERVING, UNUSED } state;
+typedef enum { LOADING, LOADED, FAILED, RELEASED, SERVING, UNUSED } state;
 
 /* A draining generation. */
 typedef struct {
@@ -268,7 +268,7 @@ static bool await_release(mp_worker *worker)
     MP_LOCKED(&worker->lock);
     while (worker->state == LOADED)
         pthread_cond_wait(&worker->changed, &worker->lock);
-    return worker->state == SERVING;
+    return worker->state == RELEASED;
 }
 
 static bool load_vm(mp_worker *worker)
@@ -293,6 +293,7 @@ static void *MP_NULLABLE run_worker(void *ctx)
     if (await_release(worker)) {
         worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
         mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client, worker->upstreams);
+        report_state(worker, SERVING);
         worker->departures = (mp_departures){.loop = worker->loop, .server = worker->server, .rpc = worker->rpc};
         mp_loop_on_turn(worker->loop, turn_worker, has_work, worker);
         if (worker->pipe != NULL)
@@ -333,8 +334,10 @@ void mp_worker_release(mp_worker *worker, bool serves)
 {
     MP_LOCKED(&worker->lock);
     if (worker->state != FAILED)
-        worker->state = serves ? SERVING : UNUSED;
+        worker->state = serves ? RELEASED : UNUSED;
     pthread_cond_broadcast(&worker->changed);
+    while (worker->state == RELEASED)
+        pthread_cond_wait(&worker->changed, &worker->lock);
 }
 
 /* -- a new generation ---------------------------------------------------------------------------------------------- */

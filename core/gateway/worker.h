@@ -80,7 +80,8 @@ void mp_workers_balance(mp_worker *const *workers, int count);
  * client. */
 int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err);
 /* Starts the thread, which loads the scripts. `mp_worker_await` waits for that; it returns -1 with a report on
- * errors. Then the thread waits for mp_worker_release, to serve or to end. Add listeners before the release. */
+ * errors. Then the thread waits for mp_worker_release, to serve or to end. Add listeners before the release. It returns
+ * once the worker is in the table that the admin listener asks. */
 int mp_worker_start(mp_worker *worker, mp_err *err);
 int mp_worker_await(mp_worker *worker, mp_buf *report);
 void mp_worker_release(mp_worker *worker, bool serves);
