@@ -61,9 +61,9 @@ mp_str mp_http_header(const mp_transfer *transfer, const char *name);
 bool mp_http_has_type(const mp_transfer *transfer, const char *type);
 /* Location of a redirect as operators see it, without query and fragment; empty where it has a user or is no text. */
 mp_str mp_http_shown_location(const mp_transfer *transfer);
-/* The URL at which a request has to be sent again (307 and 308), if it has the origin of the upstream's; the caller
- * frees it. NULL: the answer is no such redirect. */
-char *MP_NULLABLE mp_http_redirect(const mp_upstream_part *part, const mp_transfer *transfer);
+/* The URL at which a request to `url` has to be sent again (307 and 308), if it has the same origin; the caller frees
+ * it. NULL: the answer is no such redirect. */
+char *MP_NULLABLE mp_http_redirect(const char *MP_NULLABLE url, const mp_transfer *transfer);
 
 #define MP_FIXED_HEADERS 6
 /* Revisions from this one on have no sessions, and a stream that broke cannot be resumed. */

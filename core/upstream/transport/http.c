@@ -267,7 +267,7 @@ static mp_transfer *MP_NULLABLE start_transfer(request *it, const char *method, 
 static bool follow(const arrival *at)
 {
     request *it = at->of;
-    char *moved = it->moved != NULL ? NULL : mp_http_redirect(it->channel->part, at->transfer);
+    char *moved = it->moved != NULL ? NULL : mp_http_redirect(it->channel->part->url, at->transfer);
     if (moved == NULL)
         return false;
     it->moved = moved;

@@ -164,17 +164,17 @@ static bool is_same_origin(const mp_url *a, const mp_url *b)
     return strcmp(a->scheme, b->scheme) == 0 && strcmp(a->host, b->host) == 0 && a->port == b->port;
 }
 
-char *MP_NULLABLE mp_http_redirect(const mp_upstream_part *part, const mp_transfer *transfer)
+char *MP_NULLABLE mp_http_redirect(const char *MP_NULLABLE url, const mp_transfer *transfer)
 {
     int status = mp_transfer_status(transfer);
     mp_str location = mp_http_header(transfer, "location");
-    if ((status != 307 && status != 308) || location.len == 0 || part->url == NULL)
+    if ((status != 307 && status != 308) || location.len == 0 || url == NULL)
         return NULL;
     char *text = mp_dup(location), *found = NULL;
     mp_url from, to;
     mp_err err;
-    if (mp_url_parse(&to, text, part->url, &err) == 0) {
-        if (mp_url_parse(&from, part->url, NULL, &err) == 0) {
+    if (mp_url_parse(&to, text, url, &err) == 0) {
+        if (mp_url_parse(&from, url, NULL, &err) == 0) {
             found = is_same_origin(&from, &to) ? mp_dup(mp_str_of(to.text)) : NULL;
             mp_url_clear(&from);
         }

@@ -19,6 +19,7 @@ typedef struct {
     connection *of;
     mp_own_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the result */
     mp_transfer *MP_NULLABLE transfer;     /* NULL: not begun */
+    char *MP_NULLABLE moved;               /* the URL that a redirect named; NULL: there was none */
     char *own;                             /* a copy of the message, where there is no exchange */
     mp_str message;
     mp_buf body;  /* body of an answer that is an error */
@@ -33,6 +34,7 @@ struct connection {
     mp_channel *channel; /* a counted reference */
     mp_transfer *stream;
     mp_event_reader reader;
+    char *MP_NULLABLE moved;    /* the URL that a redirect of the GET named; NULL: there was none */
     char *MP_NULLABLE endpoint; /* normalized; NULL until the upstream has named it */
     mp_buf body;                /* body of the answer that refuses the GET */
     mp_link posts;
@@ -54,6 +56,7 @@ static void free_post(post *it)
     mp_exchange_unref(exchange);
     mp_buf_clear(&it->body);
     mp_buf_clear(&it->after);
+    free(it->moved);
     free(it->own);
     free(it);
 }
@@ -67,6 +70,7 @@ static void free_connection(connection *it)
     mp_event_reader_clear(&it->reader);
     mp_buf_clear(&it->body);
     mp_channel_unref(it->channel);
+    free(it->moved);
     free(it->endpoint);
     free(it);
     mp_stat_add(&mp_stat_upstream_streams, -1);
@@ -92,6 +96,8 @@ static mp_transfer *MP_NULLABLE begin_stream(connection *it, mp_err *err)
     mp_http_headers all = {0};
     mp_http_put_headers(&all, it->host, it->channel, NULL);
     mp_outgoing outgoing = mp_http_outgoing(it->channel->part, all.list);
+    if (it->moved != NULL)
+        outgoing.url = it->moved;
     outgoing.ready = on_stream_ready;
     outgoing.ctx = it;
     mp_transfer *transfer = mp_transfer_start(it->host->stream_client, &outgoing, err);
@@ -212,11 +218,25 @@ static void collect_body(mp_transfer *transfer, mp_buf *body)
     }
 }
 
+/* Sends the post again if its answer redirects it, once. Frees the transfer then, and perhaps the post. */
+static bool follow_post(post *one, mp_transfer *transfer)
+{
+    char *moved = one->moved != NULL ? NULL : mp_http_redirect(one->of->endpoint, transfer);
+    if (moved == NULL)
+        return false;
+    one->moved = moved;
+    one->body.len = 0;
+    one->transfer = NULL;
+    mp_transfer_free(transfer);
+    begin_post(one->of, moved, one);
+    return true;
+}
+
 /* Reads the bytes that have arrived for a post. May free it. */
 static void pull_post(post *one, mp_transfer *transfer)
 {
     collect_body(transfer, &one->body);
-    if (!mp_transfer_is_over(transfer))
+    if (!mp_transfer_is_over(transfer) || follow_post(one, transfer))
         return;
     mp_own_exchange *exchange = one->exchange;
     if (exchange != NULL)
@@ -312,6 +332,23 @@ static void refuse_stream(connection *it)
     end_by_itself(it, MP_FAILURE_CLOSED, what);
 }
 
+/* Asks for the stream again if the answer redirects the GET, once. The posts wait on. */
+static bool follow_stream(connection *it)
+{
+    mp_err err;
+    char *moved = it->moved != NULL ? NULL : mp_http_redirect(it->channel->part->url, it->stream);
+    if (moved == NULL)
+        return false;
+    it->moved = moved;
+    mp_transfer *stream = begin_stream(it, &err);
+    if (stream == NULL)
+        return false;
+    mp_transfer_free(it->stream);
+    it->stream = stream;
+    it->body.len = 0;
+    return true;
+}
+
 static void pull_stream(connection *it)
 {
     bool is_over = mp_transfer_is_over(it->stream);
@@ -324,7 +361,7 @@ static void pull_stream(connection *it)
         return;
     }
     collect_body(it->stream, &it->body);
-    if (is_over || it->body.len >= ERROR_BODY)
+    if ((is_over || it->body.len >= ERROR_BODY) && !follow_stream(it))
         refuse_stream(it);
 }
 

@@ -37,6 +37,29 @@ describe("an upstream whose URL is redirected", function()
     end
   end
 
+  for status, location in pairs { [307] = "/messages", [308] = false } do
+    it(("is called by %d over HTTP+SSE, where the addresses of the stream and of the messages are"):format(status), function()
+      local u <close> = upstream.start { revision = "2024-11-05", transport = "sse", endpoint = "/in/messages?session_id=%s" }
+      local redirected = { GET = 0, POST = 0 }
+      u:answer_all(function(request, reply)
+        local at = request.method == "GET" and "/sse/" or "/in/messages"
+        if request.path ~= at then return false end
+        redirected[request.method] = redirected[request.method] + 1
+        local to = request.method == "GET" and "/sse" or (location or u.web.url .. "/messages") .. "?" .. request.query
+        reply:send(status, { location = to }, "")
+        return true
+      end)
+      u.entry.url = u.web.url .. "/sse/"
+      local g <close> = upstream.gateway { one = u }
+      local c <close> = g:client "2025-11-25"
+      for n = 1, 3 do
+        assert.equal(('{"n":%d}'):format(n), upstream.text(c:call("tools/call", { name = "one_echo", arguments = { n = n } })))
+      end
+      assert.equal(3, u:ran "echo")
+      assert.is_true(redirected.GET >= 1 and redirected.POST >= 3)
+    end)
+  end
+
   for what, row in pairs {
     ["elsewhere"] = { 307, "http://127.0.0.1:9/mcp?key=hunter2", "Location: http://127.0.0.1:9/mcp)" },
     ["with another method"] = { 302, "/mcp/", "Location: /mcp/)" }, ["in a circle"] = { 308, "/mcp", "Location: /mcp)" },
