@@ -251,8 +251,11 @@ int mp_config_check_basic(mp_str text, mp_err *err)
         mp_err_set(err, "the gateway adds the word Basic, and encodes the rest");
         return mp_err_hint(err, "write user:password, or the whole header as auth: {header: \"Basic ...\"}");
     }
-    if (memchr(text.ptr, ':', text.len) == NULL)
-        return mp_err_set(err, "a ':' separates the user from the password");
+    if (memchr(text.ptr, ':', text.len) == NULL) {
+        mp_err_set(err, "a ':' separates the user from the password");
+        return mp_err_hint(
+            err, "as in auth: {basic: \"${USER}:${PASSWORD}\"}; a token belongs in auth: {bearer: \"${TOKEN}\"}");
+    }
     return mp_config_check_header_value(text, err);
 }
 

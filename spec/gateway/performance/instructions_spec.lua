@@ -24,3 +24,13 @@ describe("the instructions of one request", function()
     assert(code == 0, out .. err)
   end)
 end)
+
+describe("./dev bench", function()
+  it("--help says what there is to measure, and a slip is refused, before anything is built", function()
+    for _, row in ipairs { { "--help", 0, 2 }, { "help", 0, 2 }, { "--hlep", 2, 3 } } do
+      local told = { gateway.run_program("./dev", { "bench", row[1] }, { seconds = 60 }) }
+      assert.equal(row[2], told[1])
+      assert.truthy(told[row[3]]:find("./dev bench WHAT measures one thing, and prints it:\n  auth, calls, instructions", 1, true), told[row[3]])
+    end
+  end)
+end)
