@@ -289,8 +289,11 @@ static int l_count_unread(lua_State *L)
 
 /* -- files that were accepted -------------------------------------------------------------------------------------- */
 
+MP_GAUGE(auth_files_bytes, "auth_files_bytes", "", "",
+         "bytes of files of auth scripts that are kept, as they were accepted, for the time after a reload")
+
 #define MAX_GOOD_FILES 64                 /* one more takes the place of the oldest */
-#define MAX_GOOD_BYTES (16 * 1024 * 1024) /* the longest file that scripts can read */
+#define MAX_GOOD_BYTES (16 * 1024 * 1024) /* of all; as long as one file that scripts can read. The oldest give way */
 
 /* A file that a script names, with its text when it was accepted last. */
 typedef struct {
@@ -302,7 +305,7 @@ typedef struct {
 static struct {
     pthread_mutex_t lock; /* guards the members below */
     good_file list[MAX_GOOD_FILES];
-    size_t next;
+    size_t next, bytes;
 } good_files = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The caller holds the lock. */
@@ -314,6 +317,16 @@ static good_file *MP_NULLABLE find_good(const char *path)
     return NULL;
 }
 
+/* The caller holds the lock. */
+static void drop_good(good_file *it)
+{
+    mp_stat_add(&mp_stat_auth_files_bytes, -(int64_t)it->length);
+    good_files.bytes -= it->length;
+    free(it->path);
+    free(it->text);
+    *it = (good_file){0};
+}
+
 /* auth.keep_text(path, text): the file at `path` was accepted with this text.  [-0, +0, throws] */
 static int l_keep_text(lua_State *L)
 {
@@ -322,18 +335,18 @@ static int l_keep_text(lua_State *L)
     text.ptr = luaL_checklstring(L, 2, &text.len);
     if (text.len > MAX_GOOD_BYTES)
         return 0;
-    good_file made = {mp_dup(mp_str_of(path)), mp_dup(text), text.len};
-    pthread_mutex_lock(&good_files.lock);
+    MP_LOCKED(&good_files.lock);
     good_file *kept = find_good(path);
     if (kept == NULL) {
         kept = &good_files.list[good_files.next];
         good_files.next = (good_files.next + 1) % MAX_GOOD_FILES;
     }
-    good_file old = *kept;
-    *kept = made;
-    pthread_mutex_unlock(&good_files.lock);
-    free(old.path);
-    free(old.text);
+    drop_good(kept);
+    for (size_t i = 0; good_files.bytes + text.len > MAX_GOOD_BYTES; i++)
+        drop_good(&good_files.list[(good_files.next + i) % MAX_GOOD_FILES]);
+    *kept = (good_file){mp_dup(mp_str_of(path)), mp_dup(text), text.len};
+    good_files.bytes += text.len;
+    mp_stat_add(&mp_stat_auth_files_bytes, (int64_t)text.len);
     return 0;
 }
 

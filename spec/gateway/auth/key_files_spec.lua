@@ -133,6 +133,7 @@ describe("a gateway that cannot read a file of an auth script", function()
       g:wait_log("file not accepted", { path = generation == 1 and "secret/keys:1" or "secret/keys" })
     end
     assert.equal(0, g:status().gauges.auth_files_unread)
+    assert.equal(#"ci sha256:" + 64 + 1, g:status().gauges.auth_files_bytes)
   end)
 
   it("is ready where the configuration turns auth scripts off", function()
