@@ -2,6 +2,7 @@
 -- compares their output with the output that the page shows. docs/README.md has the rules for writers under "How these
 -- pages are checked".
 --   local played <close> = page.play "docs/tutorial.md"
+local certificates = require "spec.helpers.certificates"
 local cjson = require "cjson"
 local example = require "spec.helpers.example"
 local free_port = require "spec.helpers.free_port"
@@ -230,6 +231,54 @@ function run.yaml(self, block)
   if code ~= 0 then self:fail(block, err) end
 end
 
+-- -- blocks that are not run -----------------------------------------------------------------------------------------
+
+local apart = { lua = run.lua }
+
+function apart.sh(self, block)
+  local code, _, err = gateway.run_program("/bin/sh", { "-n", "-c", block.text })
+  if code ~= 0 then self:fail(block, err) end
+end
+
+local TOOL <const> = "--- A.\nreturn function() return 1 end\n"
+
+-- A configuration whose certificates, secrets, folders and variables are elsewhere: with some in their places it is
+-- valid.
+function apart.yaml(self, block)
+  if block.text:find "\non:" then return end -- a workflow of GitHub
+  local here, env = certificates.here(), { SECRETS = ("s"):rep(43) }
+  local text = block.text:gsub("[%w/._-]*key%.pem", "KEY"):gsub("[%w/._-]*%.pem", "cert.pem"):gsub("KEY", "key.pem")
+    :gsub("%${file:[^}]*}", "${SECRETS}"):gsub("/var/%l+/moonpool/", "")
+  for name in text:gmatch "%${([%u_]+)" do env[name] = env[name] or "x" end
+  local dir = gateway.prepare { files = {
+    ["moonpool.yaml"] = text, ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["rocks/share/lua/5.4/x.lua"] = "return {}\n",
+    ["scripts/tools/a.lua"] = TOOL, ["scripts/auth/main.lua"] = 'return auth { function() return nil, "no" end }\n',
+  } }
+  local code, _, err = gateway.exec({ "check" }, { cwd = dir, env = env })
+  gateway.run_program("/bin/rm", { "-r", dir })
+  if code ~= 0 then self:fail(block, err) end
+end
+
+-- A client's file: `moonpool import` reads it, and the commands in it serve.
+function apart.json(self, block)
+  run.json(self, block)
+  local client = cjson.decode(block.text)
+  local servers = client.mcpServers or client.servers
+  if not servers then return end
+  local dir = gateway.prepare { files = { ["client.json"] = block.text, ["moonpool.yaml"] = "", ["scripts/tools/a.lua"] = TOOL } }
+  local code, out, err = gateway.exec({ "import", "client.json", "--dry-run" }, { cwd = dir })
+  if code ~= 0 then self:fail(block, out .. err) end
+  for _, server in pairs(servers) do
+    local words = { "list", "--", gateway.binary }
+    for i, word in ipairs(server.args or {}) do words[i + 3] = word:gsub("^.*/moonpool%.yaml$", dir .. "/moonpool.yaml") end
+    if server.command then
+      code, out, err = gateway.exec(words, { cwd = dir })
+      if code ~= 0 or not server.command:find "moonpool$" or not out:find "tool  a" then self:fail(block, out .. err) end
+    end
+  end
+  gateway.run_program("/bin/rm", { "-r", dir })
+end
+
 function player:write_files(files)
   if files[1] and not is_there(self.cwd .. "/moonpool.yaml") and not self.serving then write(self.cwd .. "/moonpool.yaml", "") end
   self:changing(function()
@@ -247,12 +296,8 @@ end
 
 function player:play(block)
   if block.reason then
-    if block.language == "json" then return run.json(self, block) end
-    if block.language == "lua" then return run.lua(self, block) end
-    if block.language ~= "sh" then return end
-    local code, _, err = gateway.run_program("/bin/sh", { "-n", "-c", block.text })
-    if code ~= 0 then self:fail(block, err) end
-    return
+    local f = apart[block.language]
+    return f and f(self, block)
   end
   local files = page.files_of(block)
   if files then return self:write_files(files) end

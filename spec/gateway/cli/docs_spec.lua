@@ -128,6 +128,21 @@ describe("the documentation", function()
     assert.same({}, missing)
   end)
 
+  it("says of each block that is not run why, and names only specs that are there", function()
+    local wrong = {}
+    local _, specs = gateway.run_program("/bin/sh", { "-c", "find spec -name '*_spec.lua' -not -path '*/node_modules/*'" })
+    for _, path in ipairs(pages()) do
+      for line in example.read(path):gmatch "[^\n]+" do
+        local reason = line:find "^<!%-%- *not run" and (line:match "^<!%-%- not run: (.-) %-%->$" or "")
+        if reason and not reason:find "%w+ %w+" then wrong[#wrong + 1] = path .. ": " .. line end
+        for name in (reason or ""):gmatch "[%w_]+_spec" do
+          if not specs:find("/" .. name .. ".lua", 1, true) then wrong[#wrong + 1] = path .. ": there is no " .. name end
+        end
+      end
+    end
+    assert.same({}, wrong)
+  end)
+
   it("is in plain words", function()
     local found, list = {}, pages()
     local _, out = gateway.run_program("/bin/sh", { "-c", "ls CONTRIBUTING.md SECURITY.md examples/*/README.md" })
