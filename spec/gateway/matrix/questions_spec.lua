@@ -176,6 +176,24 @@ describe("questions:", function()
     if params or cell.expected == "whole" then assert.same(roots, got) end
   end)
 
+  -- The other principal knows the id of the question, or has the state of the request.
+  m:feature("a question that another principal answers", function(cell)
+    if cell.form.keeps_nothing then return asks_nothing(cell) end
+    local stream, question = ask(cell, "sampling", "sampling/createMessage", SAMPLE)
+    local of_bob = { role = "assistant", content = { type = "text", text = "of bob" }, model = "m" }
+    if stream.call then
+      stream.call.inputResponses[stream.key] = of_bob
+      local answer = cell.bob:call(stream.method, stream.call)
+      assert.is_nil(cjson.encode(answer):find("of bob", 1, true))
+    else
+      cell.bob:answer(question, of_bob)
+      cell.bob:call("tools/call", { name = cell:named "echo", arguments = {} })
+    end
+    assert.same(SAID, cjson.decode(upstream.text(give(cell, stream, question, SAID))))
+    cell:fence()
+    assert.same(cell.kind.revision == "2026-07-28" and {} or { "sampling/createMessage" }, cell:methods())
+  end)
+
   for what, row in pairs { prompt = { "prompts/get", "messages" }, resource = { "resources/read", "contents" } } do
     m:feature(("a %s that asks"):format(what), function(cell)
       local stream, question = open_asking(cell, row[1], what == "prompt" and { name = cell:named "plain" } or { uri = cell:uri "text" })

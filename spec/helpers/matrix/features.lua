@@ -60,6 +60,7 @@ features.all = {
   { "sampling", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
   { "sampling with tools", group = "questions", by_session = true, methods = { "sampling/createMessage" }, since = "2025-11-25", by_client = true,
     otherwise = "refused" },
+  { "a question that another principal answers", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
   { "a prompt that asks", group = "questions", by_session = true, methods = { "prompts/get", "sampling/createMessage" }, otherwise = "refused" },
   { "a resource that asks", group = "questions", by_session = true, methods = { "resources/read", "sampling/createMessage" }, otherwise = "refused" },
   { "sampling that fails", group = "questions", by_session = true, methods = { "sampling/createMessage" }, otherwise = "refused" },
