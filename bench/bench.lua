@@ -4,14 +4,13 @@
 -- `./dev bench start` the start and the idle memory.
 -- Ratios count; absolute figures are this machine's, today's. BENCH_QUICK=1: a short run, to try the program.
 local uv = require "luv"
+local beside = require "bench.beside"
 local gateway = require "spec.helpers.gateway"
-local client = require "spec.helpers.client"
 local machine = require "bench.machine"
 local nginx = require "bench.peers.nginx"
 local under = require "bench.load"
 local report = require "bench.report"
 local streams = require "bench.streams"
-local wait = require "spec.helpers.wait"
 
 local is_quick = os.getenv "BENCH_QUICK" == "1"
 local ROUNDS, SECONDS, STARTS = tonumber(os.getenv "BENCH_ROUNDS" or "") or (is_quick and 1 or 9), is_quick and 1 or 2, is_quick and 3 or 15
@@ -21,24 +20,6 @@ local WORKERS = 2
 local NAMES <const> = { "bare libh2o", "moonpool", "nginx + Lua" }
 
 local middle = under.middle
-
-local function start_bare(answer)
-  local path = os.tmpname()
-  under.write(path, answer)
-  for port = 20000 + uv.os_getpid() % 20000, 65535 do
-    local probe = uv.new_tcp()
-    local free = probe:bind("127.0.0.1", port) == 0 and probe:listen(1, function() end) == 0
-    probe:close()
-    uv.run "nowait"
-    if free then
-      local handle, pid = assert(uv.spawn("build/release/bench_bare", { args = { tostring(port), tostring(WORKERS), path } }, function() end))
-      wait.for_fact("bare libh2o to listen", 5, function()
-        return pcall(client.request, { port = port }, { method = "GET", path = "/" })
-      end)
-      return { port = port, pid = pid, stop = function() handle:kill "sigkill" os.remove(path) end }
-    end
-  end
-end
 
 -- { port, pids, stop } of nginx with a hand-written endpoint, or nil where it is not installed.
 local function start_nginx()
@@ -99,8 +80,8 @@ local function measure_calls()
     local request = under.request(g, kind)
     local to_nginx = { headers = {}, body = request.body }
     for name, value in pairs(request.headers) do to_nginx.headers[name] = name == "mcp-session-id" and nginx.SESSION or value end
-    local bare = start_bare(request.answer)
-    local servers = { ["bare libh2o"] = { port = bare.port, pids = bare.pid }, moonpool = { port = g.port, pids = g.pid }, ["nginx + Lua"] = other }
+    local bare = beside.bare(request.answer, WORKERS)
+    local servers = { ["bare libh2o"] = { port = bare.port, pids = bare.pids }, moonpool = { port = g.port, pids = g.pid }, ["nginx + Lua"] = other }
     local function request_of(name) return name == "nginx + Lua" and to_nginx or request end
     print(("  %s, %s"):format(kind.tool, kind.headers["mcp-protocol-version"]))
     local points = {}

@@ -54,6 +54,18 @@ function load.write(path, text)
   file:write(text)
 end
 
+local PAGE <const> = "docs/benchmarks.md"
+
+--- Writes a section of docs/benchmarks.md in the place of the last one of this name, or at the end of the page.
+function load.write_section(name, text)
+  local before, after = ("<!-- %s -->\n"):format(name), ("<!-- end of %s -->\n"):format(name)
+  local page = load.read(PAGE)
+  local from, to = page:find(before, 1, true), select(2, page:find(after, 1, true))
+  text = before .. text .. after
+  load.write(PAGE, from and to and page:sub(1, from - 1) .. text .. page:sub(to + 1) or page .. "\n" .. text)
+  print(PAGE .. " has the section")
+end
+
 function load.middle(list)
   table.sort(list)
   return list[(#list + 1) // 2]

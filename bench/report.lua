@@ -222,16 +222,15 @@ local function chart(f)
   return table.concat(svg, "\n") .. "\n"
 end
 
--- The section of the page that bench/upstreams.lua has written; "" if there is none.
-local function section_of_upstreams()
+-- The sections of the page that other benches have written (load.write_section).
+local function other_sections()
   local file <close> = io.open "docs/benchmarks.md"
-  local section = file and file:read("a"):match "\n<!%-%- upstreams %-%->\n.*<!%-%- end of upstreams %-%->\n"
-  return section or ""
+  return file and file:read("a"):match "\n<!%-%- [^\n]+ %-%->\n.*<!%-%- end of [^\n]+ %-%->\n" or ""
 end
 
 --- Writes both files. `f`: the figures, see bench.lua.
 function report.write(f)
-  write("docs/benchmarks.md", page(f) .. section_of_upstreams())
+  write("docs/benchmarks.md", page(f) .. other_sections())
   write("docs/benchmarks.svg", chart(f))
 end
 

@@ -5,7 +5,7 @@
 -- BENCH_QUICK=1: a short run that writes nothing, to try the program.
 local uv = require "luv"
 local beneath = require "bench.beneath"
-local client = require "spec.helpers.client"
+local beside = require "bench.beside"
 local crowd = require "bench.crowd"
 local gateway = require "spec.helpers.gateway"
 local machine = require "bench.machine"
@@ -21,8 +21,6 @@ local TOOLS <const>, CHANNELS = 5000, is_quick and 500 or 10000
 local HALF <const> = CHANNELS // 2
 local SESSIONS <const>, PROGRAMS <const> = is_quick and 20 or 200, 16 -- sessions that each call so many upstreams over stdio
 local MODERN <const>, LEGACY <const> = "2026-07-28", "2025-11-25"
-local PAGE <const> = "docs/benchmarks.md"
-local BEGIN <const>, END <const> = "<!-- upstreams -->\n", "<!-- end of upstreams -->\n"
 
 local TARGETS <const> = {
   { "added p50 at 1 connection", 150, "µs" }, { "added p99 at 1 connection", nil, "µs" }, { "CPU, nginx = 1, at 64 connections", 3, "" },
@@ -33,52 +31,6 @@ local TARGETS <const> = {
 }
 
 gateway.binary = os.getenv "MOONPOOL" or "build/release/moonpool"
-
--- -- servers between a client and the upstream -------------------------------------------------------------------------------
-
-local NGINX <const> = [[
-worker_processes @WORKERS@;
-daemon off;
-pid @DIR@/pid;
-error_log @DIR@/error.log error;
-events { worker_connections 4096; }
-http {
-  access_log off;
-  client_body_temp_path @DIR@/body; proxy_temp_path @DIR@/proxy; fastcgi_temp_path @DIR@/fastcgi; uwsgi_temp_path @DIR@/uwsgi; scgi_temp_path @DIR@/scgi;
-  keepalive_requests 1000000000;
-  upstream beneath { server 127.0.0.1:@BELOW@; keepalive 128; keepalive_requests 1000000000; }
-  server {
-    listen 127.0.0.1:@PORT@ reuseport backlog=4096;
-    location / { proxy_pass http://beneath; proxy_http_version 1.1; proxy_set_header Connection ""; }
-  }
-}
-]]
-
-local function free_port()
-  local probe = uv.new_tcp()
-  assert(probe:bind("127.0.0.1", 0))
-  local port = math.tointeger(probe:getsockname().port)
-  probe:close()
-  uv.run "nowait"
-  return port
-end
-
--- nginx before the upstream at a port: { port, pids, stop() }; nil where it is not installed.
-local function start_nginx(below)
-  if not uv.fs_stat "/usr/sbin/nginx" then return nil end
-  local dir, port = uv.fs_mkdtemp "/tmp/moonpool-nginx-XXXXXX", free_port()
-  under.write(dir .. "/nginx.conf", (NGINX:gsub("@(%u+)@", { WORKERS = WORKERS, DIR = dir, PORT = port, BELOW = below })))
-  local handle, pid = assert(uv.spawn("/usr/sbin/nginx", { args = { "-c", dir .. "/nginx.conf", "-p", dir } }, function() end))
-  wait.for_fact("nginx to listen", 10, function()
-    return pcall(client.request, { port = port }, { method = "POST", path = "/mcp", headers = {}, body = "{}" })
-  end)
-  local pids = {}
-  for child in under.read(("/proc/%d/task/%d/children"):format(pid, pid)):gmatch "%d+" do pids[#pids + 1] = math.tointeger(child) end
-  return { port = port, pids = pids, stop = function()
-    handle:kill "sigterm"
-    os.execute("rm -rf '" .. dir .. "'")
-  end }
-end
 
 local POLICY <const> = { ["policy/all.lua"] = 'return policy { tools = { "*" }, function(call, next) return next(call) end }' }
 local META <const> = [[,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}]]
@@ -113,7 +65,7 @@ local function measure_calls()
   local modern, legacy = beneath.start(MODERN, WORKERS), beneath.start(LEGACY, WORKERS)
   local plain = { headers = { ["content-type"] = "application/json" }, body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search"}}' }
   local servers = { { name = "direct", port = modern.port, request = plain, pids = modern.pid } }
-  local proxy = start_nginx(modern.port)
+  local proxy = beside.nginx(modern.port, WORKERS)
   if proxy then servers[#servers + 1] = { name = "nginx, proxy_pass", port = proxy.port, request = plain, pids = proxy.pids } end
   local running = {}
   for _, way in ipairs(WAYS) do
@@ -269,7 +221,7 @@ local function bound_of(target) return target[2] and (target[4] and "≥ " or "�
 
 local function section_of(servers, rows, about, notes)
   local out = {
-    BEGIN, "## Upstreams\n\n", machine.text(about), "\n",
+    "## Upstreams\n\n", machine.text(about), "\n",
     "`./dev bench upstreams`: calls of a tool of an upstream with a result of 1 KB ([bench/upstream.c](../bench/upstream.c), libh2o), ",
     ("medians of %d rounds of %d s in which the servers take turns. "):format(ROUNDS, SECONDS),
     "CPU is that of the server between wrk and the upstream; of the upstream itself in the rows \"direct\".\n\n",
@@ -287,14 +239,7 @@ local function section_of(servers, rows, about, notes)
     out[#out + 1] = ("| %s | %s | %s | %s |\n"):format(row[1], shown(row[2], row[3][3]), bound_of(row[3]), row[4])
   end
   out[#out + 1] = "\n" .. notes .. "\n"
-  out[#out + 1] = END
   return table.concat(out)
-end
-
-local function write_section(text)
-  local page = under.read(PAGE)
-  local from, to = page:find(BEGIN, 1, true), select(2, page:find(END, 1, true))
-  under.write(PAGE, from and to and page:sub(1, from - 1) .. text .. page:sub(to + 1) or page .. "\n" .. text)
 end
 
 -- The middle, over the rounds, of f(one's value, the other's value): what disturbs a whole round disturbs both.
@@ -340,8 +285,7 @@ local notes = ("The list has %d pages; the CPU until it is there is that of the 
   .. "not run."):format(
   pages, WORKERS, thousands(CHANNELS), SESSIONS, PROGRAMS, thousands(programs.ok), thousands(programs.busy))
 if not is_quick then
-  write_section(section_of(servers, rows, about, notes))
-  print(PAGE .. " has the section")
+  under.write_section("upstreams", section_of(servers, rows, about, notes))
 end
 print(("  %.0f s in all"):format((uv.hrtime() - began) / 1e9))
 os.exit(true, false)

@@ -1,0 +1,107 @@
+-- growth.lua: how the processor time of a call grows with the number of connections: 64, 256, 1,000 and 4,000 of them, for
+-- bare libh2o, a tool of a script, nginx before an upstream, and a forwarded call, in one run in which the servers take
+-- turns. `./dev bench growth` calls it and writes the section "Growth" of docs/benchmarks.md, with the verdicts against
+-- TARGETS. A ratio is the middle of the rounds' ratios. BENCH_QUICK=1: a short run that writes nothing.
+local uv = require "luv"
+local beneath = require "bench.beneath"
+local beside = require "bench.beside"
+local gateway = require "spec.helpers.gateway"
+local machine = require "bench.machine"
+local under = require "bench.load"
+
+local is_quick = os.getenv "BENCH_QUICK" == "1"
+local ROUNDS <const>, SECONDS <const> = is_quick and 1 or 5, is_quick and 1 or 2
+local CONNECTIONS <const> = { 64, 256, 1000, 4000 }
+local MODERN <const> = "2026-07-28"
+local ADD <const>, FORWARDED <const> = "add of a script", "a forwarded call of 1 KB"
+-- What a call may cost at so many connections, where it costs 1 at 64.
+local TARGETS <const> = { [ADD] = { [256] = 1.15, [1000] = 1.15, [4000] = 1.3 }, [FORWARDED] = { [256] = 1.2, [1000] = 1.4 } }
+
+gateway.binary = os.getenv "MOONPOOL" or "build/release/moonpool"
+
+-- Nothing is refused: what a call costs is asked, not what an overloaded gateway does.
+local function start_gateway(scripts, more)
+  local config = {
+    scripts = { path = "scripts", watch = false }, overload = { wait = "off" },
+    limits = { connections = 10000, calls_in_flight = 10000 },
+  }
+  for key, value in pairs(more or {}) do config[key] = value end
+  return gateway.start { workers = 1, scripts = scripts, config = config }
+end
+
+local function start_servers()
+  local below = beneath.start(MODERN, 1)
+  local tools = start_gateway { ["tools/add.lua"] = under.add }
+  local forwarding = start_gateway({}, { upstreams = { beneath = { url = below.url, calls = 5000 } } })
+  local add = under.request(tools, under.kinds[1])
+  local call = under.request(forwarding, {
+    name = MODERN, tool = "beneath_search", arguments = '{"query":"a text","limit":3}', expect = "0123456789", meta = under.kinds[1].meta,
+    headers = { ["mcp-protocol-version"] = MODERN, ["mcp-method"] = "tools/call", ["mcp-name"] = "beneath_search" },
+  })
+  local bare, proxy = beside.bare(add.answer, 1), beside.nginx(below.port, 1)
+  local servers = {
+    { name = "bare libh2o", port = bare.port, pids = bare.pids, request = add }, { name = ADD, port = tools.port, pids = tools.pid, request = add },
+    { name = FORWARDED, port = forwarding.port, pids = forwarding.pid, request = call },
+  }
+  if proxy then table.insert(servers, 3, { name = "nginx, proxy_pass", port = proxy.port, pids = proxy.pids, request = call }) end
+  return servers, function()
+    tools:stop()
+    forwarding:stop()
+    bare.stop()
+    if proxy then proxy.stop() end
+    below.stop()
+  end
+end
+
+-- For each server, by number of connections: the middles of its rates and costs, and of the costs' ratios to those at 64.
+local function measure()
+  local servers, stop = start_servers()
+  for _, server in ipairs(servers) do
+    server.rounds = {}
+    for _, connections in ipairs(CONNECTIONS) do server.rounds[connections] = { rate = {}, cost = {}, times = {} } end
+  end
+  for round = 1, ROUNDS do
+    for _, server in ipairs(servers) do
+      for _, connections in ipairs(CONNECTIONS) do
+        local rows = server.rounds[connections]
+        rows.rate[round], rows.cost[round] = under.run(server.port, server.pids, server.request, connections, SECONDS)
+        rows.times[round] = rows.cost[round] / server.rounds[CONNECTIONS[1]].cost[round]
+      end
+    end
+  end
+  stop()
+  for _, server in ipairs(servers) do
+    for _, connections in ipairs(CONNECTIONS) do
+      local row = {}
+      for key, list in pairs(server.rounds[connections]) do row[key] = under.middle(list) end
+      server[connections] = row
+    end
+  end
+  return servers
+end
+
+local function verdict(server, connections)
+  local most = (TARGETS[server.name] or {})[connections]
+  if not most then return "" end
+  return ("≤ %.2f %s"):format(most, server[connections].times <= most and "met" or "missed")
+end
+
+local about, began = machine.describe(gateway.binary), uv.hrtime()
+print(("calls at 64 to 4,000 connections; 1 worker, wrk, servers taking turns, middle of %d rounds of %d s"):format(ROUNDS, SECONDS))
+local rows = {}
+for _, server in ipairs(measure()) do
+  for _, connections in ipairs(CONNECTIONS) do
+    local row, target = server[connections], verdict(server, connections)
+    print(("  %5d connections  %-26s %8.0f/s  %6.1f CPU-µs  %.2f times that at 64  %s"):format(
+      connections, server.name, row.rate, row.cost, row.times, target))
+    rows[#rows + 1] = ("| %d | %s | %.0f | %.1f | %.2f | %s |\n"):format(connections, server.name, row.rate, row.cost, row.times, target)
+  end
+end
+if not is_quick then
+  under.write_section("growth", "## Growth\n\n" .. machine.text(about) .. "\n"
+    .. "`./dev bench growth`: what a call costs at 64 to 4,000 connections, with one worker and no limit on calls: medians of "
+    .. ("%d rounds of %d s in which the servers take turns. A ratio is the median of the rounds' ratios.\n\n"):format(ROUNDS, SECONDS)
+    .. "| connections | server | calls/s | CPU-µs a call | CPU, at 64 = 1 | target |\n|---|---|---|---|---|---|\n" .. table.concat(rows))
+end
+print(("  %.0f s in all"):format((uv.hrtime() - began) / 1e9))
+os.exit(true, false)
