@@ -78,12 +78,26 @@ bool mp_audit_is_on(void)
     return atomic_load_explicit(&is_on, memory_order_relaxed);
 }
 
+/* The place from `i` on before which all is visible ASCII: of eight bytes at once, none has its high bit set, or gets
+ * it by adding 1 (DEL) or by taking away a space. */
+static size_t skip_visible(mp_str json, size_t i)
+{
+    const uint64_t each = UINT64_C(0x0101010101010101);
+    for (; json.len - i >= sizeof each; i += sizeof each) {
+        uint64_t bytes;
+        memcpy(&bytes, json.ptr + i, sizeof bytes);
+        if (((bytes | (bytes + each) | (bytes - each * ' ')) & each * 0x80) != 0)
+            break;
+    }
+    return i;
+}
+
 /* Appends `json` with every character escaped that a terminal could interpret. Such characters occur in JSON only
  * inside strings. */
 static void put_plain(mp_buf *out, mp_str json)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < json.len;) {
+    for (size_t i = 0; (i = skip_visible(json, i)) < json.len;) {
         size_t width = mp_utf8_visible_at(json, i);
         if (width > 0) {
             i += width;

@@ -43,8 +43,8 @@ static void release_descriptor(mp_writer *writer)
 int64_t mp_count_lines(mp_str text)
 {
     int64_t lines = 0;
-    for (size_t i = 0; i < text.len; i++)
-        lines += text.ptr[i] == '\n';
+    for (mp_str_cut(&text, '\n'); text.ptr != NULL; mp_str_cut(&text, '\n'))
+        lines++;
     return lines;
 }
 

@@ -53,16 +53,29 @@ static mp_str object_in(mp_str object, mp_str name)
     return mp_json_find_member(object, name, &it) && it.value.type == MP_JSON_T_OPEN_OBJECT ? it.span : MP_STR_NONE;
 }
 
-/* The text of a member that is a string; without `ptr` if there is none. Appended to `*kept` if it has escapes. */
-static mp_str text_in(mp_str object, mp_str name, mp_buf *kept)
+/* The first member of either name in an object, by one pass; without a span where there is none. */
+static void find_both(mp_str object, mp_str first, mp_str second, mp_json_member found[2])
 {
-    mp_json_member it;
-    if (!mp_json_find_member(object, name, &it) || it.value.type != MP_JSON_T_STRING)
+    const mp_str names[2] = {first, second};
+    found[0] = found[1] = (mp_json_member){0};
+    if (object.len == 0)
+        return;
+    mp_json_cursor cursor = {object.ptr + 1, object.ptr + object.len};
+    for (mp_json_member it; mp_json_next_member(&cursor, &it);)
+        for (int i = 0; i < 2; i++)
+            if (found[i].span.ptr == NULL && mp_json_string_is((mp_str){it.key.ptr - 1, it.key.len + 2}, names[i]))
+                found[i] = it;
+}
+
+/* The text of a member that is a string; without `ptr` if it is none. Appended to `*kept` if it has escapes. */
+static mp_str text_of(const mp_json_member *it, mp_buf *kept)
+{
+    if (it->span.ptr == NULL || it->value.type != MP_JSON_T_STRING)
         return MP_STR_NONE;
-    if (!it.value.escaped)
-        return it.value.span;
+    if (!it->value.escaped)
+        return it->value.span;
     size_t start = kept->len;
-    mp_json_unescape(kept, it.span);
+    mp_json_unescape(kept, it->span);
     return mp_str_from(mp_buf_str(kept), start);
 }
 
@@ -163,18 +176,20 @@ void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call,
     const mp_session *session = mp_call_session(call);
     const mp_principal *principal = mp_call_principal(call);
     mp_str meta = object_in(mp_call_params(call), MP_STR("_meta"));
-    mp_str client =
-        session != NULL ? mp_session_client(session) : object_in(meta, MP_STR("io.modelcontextprotocol/clientInfo"));
+    mp_json_member of_meta[2], of_client[2];
+    find_both(meta, MP_STR("io.modelcontextprotocol/clientInfo"), MP_STR("traceparent"), of_meta);
+    mp_str info = of_meta[0].value.type == MP_JSON_T_OPEN_OBJECT ? of_meta[0].span : MP_STR_NONE;
+    find_both(session != NULL ? mp_session_client(session) : info, MP_STR("name"), MP_STR("version"), of_client);
     mp_buf kept[4] = {0};
     if (lib->audit == MP_AUDIT_MODE_NAMES)
         put_names(&kept[3], call);
     const mp_audit_facts facts = {.principal = mp_principal_id(principal),
                                   .issuer = some(mp_principal_issuer(principal)),
-                                  .client = text_in(client, MP_STR("name"), &kept[0]),
-                                  .version = text_in(client, MP_STR("version"), &kept[1]),
+                                  .client = text_of(&of_client[0], &kept[0]),
+                                  .version = text_of(&of_client[1], &kept[1]),
                                   .name = name,
                                   .arguments = some(mp_buf_str(&kept[3])),
-                                  .trace = text_in(meta, MP_STR("traceparent"), &kept[2])};
+                                  .trace = text_of(&of_meta[1], &kept[2])};
     mp_audit_begin(line, call, &facts);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         mp_buf_clear(&kept[i]);

@@ -58,6 +58,32 @@ describe("the audit", function()
     return g, g.dir .. "/audit.jsonl"
   end
 
+  it("has no character that a terminal interprets, wherever it stands in a text", function()
+    local g <close>, path = start()
+    local c <close> = g:client "2026-07-28"
+    local names, most = {}, 9
+    for _, code in ipairs { 0x7f, 0x80, 0x9b, 0x200b, 0x202e, 0x2066, 0xfeff } do
+      for left = 0, most do
+        local name = ("n"):rep(left) .. utf8.char(code) .. "é" .. ("n"):rep(most - left)
+        names[#names + 1] = name
+        c:call("tools/call", { name = "pay", arguments = { amount = 10, [name] = 1 } })
+      end
+    end
+    local lines = wait.for_fact("a line for each call", 20, function()
+      local lines = lines_of(path)
+      return #lines >= #names and lines
+    end)
+    local found = {}
+    for _, line in ipairs(lines) do
+      for _, name in ipairs(line.arguments or {}) do found[name] = true end
+    end
+    for _, name in ipairs(names) do assert.is_true(found[name], name) end
+    local text = read(path):gsub("\n", "")
+    assert.falsy(text:find "[%c\127]")
+    for _, code in ipairs { 0x80, 0x9b, 0x200b, 0x202e, 0x2066, 0xfeff } do assert.falsy(text:find(utf8.char(code), 1, true)) end
+    assert.truthy(text:find("é", 1, true))
+  end)
+
   it("has a line for each call, however it ends", function()
     local g <close>, path = start()
     local c <close> = g:client "2026-07-28"
