@@ -48,6 +48,8 @@ local function read_of(uri)
   return { method = "resources/read", name = uri, params = ('"uri":"%s"'):format(uri) }
 end
 
+local pass_on = 'return policy { tools = { "*" }, function(call, next) return next(call) end }'
+
 local shapes = {
   { name = "positional", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"' },
   { name = "table", message = call_of("add_table", '{"a":1,"b":2}'), expect = '"3"' },
@@ -63,7 +65,10 @@ local shapes = {
   { name = "forward_up", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2025-11-25" },
   -- valgrind does not survive the alarm that a longer stretch of Lua gets: build/unlimited has none
   { name = "forward_policy", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2026-07-28",
-    scripts = { ["policy/all.lua"] = 'return policy { tools = { "*" }, function(call, next) return next(call) end }' } },
+    policy = pass_on },
+  -- what set-ups cost a local tool: through a policy that passes the call on, and with a line of the audit
+  { name = "policy", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', is_named = true, policy = pass_on },
+  { name = "audited", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', is_named = true, audit = true },
   -- with traces configured; a collector is not needed, as nothing is sent in this time
   { name = "unsampled", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', traces = { sample = 0 }, is_named = true },
   { name = "sampled", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', traces = { sample = 1 }, is_named = true },
@@ -144,8 +149,12 @@ local function options_of(shape, below)
   end
   made.config.metrics = shape.metrics
   if shape.tap then made.config.admin = { listen = "127.0.0.1:0", tokens = { operate = { bench = TOKEN } } } end
-  if below then
-    made.scripts, made.config.upstreams = shape.scripts, { beneath = { url = below.url } }
+  if shape.audit then made.config.log = { audit = "audit.jsonl" } end
+  if below then made.scripts, made.config.upstreams = {}, { beneath = { url = below.url } } end
+  if shape.policy then
+    local all = { ["policy/all.lua"] = shape.policy }
+    for path, text in pairs(made.scripts) do all[path] = text end
+    made.scripts = all
   end
   return made
 end
