@@ -1,5 +1,6 @@
 -- Mistakes of newcomers at the command line: words and options of other programs, arguments in the wrong place, wrong
 -- files, ports and schemes. Each report says what is wrong, and what to write next.
+local certificates = require "spec.helpers.certificates"
 local gateway = require "spec.helpers.gateway"
 local write = require "spec.helpers.shell".write
 
@@ -40,6 +41,7 @@ local mistakes = {
   { 78, "run --listen 0.0.0.0:0", "0.0.0.0:0 is reachable from other machines", "moonpool new auth main" },
   { 2, "status --admin 7301", "not an address: '7301'", "as in 127.0.0.1:7301" },
   { 2, "call -u 7300 greet", "not an address: '7300'", "as in 127.0.0.1:7300" },
+  { 2, "call -u http://127.0.0.1:9/mcp --ca cert.pem greet", "--ca is for a URL that begins with https://", "leave --ca out" },
   { 2, "call -u ftp://x/mcp greet", "not a URL: 'ftp://x/mcp'", "as in http://127.0.0.1:7300/mcp" },
   -- files and words
   { 78, "run none.yaml", "none.yaml: cannot read the configuration: No such file", "is the path right?" },
@@ -117,6 +119,24 @@ describe("a mistake at the command line", function()
       local code, out, err = gateway.exec(command == "call" and { "call", "-u", url, "greet" } or { "doctor", url }, { cwd = g.dir })
       assert.equal(1, code)
       assert.truthy((out .. err):find(part, 1, true), out .. err)
+    end
+  end)
+
+  it("such as a name that the certificate does not have is told from one that is not trusted", function()
+    local c = certificates.make { sans = "IP:127.0.0.1" }
+    local g <close> = gateway.start { scripts = { ["tools/greet.lua"] = tool }, files = { ["cert.pem"] = c.certificate, ["key.pem"] = c.key },
+      config = { listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem" } } } } }
+    local _, _, err = gateway.exec({ "call", "-u", ("https://localhost:%d/mcp"):format(g.port), "--ca", "cert.pem", "greet" }, { cwd = g.dir })
+    assert.truthy(err:find("is for another name", 1, true) and err:find("must be one of the certificate", 1, true), err)
+  end)
+
+  it("such as a host name that is not served is no missing credential to doctor", function()
+    local g <close> = gateway.start { scripts = { ["tools/greet.lua"] = tool }, config = { listen = "127.0.0.1:0", hosts = { "mcp.example.com" }, auth = "none",
+      public_url = "https://mcp.example.com" } }
+    local code, out = gateway.exec({ "doctor", ("http://127.0.0.1:%d/mcp"):format(g.port) }, { cwd = g.dir })
+    assert.equal(1, code)
+    for _, part in ipairs { "refused, and no credential is configured (status 403)", "does not serve this host name (`hosts` of a gateway" } do
+      assert.truthy(out:find(part, 1, true), out)
     end
   end)
 

@@ -70,6 +70,7 @@ local function check_server(args)
   local place, what, hint = place_of(args.url)
   if not place then return what, hint end
   if place.unix then return "not a URL: '" .. args.url .. "'", "as in http://127.0.0.1:7300/mcp" end
+  if args.ca and not place.is_secure then return "--ca is for a URL that begins with https://", "write https://, or leave --ca out" end
   args.shown, args.url = args.url, place.origin .. place.path
 end
 

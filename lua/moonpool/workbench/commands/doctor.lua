@@ -102,6 +102,10 @@ local function token_failure(found)
     return ("%s: the authorization server gives a token, and the server refuses it (status %s)"):format(token, tostring(status or 401)),
       "look whether it is meant for this server: audience, resource and scope of " .. token
   end
+  if not token and status == 403 then
+    return "refused, and no credential is configured (status 403)",
+      "a credential may be needed (--bearer-env with a URL), or the server does not serve this host name (`hosts` of a gateway)"
+  end
   if not token then
     return ("a credential is needed, and none is configured (status %s)"):format(status or "401"),
       "auth: {bearer: \"${TOKEN:?set it}\"} sends a token from a variable; --bearer-env with a URL"

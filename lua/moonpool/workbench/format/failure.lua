@@ -25,6 +25,9 @@ end
 -- Failures of TLS in the words of libcurl.
 local function of_tls(why, ca)
   local about = why:match "^SSL certificate problem: (.*)$" or why:match "^SSL certificate OpenSSL verify result: (.*)$" or why:match "^SSL: (.*)$"
+  if about and about:find "subject name" then
+    return "the server's certificate is for another name: " .. about, "the name in the URL must be one of the certificate"
+  end
   if about then return "the server's certificate is not trusted: " .. about, "use --ca FILE to name certificates to trust" end
   if why == "the CA certificates cannot be read" then return "cannot read certificates from " .. (ca or "the system") end
   if why:find "wrong version number" or why:find "packet length too long" then
