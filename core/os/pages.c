@@ -149,8 +149,6 @@ bool mp_pages_give(void *block)
         if (from->free++ == 0)
             mp_link_put(mp_link_first(&roomy[from->pages - 1]),
                         &from->link); /* in front: regions that are nearly full fill up first */
-        if (from->free == from->blocks && has_other_room(from))
-            drop_region(from);
     }
     return from != NULL;
 }
@@ -173,15 +171,20 @@ static void return_blocks(region *from, size_t *at, size_t *left)
     }
 }
 
-/* Returns some pages under the lock. False if there are none. */
+/* Returns some pages under the lock, and regions of which none is used or resident: a region that is used once in a
+ * turn must not be made anew in each turn. False if there are none. */
 static bool return_some(size_t *left)
 {
     size_t part = *left < LOCKED_PAGES ? *left : LOCKED_PAGES, rest = part;
     pthread_mutex_lock(&lock);
     for (size_t size = 0; size < MP_PAGES_MAX; size++)
-        for (mp_link *link = mp_link_first(&roomy[size]); link != &roomy[size] && rest > 0; link = link->next) {
+        MP_EACH(region, from, &roomy[size], link) {
             size_t at = 0;
-            return_blocks(mp_container(link, region, link), &at, &rest);
+            if (rest == 0)
+                break;
+            return_blocks(from, &at, &rest);
+            if (from->free == from->blocks && from->dirty == 0 && has_other_room(from))
+                drop_region(from);
         }
     pthread_mutex_unlock(&lock);
     *left -= part - rest;
