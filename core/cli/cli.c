@@ -10,10 +10,9 @@ static const struct option top_options[] = {
 
 /* Options of other programs, with the option that does the same here, in the commands that have it. */
 static const char *const other_options[][2] = {
-    {"port", "listen"},       {"host", "listen"},     {"bind", "listen"},   {"address", "listen"},
-    {"verbose", "log-level"}, {"debug", "log-level"}, {"verbose", "trace"}, {"debug", "trace"},
-    {"token", "bearer-env"},  {"server", "url"},      {"endpoint", "url"},  {"args", "json"},
-    {"arguments", "json"},    {"params", "json"},     {"file", "config"},
+    {"port", "listen"},   {"host", "listen"},    {"bind", "listen"},      {"address", "listen"}, {"debug", "log-level"},
+    {"verbose", "trace"}, {"debug", "trace"},    {"token", "bearer-env"}, {"server", "url"},     {"endpoint", "url"},
+    {"args", "json"},     {"arguments", "json"}, {"params", "json"},      {"file", "config"},
 };
 
 static const char *MP_NULLABLE option_for(mp_str word, const char *const *names, size_t count)
