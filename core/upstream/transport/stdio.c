@@ -182,19 +182,44 @@ static bool is_noise(mp_str line)
     return line.len == 0;
 }
 
-/* The line of stderr that says why the program ended: the last one that names an error, else the last one that is no
- * noise, else the last. */
+/* What a line of npm or npx says behind its prefix; empty: the line is of another program. */
+static mp_str said_by_npm(mp_str line)
+{
+    static const char *const starts[] = {"npm error ", "npm ERR! "};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (mp_str_starts(line, mp_str_of(starts[i])))
+            return mp_str_from(line, strlen(starts[i]));
+    return MP_STR_NONE;
+}
+
+/* npm says why in its first line that is no code, and ends with the path of a log. */
+static bool is_reason_of_npm(mp_str said)
+{
+    static const char *const others[] = {"code ", "errno ", "syscall ", "path ", "A complete log "};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (mp_str_starts(said, mp_str_of(others[i])))
+            return false;
+    return said.len > 0;
+}
+
+/* The line of stderr that says why the program ended: the last one that names an error, else that of npm, else the
+ * last one that is no noise, else the last. */
 static mp_str telling_line(const connection *it)
 {
-    mp_str named = MP_STR_NONE, plain = MP_STR_NONE, last = MP_STR_NONE, line;
+    mp_str named = MP_STR_NONE, plain = MP_STR_NONE, last = MP_STR_NONE, of_npm = MP_STR_NONE, line;
     for (size_t i = 0; (line = mp_process_error_line(it->process, i)).ptr != NULL; i++) {
         last = line;
+        mp_str said = said_by_npm(line);
+        if (of_npm.len == 0 && is_reason_of_npm(said))
+            of_npm = line;
+        if (said.len > 0)
+            continue;
         if (!is_noise(line))
             plain = line;
         if (!is_noise(line) && names_error(line))
             named = line;
     }
-    return named.len > 0 ? named : plain.len > 0 ? plain : last;
+    return named.len > 0 ? named : of_npm.len > 0 ? of_npm : plain.len > 0 ? plain : last;
 }
 
 static void on_ended(void *ctx)

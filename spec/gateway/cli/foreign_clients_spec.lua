@@ -33,12 +33,18 @@ local commands = {
   { "add https://127.0.0.1:9/mcp", 2, "add takes a name and a URL", "as in moonpool add" },
   { "doctor missing", 1, "there is no such program in PATH", "hint: " },
   { "doctor node", 1, "exit 1: Error: no API key", "hint: " },
+  { "doctor npm", 1, "exit 1: npm error 404 Not Found - GET https://registry.example/none", "hint: " },
+  { "doctor npx", 1, "exit 1: Error: no API key", "hint: " },
   { "doctor python", 1, "exit 1: ModuleNotFoundError: No module named 'x'", "hint: " },
 }
 
--- What Node and Python print when a program ends by an error.
+-- What Node, npm and Python print when a program ends by an error.
 local endings = {
   node = "/srv/x.js:2\nthrow new Error(\"no API key\");\n^\n\nError: no API key\n    at Object.<anonymous> (/srv/x.js:2:7)\n\nNode.js v20.20.2\n",
+  npm = "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/none - Not found\nnpm error 404\n"
+    .. "npm error A complete log of this run can be found in: /home/ann/.npm/x.log\n",
+  npx = "Error: no API key\nnpm error code 1\nnpm error path /srv\nnpm error command failed\n"
+    .. "npm error A complete log of this run can be found in: /home/ann/.npm/x.log\n",
   python = "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\n    import x\nModuleNotFoundError: No module named 'x'\n",
 }
 
