@@ -147,6 +147,7 @@ describe("the conditions of a gateway", function()
       constants = { condition_quiet_ms = 3000 } }
     local me <close> = g:client "2026-07-28"
     me:result("tools/call", { name = "add" })
+    wait.for_fact("the first line", 20, function() return g:file("audit.jsonl"):find("\n", 1, true) end)
     assert.equal(0, (gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--fsize=10:unlimited" })))
     for _ = 1, 3 do me:result("tools/call", { name = "add" }) end
     g:wait_status(function(status) return status.counters.dropped.audit == 3 end)
