@@ -5,7 +5,7 @@
 -- that the SDK puts in the way of the client's revision), sample, roots, ping, slow and cancelled (how many slow calls
 -- have ended), grow (adds the tool `grown`), touch (a resource is updated); those that an SDK cannot have are missing.
 -- Beside them are the resource fixture://text, the template fixture://item/{id} and the prompt hello with a completion.
---   sdks.describe("python-sdk 2.3.0", describe, it, pending)     -- specs for all servers of that SDK, with all clients
+--   sdks.describe("python-sdk 2.3.0", describe, it, function(why) pending(why) end)     -- all servers of that SDK, with all clients
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"
@@ -14,7 +14,7 @@ local upstream = require "spec.helpers.upstream"
 
 local sdks = {}
 
-local PATIENCE <const> = 120 -- seconds that all checks of a client may take
+local PATIENCE <const>, DIRECT_PATIENCE <const> = 120, 45 -- seconds that all checks of a client may take
 
 -- For each client: its program, what comes before PREFIX, and variables. `has_sse`: it speaks HTTP+SSE.
 local function clients()
@@ -50,11 +50,11 @@ end
 local AT_FIRST <const>, AGAIN <const> = "3", "16"
 
 -- Runs the client: what each check said, by its name; "" for one that holds. `only`: the names of those to try; nil: all.
-local function visit(client, prefix, kind, where, seconds, only)
+local function visit(client, prefix, kind, where, seconds, only, patience)
   local env = { MODE = client.is_legacy and "legacy" or "auto", CHECKS = table.concat(only or {}, ","), SECONDS = seconds }
   local words = { table.unpack(client[3]) }
   table.move({ prefix, kind, table.unpack(where) }, 1, #where + 2, #words + 1, words)
-  local code, out, err = gateway.run_program(client[2], words, { env = env, seconds = PATIENCE, cwd = uv.cwd() })
+  local code, out, err = gateway.run_program(client[2], words, { env = env, seconds = patience or PATIENCE, cwd = uv.cwd() })
   local said, names = {}, {}
   for line in out:gmatch "[^\n]+" do
     local verdict, name, why = line:match "^(%a+) ([%w_]+):? ?(.*)$"
@@ -91,6 +91,15 @@ local function visit_gateway(client, row, seconds, only)
   return visit(client, "one_", kind, { kind == "sse" and g.url:gsub("/mcp$", "/sse") or g.url }, seconds, only)
 end
 
+-- The same without the gateway. A client that does not end is one that does not connect: that of go-sdk waits for the
+-- head of java-sdk's GET stream, which comes with its first event.
+local function visit_directly(client, row, only)
+  local u <close> = real.start(row.name)
+  local ok, said, names = pcall(visit, client, "", kind_of(row), where_of(u), AT_FIRST, only, DIRECT_PATIENCE)
+  if not ok then return { connect = tostring(said):match "[^\n]*" }, {} end
+  return said, names
+end
+
 -- Returns why they cannot be compared, if they do not even connect directly. What holds through the gateway is not tried
 -- directly, unless the client ends before its last check.
 local function holds(row, client)
@@ -102,8 +111,7 @@ local function holds(row, client)
     if through[name] == "" and known and not known.is_by_chance then lost[#lost + 1] = name .. " holds: spec/official/differences.lua says otherwise" end
   end
   if #wanting > 0 or not is_complete then
-    local u <close> = real.start(row.name)
-    local directly, all = visit(client, "", kind_of(row), where_of(u), AT_FIRST, is_complete and wanting or nil)
+    local directly, all = visit_directly(client, row, is_complete and wanting or nil)
     if directly.connect then return "they do not connect directly: " .. directly.connect end
     local only = {}
     for _, name in ipairs(all) do

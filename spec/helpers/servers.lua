@@ -1,5 +1,5 @@
 -- The servers of spec/servers/list.lua: what each lists, and what a call of it returns, directly and behind the gateway.
---   servers.describe("npm", it, pending)     -- specs for all servers of npm
+--   servers.describe("npm", it, function(why) pending(why) end)     -- specs for all servers of npm
 --   lua5.4 -e 'require("spec.helpers.servers").print "npm"'     -- for ./dev: the packages, as npm and pip read them
 local servers = {}
 
