@@ -214,9 +214,11 @@ describe("a file of lines", function()
       write_lines(g, number, number)
       return read(g.dir .. "/out.log"):find('"event":"counted"', 1, true)
     end)
-    local audit = ""
-    for i = 1, 3 do audit = audit .. read(("%s/audit.jsonl.%d.old"):format(g.dir, i)) end
-    assert.match('"event":"log reopened by operator"[^\n]*"caller":"token joe"', audit .. read(g.dir .. "/audit.jsonl"))
+    wait.for_fact("the line of the audit, in one of its files", 20, function()
+      local audit = read(g.dir .. "/audit.jsonl")
+      for i = 1, 3 do audit = audit .. read(("%s/audit.jsonl.%d.old"):format(g.dir, i)) end
+      return audit:find '"event":"log reopened by operator"[^\n]*"caller":"token joe"'
+    end)
   end)
 
   it("that is opened again while its writer opens it has the later file, and not the one that was renamed meanwhile", function()
