@@ -53,7 +53,8 @@ local function start_servers()
   end
 end
 
--- For each server, by number of connections: the middles of its rates and costs, and of the costs' ratios to those at 64.
+-- The servers; each has, for each number of connections, the medians over the rounds: calls a second, microseconds of
+-- processor time a call, and that time divided by the time at 64 connections in the same round.
 local function measure()
   local servers, stop = start_servers()
   for _, server in ipairs(servers) do

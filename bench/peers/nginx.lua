@@ -2,6 +2,7 @@
 -- lua-cjson.
 local uv = require "luv"
 local client = require "spec.helpers.client"
+local free_port = require "spec.helpers.free_port"
 local wait = require "spec.helpers.wait"
 
 local nginx = { SESSION = "0123456789abcdef0123456789abcdef" }
@@ -34,15 +35,6 @@ function nginx.missing()
   for _, path in ipairs { "/usr/sbin/nginx", "/usr/lib/nginx/modules/ngx_http_lua_module.so", "/usr/lib/x86_64-linux-gnu/lua/5.1/cjson.so" } do
     if not uv.fs_stat(path) then return path .. " is missing: apt-get install -y nginx-light libnginx-mod-http-lua lua-cjson" end
   end
-end
-
-local function free_port()
-  local probe = uv.new_tcp()
-  assert(probe:bind("127.0.0.1", 0))
-  local port = probe:getsockname().port
-  probe:close()
-  uv.run "nowait"
-  return port
 end
 
 --- { port, pids (of its workers), stop() }

@@ -11,9 +11,10 @@
 void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params);
 /* A question that changes something. */
 typedef struct {
-    mp_str params, then;          /* for one worker; and for all once that one has done it, which may be empty */
+    mp_str params;                /* the question for one worker */
+    mp_str then;                  /* the question for all workers once that one has done it; empty: none */
     const char *requested, *done; /* events of the audit: before it is asked, and once the worker has done it */
-    mp_str why;                   /* of both */
+    mp_str why;                   /* the member `why` of both events */
 } mp_admin_change;
 
 /* As mp_admin_ask. With `then`, the answer comes when all workers have done that, or after MP_QUESTION_MS, with a

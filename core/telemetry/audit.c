@@ -78,8 +78,8 @@ bool mp_audit_is_on(void)
     return atomic_load_explicit(&is_on, memory_order_relaxed);
 }
 
-/* The place from `i` on before which all is visible ASCII: of eight bytes at once, none has its high bit set, or gets
- * it by adding 1 (DEL) or by taking away a space. */
+/* Returns the first place from `i` on that may not be visible ASCII. Eight bytes are tested at once by their high bits:
+ * a byte beyond ASCII has it, DEL has it after 1 is added, and a control character after 32 is subtracted. */
 static size_t skip_visible(mp_str json, size_t i)
 {
     const uint64_t each = UINT64_C(0x0101010101010101);

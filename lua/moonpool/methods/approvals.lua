@@ -27,7 +27,7 @@ local function find(params)
   return nil, "the upstream has no such definition any more"
 end
 
--- Another user may do what this one may not; on a full disk none can.
+-- What to do when the lock file cannot be written: another user may be allowed to, but on a full disk nobody can.
 local function advice(why)
   why = why:lower()
   if why:find "space" or why:find "quota" then return "make room there, and approve it again" end
