@@ -13,7 +13,6 @@ void mp_upgrade_become_older(mp_upgrade *upgrade)
     upgrade->state = MP_UPGRADE_OLDER;
     upgrade->child = newest->pid;
     upgrade->keep_until = mp_monotonic_ms() + mp_upgrade_time((uint64_t)MP_OLDER_KEEP_S * 1000);
-    mp_processes_set_newest(upgrade->shared->processes, newest->number);
     mp_log(MP_INFO, "upgraded", mp_log_int("to", newest->pid), mp_log_str("to_version", mp_str_of(newest->version)),
            mp_log_int("sessions", mp_stat_sum("sessions")));
 }

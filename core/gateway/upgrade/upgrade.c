@@ -415,6 +415,8 @@ static void finish_commit(mp_upgrade *upgrade)
 {
     mp_newer *newer = &upgrade->newer;
     mp_upgrade_send_logins(upgrade);
+    /* first: who hears of the commit by the newer process finds that this one knows it */
+    mp_processes_set_newest(upgrade->shared->processes, newer->facts.number);
     say_commit(upgrade);
     upgrade->until = 0;
     upgrade->link = newer->link;
