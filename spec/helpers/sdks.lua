@@ -117,7 +117,8 @@ local function holds(row, client)
     for _, name in ipairs(all) do
       if directly[name] == "" and through[name] ~= "" and not difference(row, client, name) then only[#only + 1] = name end
     end
-    local again = #only > 0 and visit_gateway(client, row, AGAIN, only)
+    local is_end = table.concat(only, " "):find "leave" -- shows itself after the other checks only
+    local again = #only > 0 and visit_gateway(client, row, AGAIN, not is_end and only or nil)
     for _, name in ipairs(only) do
       local why = again[name] or again.connect or "it was not tried"
       if why ~= "" then lost[#lost + 1] = name .. ": " .. why end

@@ -4,6 +4,7 @@ local NO_LEVEL <const> = "in 2026-07-28 log messages come for requests that name
 local OWN_PROCESS <const> = "open: a client that can be asked has a process of its own at a server of both eras; lists and subscriptions belong to another one"
 local OLD <const> = "over HTTP+SSE this client asks for 2024-11-05, which has none of it; the server sends it all the same"
 local AT_ONCE <const> = "clients of this SDK lose progress that comes at once with the answer, or take it out of order"
+local LATE <const> = "over stdio a client of this SDK that leaves ends with an error if a message comes meanwhile, whoever the server is"
 local EARLY <const> = "open: this client does not wait until its subscription is there"
 
 local list = {}
@@ -19,6 +20,7 @@ for _, server in ipairs { "^sdk 2.4.0 of both eras stdio", "^go%-sdk 1.8.0 stdio
 end
 for _, check in ipairs { "structured", "elicitation", "elicitation_first", "sampling", "roots" } do add(check, " sse", "^java%-sdk", OLD, true) end
 for _, client in ipairs { "^typescript", "^rmcp", "^java" } do add("progress", "", client, AT_ONCE, true) end
+add("leave", " stdio", "^python%-sdk 1%.30%.0$", LATE, true)
 add("subscription", "", "^go%-sdk 1%.8%.0$", EARLY, true)
 add("subscription", "^rmcp 3.11.0 http", "", "open: in 2026-07-28 this server has no subscriptions/listen, and the gateway speaks that with it", true)
 
