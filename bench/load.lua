@@ -77,7 +77,7 @@ function load.request(g, kind, token)
   local headers = { ["content-type"] = "application/json", accept = "application/json, text/event-stream" }
   for name, value in pairs(kind.headers) do headers[name] = value end
   if token then headers.authorization = "Bearer " .. token end
-  if kind.has_session then headers["mcp-session-id"] = g:client(kind.name, { token = token }).session end
+  if kind.has_session then headers["mcp-session-id"] = g:client(kind.name, { token = token, capabilities = kind.capabilities }).session end
   local body = ([[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%s","arguments":%s%s}}]]):format(
     kind.tool, kind.arguments or '{"a":1,"b":2}', kind.meta)
   local sent = {} -- which the client takes for its own
