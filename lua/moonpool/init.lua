@@ -71,8 +71,9 @@ if host.script.is_replay then
   end
 end
 
-dispatch.set_plans(audit.wrap_finish(dispatch.finish))
-dispatch.set_routes()
+local finish_audited = audit.wrap_finish(dispatch.finish)
+dispatch.set_plans(finish_audited)
+dispatch.set_routes(finish_audited or dispatch.finish)
 
 -- All workers serve this generation now: notifies clients whose lists differ from the lists of the previous generation.
 bus.on("reloaded", function(text)

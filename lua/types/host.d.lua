@@ -558,24 +558,49 @@ function host.call.header(call, name) end
 
 --- Turns the quick way of calls to upstreams on.
 ---@param take_over fun(tool: table, exchange: userdata, channel: userdata, call: moonpool.Call, id: integer, revision: string): any, table?  Goes on with a call
+---@param run_policies fun(tool: table, call: moonpool.Call, revision: string): any, table?  Serves a call of a tool that has policies
 ---@param names { client: string, server: string }  JSON: the gateway as client and as server
 ---@param steps table<string, { is_base?: boolean, has_objects?: boolean, has_none?: boolean, is_text_alone?: boolean }>  By the revision of the client
-function host.forward.set(take_over, names, steps) end
+function host.forward.set(take_over, run_policies, names, steps) end
 
 --- While it is true, all calls of federated tools take the general way.
 ---@param is_suspended boolean
 function host.forward.suspend(is_suspended) end
 
+---@class moonpool.Route
+---@field generation integer     Of the snapshot to which the tool and the bits of its scopes belong
+---@field name string
+---@field upstream string
+---@field original string        The upstream's own name of the tool
+---@field json_name string       The same as JSON
+---@field header string          The line Mcp-Name
+---@field definition? string     For the audit: the hash of the definition, and of the approved one
+---@field approved? string
+---@field scopes integer         Bits of the scopes that the tool requires
+---@field may_be_task? boolean   The upstream can run the tool as an MCP task
+---@field has_policies? boolean
+---@field pass string[]          Headers of the client that the upstream gets, at most 16
+
+---@class moonpool.RouteClient
+---@field key string               The key of the channel
+---@field able string              JSON: the capabilities that a stateless upstream is told
+---@field able_to_wait string      The same, with that of waiting for tasks
+---@field can_have_task? boolean   The client can have an MCP task; its calls of such tools take the general way
+---@field takes_questions? boolean The upstream may ask it in the middle of a call
+
 --- Later plain calls of the tool by the client of the call take the quick way. Nothing happens if this call was not a plain one.
 ---@param call moonpool.Call
----@param tool table        Has the members name and metrics
----@param upstream string
----@param json_name string  JSON: the upstream's own name of the tool
----@param header string     The line Mcp-Name
----@param key string        The key of the channel
----@param may_be_task? boolean    The upstream can run the tool as an MCP task
----@param can_have_task? boolean  The client can have an MCP task; its calls of such tools take the general way
-function host.forward.learn(call, tool, upstream, json_name, header, key, may_be_task, can_have_task) end
+---@param tool table        Has the member metrics
+---@param route moonpool.Route
+---@param client moonpool.RouteClient
+function host.forward.learn(call, tool, route, client) end
+
+--- Sends a plain call to its upstream, and waits, for the policies of its tool. Nothing: it was not sent. Else the result in the base revision, as JSON,
+--- and the key of the channel; or nil, the exchange, the channel and the id, where Lua has to go on.
+---@param call moonpool.Call
+---@param arguments? string  JSON; nil: those of the client
+---@return string? result, string|userdata|nil key_or_exchange, userdata? channel, integer? id
+function host.forward.call(call, arguments) end
 
 -- -- call plans (core/lib/shortcut/plan.c) -----------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ function host.start(scripts, options)
       if generation <= vm.served then return end
       holder.now, vm.served, vm.frozen, vm.plans, vm.plans_private = snapshot, generation, {}, rows, has_private
     end,
-    ["forward.set"] = function() end, ["forward.suspend"] = function() end, ["forward.learn"] = function() end,
+    ["forward.set"] = function() end, ["forward.suspend"] = function() end, ["forward.learn"] = function() end, ["forward.call"] = function() end,
     ["plan.set_ends"] = function() end, ["plan.set_rights"] = function() end, ["call.audit_begin"] = function() end, ["call.audit_end"] = function() end,
     ["call.mark"] = function() return "0123456789abcdef" end,
     ["call.params"] = function(call) return call.params end,

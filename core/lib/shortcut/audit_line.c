@@ -171,6 +171,11 @@ void mp_audit_begin(mp_audit_line *line, mp_call *call, const mp_audit_facts *fa
 
 void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name)
 {
+    mp_audit_begin_thing(line, lib, call, &(mp_audit_facts){.name = name});
+}
+
+void mp_audit_begin_thing(mp_audit_line *line, const mp_lib *lib, mp_call *call, const mp_audit_facts *thing)
+{
     if (lib->audit == MP_AUDIT_MODE_OFF || !mp_audit_is_on())
         return;
     const mp_session *session = mp_call_session(call);
@@ -187,7 +192,11 @@ void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call,
                                   .issuer = some(mp_principal_issuer(principal)),
                                   .client = text_of(&of_client[0], &kept[0]),
                                   .version = text_of(&of_client[1], &kept[1]),
-                                  .name = name,
+                                  .name = thing->name,
+                                  .upstream = thing->upstream,
+                                  .upstream_name = thing->upstream_name,
+                                  .definition = thing->definition,
+                                  .approved = thing->approved,
                                   .arguments = some(mp_buf_str(&kept[3])),
                                   .trace = text_of(&of_meta[1], &kept[2])};
     mp_audit_begin(line, call, &facts);

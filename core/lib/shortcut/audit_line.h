@@ -22,6 +22,9 @@ void mp_audit_begin(mp_audit_line *line, mp_call *call, const mp_audit_facts *fa
  * or the resource's URI; without `ptr` for a list. */
 void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name);
 
+/* The same for a thing of an upstream. `thing` has name, upstream, upstream_name, definition and approved. */
+void mp_audit_begin_thing(mp_audit_line *line, const mp_lib *lib, mp_call *call, const mp_audit_facts *thing);
+
 /* True if the line is begun and not yet written. */
 static inline bool mp_audit_is_begun(const mp_audit_line *line)
 {

@@ -4,15 +4,15 @@
  * lua/moonpool/upstream, before anything has happened.
  *
  *   route   what C needs to know of one tool. The general way makes it when it has served a call of the tool
- *   key     the key of the channel that calls of one client use, which Lua has chosen
+ *   client  the channel that calls of one client use, which Lua has chosen, and what the client can do
  *   step    what differs between the results of upstreams and those of one revision of clients
  *
- * A route is usable only while a channel of the key is open. An upstream whose first event is not a plain result hands
+ * A route is usable only while that channel is open. An upstream whose first event is not a plain result hands
  * the exchange over to the general way, which goes on from there: it alone answers questions, passes notifications on,
  * sends again, and words errors.
  *
  *   forward.c          a call from its start to its end
- *   forward_routes.c   routes, keys and steps of a VM
+ *   forward_routes.c   routes, clients and steps of a VM
  *   forward_bytes.c    the message to the upstream, and the result for the client */
 #ifndef MP_LIB_SHORTCUT_FORWARD_H
 #define MP_LIB_SHORTCUT_FORWARD_H
@@ -23,16 +23,33 @@
 
 /* -- forward_routes.c ---------------------------------------------------------------------------------------------- */
 
-/* The texts are behind the structure. */
+#define MP_FORWARD_PASS 16 /* headers of clients that a route copies: one configuration names few */
+
+/* The texts are behind the structure, each with a zero byte that is not counted. */
 typedef struct {
-    mp_node node;               /* its key is the name of the tool for clients */
-    int tool;                   /* registry reference of the tool */
-    mp_str upstream, json_name; /* the upstream, and its own name of the tool as JSON */
-    mp_str header;              /* the line Mcp-Name, which ends with a zero byte that is not counted */
+    mp_node node;                    /* its key is the name of the tool for clients */
+    int tool;                        /* registry reference of the tool */
+    mp_str upstream;                 /* the upstream */
+    mp_str original, json_name;      /* its own name of the tool, and the same as JSON */
+    mp_str header;                   /* the line Mcp-Name */
+    mp_str definition, approved;     /* for the audit: hashes of the definition; without `ptr`: none */
+    mp_str pass[MP_FORWARD_PASS][2]; /* headers of the client that the upstream gets: as configured, in lower case */
+    size_t pass_count;
     mp_thing_metrics *metrics;
-    bool may_be_task; /* the upstream can run the tool as an MCP task */
+    uint64_t scopes;   /* bit set of the scopes that the tool requires, as in mp_plan */
+    bool may_be_task;  /* the upstream can run the tool as an MCP task */
+    bool has_policies; /* the policies of scripts run first; they call forward.call() */
     char texts[];
 } mp_route;
+
+/* What calls of one client have in common at one upstream. */
+typedef struct {
+    mp_node node;   /* its key: the client, and the upstream */
+    mp_buf key;     /* of the channel */
+    mp_buf able[2]; /* JSON: the capabilities that a stateless upstream is told; [1]: and that of waiting for tasks */
+    bool can_have_task;   /* the client can have MCP tasks of this gateway */
+    bool takes_questions; /* the upstream may ask the client in the middle of a call */
+} mp_forward_client;
 
 /* The results of a revision of clients. */
 typedef struct {
@@ -44,9 +61,10 @@ typedef struct {
 } mp_forward_step;
 
 typedef struct mp_forwards {
-    mp_map routes, keys;
-    bool are_suspended;    /* a catalogue has changed, and the routes are of the one before */
-    int take_over;         /* registry reference of the Lua function that continues an exchange */
+    mp_map routes, clients;
+    bool are_suspended; /* a catalogue has changed, and the routes are of the one before */
+    /* registry references of Lua functions: one continues an exchange, the other runs the policies of a tool */
+    int take_over, run_policies;
     mp_str client, server; /* JSON: this gateway as client and as server; strings that `names` holds */
     int names;
     mp_forward_step steps[MP_PLAIN_ERAS];
@@ -58,9 +76,9 @@ void mp_forwards_free(mp_forwards *forwards);
 /* Drops the routes: another snapshot of the registry is served.  [-0, +0] */
 void mp_forwards_clear(lua_State *MP_NULLABLE L, mp_forwards *forwards);
 const mp_route *MP_NULLABLE mp_route_find(const mp_forwards *forwards, mp_str tool);
-/* The key of the channel for a call that takes a route; empty: Lua has not chosen one, or the client can have a task of
- * the tool. */
-mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route *route);
+/* The client of a call that takes a route; NULL: Lua has not chosen its channel, or it can have a task of the tool. */
+const mp_forward_client *MP_NULLABLE mp_forward_client_of(mp_forwards *forwards, const mp_call *call,
+                                                          const mp_route *route);
 
 /* -- forward_bytes.c ----------------------------------------------------------------------------------------------- */
 
@@ -68,6 +86,8 @@ mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route
 typedef struct {
     const mp_route *route;
     const mp_era *era; /* era of the upstream's revision */
+    mp_str able;       /* JSON: the capabilities of the client that a stateless upstream is told */
+    mp_str arguments;  /* JSON: in the place of those of the client; without `ptr`: the client's */
     int64_t id;        /* of the request, and its progress token */
     mp_str traceparent,
         tracestate; /* trace context of the request's span, as JSON strings; empty: the client's own is passed on */
@@ -90,5 +110,7 @@ bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_fo
  * call is not plain for a route, nothing has happened. Otherwise the body of the coroutine returns `*count`.  [-0, +n,
  * throws, parks] */
 mp_general mp_forward_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int *count);
+/* The function forward.call of Lua.  [-0, +0|2|4, throws, parks] */
+int mp_forward_call(lua_State *L);
 
 #endif

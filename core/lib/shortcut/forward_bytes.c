@@ -99,14 +99,12 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     bool is_modern = !target->era->has_sessions;
     edits to = {.count = 0};
     add_edit(&to, MP_JSON_SET, false, MP_STR("name"), target->route->json_name);
-    if (find_member(params, MP_STR("arguments")).len == 0)
+    if (target->arguments.ptr != NULL)
+        add_edit(&to, MP_JSON_SET, false, MP_STR("arguments"), target->arguments);
+    else if (find_member(params, MP_STR("arguments")).len == 0)
         add_edit(&to, MP_JSON_SET, false, MP_STR("arguments"), MP_STR("{}"));
     bool has_trace = target->traceparent.len > 0;
-    const mp_era *era = mp_call_era(call);
-    /* a call that may become a task waits in the library in Lua */
-    bool waits = target->route->may_be_task && era != NULL && era->has_sessions;
-    mp_str able = waits ? MP_STR("{\"extensions\":{\"" PREFIX "tasks\":{}}}") : MP_STR("{}");
-    mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};
+    mp_str values[] = {{revision, (size_t)letters}, forwards->client, target->able};
     for (size_t i = 0; i < 3; i++)
         add_edit(&to, is_modern ? MP_JSON_SET : MP_JSON_DROP, true, own_names[i], values[i]);
     /* always: progress of the upstream keeps the request alive */

@@ -6,30 +6,25 @@
 
 /* routes of one Lua state: above this number all are dropped and made again when they are used */
 #define MAX_ROUTES 16384
-#define MAX_KEYS 4096
-
-/* The channel of one client. */
-typedef struct {
-    mp_node node; /* its key: the client, as put_client() writes it */
-    mp_buf key;
-    bool can_have_task; /* the client can have MCP tasks of this gateway */
-} client_key;
+#define MAX_CLIENTS 4096
 
 mp_forwards *mp_forwards_new(void)
 {
     mp_forwards *forwards = mp_new(sizeof *forwards);
     mp_map_init(&forwards->routes);
-    mp_map_init(&forwards->keys);
-    forwards->take_over = forwards->names = LUA_NOREF;
+    mp_map_init(&forwards->clients);
+    forwards->take_over = forwards->run_policies = forwards->names = LUA_NOREF;
     return forwards;
 }
 
-static void free_key(mp_node *node, void *ctx)
+static void free_client(mp_node *node, void *ctx)
 {
     mp_forwards *forwards = ctx;
-    client_key *it = mp_container(node, client_key, node);
-    mp_map_drop(&forwards->keys, node);
+    mp_forward_client *it = mp_container(node, mp_forward_client, node);
+    mp_map_drop(&forwards->clients, node);
     mp_buf_clear(&it->key);
+    mp_buf_clear(&it->able[0]);
+    mp_buf_clear(&it->able[1]);
     free(it);
 }
 
@@ -56,9 +51,9 @@ void mp_forwards_clear(lua_State *MP_NULLABLE L, mp_forwards *forwards)
 void mp_forwards_free(mp_forwards *forwards)
 {
     mp_forwards_clear(NULL, forwards);
-    mp_map_each(&forwards->keys, free_key, forwards);
+    mp_map_each(&forwards->clients, free_client, forwards);
     mp_map_clear(&forwards->routes);
-    mp_map_clear(&forwards->keys);
+    mp_map_clear(&forwards->clients);
     mp_buf_clear(&forwards->message);
     mp_buf_clear(&forwards->result);
     mp_buf_clear(&forwards->who);
@@ -91,13 +86,12 @@ static mp_str put_client(mp_forwards *forwards, const mp_call *call, mp_str upst
     return mp_buf_str(out);
 }
 
-mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route *route)
+const mp_forward_client *MP_NULLABLE mp_forward_client_of(mp_forwards *forwards, const mp_call *call,
+                                                          const mp_route *route)
 {
-    mp_node *node = mp_map_find(&forwards->keys, put_client(forwards, call, route->upstream));
-    if (node == NULL)
-        return MP_STR_NONE;
-    const client_key *it = mp_container(node, client_key, node);
-    return route->may_be_task && it->can_have_task ? MP_STR_NONE : mp_buf_str(&it->key);
+    mp_node *node = mp_map_find(&forwards->clients, put_client(forwards, call, route->upstream));
+    const mp_forward_client *it = node == NULL ? NULL : mp_container(node, mp_forward_client, node);
+    return it != NULL && route->may_be_task && it->can_have_task ? NULL : it;
 }
 
 /* -- what Lua gives ------------------------------------------------------------------------------------------------ */
@@ -108,29 +102,29 @@ static const mp_lua_member step_flags[] = {MP_MEMBER("is_base", mp_forward_step,
                                            MP_MEMBER("is_text_alone", mp_forward_step, is_text_alone),
                                            {0}};
 
-/* forward.set(take_over, names, steps): calls of federated tools may take the quick way from now on. take_over(tool,
- * exchange, channel, call, id, revision) goes on with an exchange; `names` has JSON texts: { client, server }; `steps`
- * has for each revision of clients { is_base, has_objects, has_none, is_text_alone }.  [-0, +0, throws] */
+/* forward.set(take_over, run_policies, names, steps): calls of federated tools may take the quick way from now on.
+ * take_over(tool, exchange, channel, call, id, revision) goes on with an exchange; run_policies(tool, call, revision)
+ * serves a call of a tool that has policies; `names` has JSON texts: { client, server }; `steps` has for each revision
+ * of clients { is_base, has_objects, has_none, is_text_alone }.  [-0, +0, throws] */
 static int l_set(lua_State *L)
 {
     mp_forwards *forwards = mp_lib_of(L)->forwards;
     luaL_checktype(L, 1, LUA_TFUNCTION);
-    luaL_checktype(L, 2, LUA_TTABLE);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
     luaL_checktype(L, 3, LUA_TTABLE);
-    lua_settop(L, 3);
-    lua_getfield(L, 2, "client");
-    forwards->client = mp_check_str(L, -1);
-    lua_getfield(L, 2, "server");
-    forwards->server = mp_check_str(L, -1);
-    lua_settop(L, 3);
+    luaL_checktype(L, 4, LUA_TTABLE);
+    lua_settop(L, 4);
+    forwards->client = mp_text_field(L, 3, "client");
+    forwards->server = mp_text_field(L, 3, "server");
     for (size_t i = 0; i < mp_era_count && i < MP_PLAIN_ERAS; i++) {
-        if (lua_getfield(L, 3, mp_eras[i].date) == LUA_TTABLE)
-            mp_read_struct(L, 4, step_flags, &forwards->steps[i]);
-        forwards->steps[i].is_known = lua_istable(L, 4);
-        lua_settop(L, 3);
+        if (lua_getfield(L, 4, mp_eras[i].date) == LUA_TTABLE)
+            mp_read_struct(L, 5, step_flags, &forwards->steps[i]);
+        forwards->steps[i].is_known = lua_istable(L, 5);
+        lua_settop(L, 4);
     }
-    lua_settop(L, 2);
+    lua_settop(L, 3);
     forwards->names = luaL_ref(L, LUA_REGISTRYINDEX);
+    forwards->run_policies = luaL_ref(L, LUA_REGISTRYINDEX);
     forwards->take_over = luaL_ref(L, LUA_REGISTRYINDEX);
     return 0;
 }
@@ -142,76 +136,155 @@ static int l_suspend(lua_State *L)
     return 0;
 }
 
-/* Appends a text to those behind a route. */
-static mp_str keep_text(char **at, mp_str text)
+/* The facts of a route that Lua gives; the texts are Lua's. */
+typedef struct {
+    mp_str name, upstream, original, json_name, header, definition, approved;
+    int64_t generation, scopes;
+    bool may_be_task, has_policies;
+} given_route;
+
+static const mp_lua_member route_members[] = {MP_MEMBER("name", given_route, name),
+                                              MP_MEMBER("upstream", given_route, upstream),
+                                              MP_MEMBER("original", given_route, original),
+                                              MP_MEMBER("json_name", given_route, json_name),
+                                              MP_MEMBER("header", given_route, header),
+                                              MP_MEMBER("definition", given_route, definition),
+                                              MP_MEMBER("approved", given_route, approved),
+                                              MP_MEMBER("generation", given_route, generation),
+                                              MP_MEMBER("scopes", given_route, scopes),
+                                              MP_MEMBER("may_be_task", given_route, may_be_task),
+                                              MP_MEMBER("has_policies", given_route, has_policies),
+                                              {0}};
+
+/* Where the texts of a route are written, or, without `at`, how many bytes they take. */
+typedef struct {
+    char *MP_NULLABLE at;
+    size_t bytes;
+} texts;
+
+static mp_str keep_text(texts *to, mp_str text)
 {
-    mp_str kept = {*at, text.len};
-    memcpy(*at, text.ptr, text.len);
-    (*at)[text.len] = '\0';
-    *at += text.len + 1;
+    if (text.ptr == NULL)
+        return MP_STR_NONE;
+    to->bytes += text.len + 1;
+    if (to->at == NULL)
+        return text;
+    mp_str kept = {to->at, text.len};
+    memcpy(to->at, text.ptr, text.len);
+    to->at[text.len] = '\0';
+    to->at += text.len + 1;
     return kept;
 }
 
-/* Adds the route of the tool at index 2, { name, metrics, … }, unless it is there.  [-0, +0, throws] */
-static void add_route(lua_State *L, mp_forwards *forwards, mp_str upstream, mp_str json_name, mp_str header,
-                      bool may_be_task)
+/* Sets the texts of a route; `pass` are the names of its headers, as mp_push_texts() gives them. */
+static void keep_texts(mp_route *route, texts *to, const given_route *given, const char *const *pass)
 {
-    lua_getfield(L, 2, "name");
-    mp_str name = mp_check_str(L, -1);
+    route->node.key = keep_text(to, given->name);
+    route->upstream = keep_text(to, given->upstream);
+    route->original = keep_text(to, given->original);
+    route->json_name = keep_text(to, given->json_name);
+    route->header = keep_text(to, given->header);
+    route->definition = keep_text(to, given->definition);
+    route->approved = keep_text(to, given->approved);
+    size_t count = 0;
+    for (; pass[count] != NULL; count++) {
+        route->pass[count][0] = keep_text(to, mp_str_of(pass[count]));
+        route->pass[count][1] = keep_text(to, mp_str_of(pass[count]));
+        for (char *c = to->at == NULL ? NULL : to->at - 1 - route->pass[count][1].len; c != NULL && *c != '\0'; c++)
+            *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+    }
+    route->pass_count = count;
+}
+
+/* Adds the route at index 3 of the tool at index 2, unless it is there.  [-0, +0, throws] */
+static mp_str add_route(lua_State *L, mp_forwards *forwards)
+{
+    given_route given = {0};
+    mp_read_struct(L, 3, route_members, &given);
+    const char *const *pass = mp_push_texts(L, 3, "pass", MP_FORWARD_PASS);
     lua_getfield(L, 2, "metrics");
     luaL_checktype(L, -1, LUA_TLIGHTUSERDATA);
     mp_thing_metrics *metrics = lua_touserdata(L, -1);
-    if (mp_map_find(&forwards->routes, name) != NULL) {
-        lua_pop(L, 2);
-        return;
-    }
+    if ((uint64_t)given.generation != mp_lib_of(L)->snapshot_served ||
+        mp_map_find(&forwards->routes, given.name) != NULL)
+        return given.upstream;
     if (forwards->routes.count >= MAX_ROUTES)
         mp_forwards_clear(L, forwards);
     lua_pushvalue(L, 2);
     int tool = luaL_ref(L, LUA_REGISTRYINDEX);
-    mp_route *route = mp_new(sizeof *route + name.len + upstream.len + json_name.len + header.len + 4);
-    char *at = route->texts;
+    mp_route measured;
+    texts to = {0};
+    keep_texts(&measured, &to, &given, pass);
+    mp_route *route = mp_new(sizeof *route + to.bytes);
+    to.at = route->texts;
+    keep_texts(route, &to, &given, pass);
     route->tool = tool;
     route->metrics = metrics;
-    route->may_be_task = may_be_task;
-    route->node.key = keep_text(&at, name);
-    route->upstream = keep_text(&at, upstream);
-    route->json_name = keep_text(&at, json_name);
-    route->header = keep_text(&at, header);
+    route->scopes = (uint64_t)given.scopes;
+    route->may_be_task = given.may_be_task;
+    route->has_policies = given.has_policies;
     mp_map_put(&forwards->routes, &route->node);
-    lua_pop(L, 2);
+    return given.upstream;
 }
 
-/* forward.learn(call, tool, upstream, json_name, header, key, may_be_task, can_have_task): later calls of the tool by
- * the client of the call take the quick way, on the channel of the key. The tool { name, metrics, … } has the name
- * `json_name`, as JSON, at the upstream; `header` is the line Mcp-Name. `may_be_task`: the upstream can run the tool as
- * an MCP task; `can_have_task`: the client can have one.  [-0, +0, throws] */
+/* The facts of a client that Lua gives. */
+typedef struct {
+    mp_str key, able, able_to_wait;
+    bool can_have_task, takes_questions;
+} given_client;
+
+static const mp_lua_member client_members[] = {MP_MEMBER("key", given_client, key),
+                                               MP_MEMBER("able", given_client, able),
+                                               MP_MEMBER("able_to_wait", given_client, able_to_wait),
+                                               MP_MEMBER("can_have_task", given_client, can_have_task),
+                                               MP_MEMBER("takes_questions", given_client, takes_questions),
+                                               {0}};
+
+static void replace_text(mp_buf *kept, mp_str text)
+{
+    kept->len = 0;
+    mp_buf_put(kept, text);
+}
+
+/* forward.learn(call, tool, route, client): later calls of the tool by the client of the call take the quick way.
+ *   tool    { name, metrics, … }
+ *   route   { generation, name, upstream, original, json_name, header, definition, approved, scopes, may_be_task,
+ *             has_policies, pass }: of the snapshot of this generation; see mp_route
+ *   client  { key, able, able_to_wait, can_have_task, takes_questions }: see mp_forward_client
+ * [-0, +0, throws] */
 static int l_learn(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
     mp_forwards *forwards = mp_lib_of(L)->forwards;
     luaL_checktype(L, 2, LUA_TTABLE);
-    mp_str upstream = mp_check_str(L, 3), json_name = mp_check_str(L, 4), header = mp_check_str(L, 5);
-    mp_str key = mp_check_str(L, 6);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    luaL_checktype(L, 4, LUA_TTABLE);
     size_t count;
-    bool may_be_task = lua_toboolean(L, 7), can_have_task = lua_toboolean(L, 8);
-    lua_settop(L, 6);
+    given_client given = {0};
+    lua_settop(L, 4);
+    mp_read_struct(L, 4, client_members, &given);
     if (task->call == NULL || forwards->are_suspended || mp_call_flat(task->call, &count) == NULL)
         return 0;
-    add_route(L, forwards, upstream, json_name, header, may_be_task);
-    if (forwards->keys.count >= MAX_KEYS)
-        mp_map_each(&forwards->keys, free_key, forwards);
+    mp_str upstream = add_route(L, forwards);
+    if (forwards->clients.count >= MAX_CLIENTS)
+        mp_map_each(&forwards->clients, free_client, forwards);
     bool is_new;
-    client_key *it = mp_map_need(&forwards->keys, put_client(forwards, task->call, upstream), sizeof *it, &is_new);
-    it->can_have_task = can_have_task;
-    it->key.len = 0;
-    mp_buf_put(&it->key, key);
+    mp_forward_client *it =
+        mp_map_need(&forwards->clients, put_client(forwards, task->call, upstream), sizeof *it, &is_new);
+    it->can_have_task = given.can_have_task;
+    it->takes_questions = given.takes_questions;
+    replace_text(&it->key, given.key);
+    replace_text(&it->able[0], given.able);
+    replace_text(&it->able[1], given.able_to_wait);
     return 0;
 }
 
 MP_LIBRARY(forward)
 {
-    static const luaL_Reg functions[] = {
-        {"forward.set", l_set}, {"forward.suspend", l_suspend}, {"forward.learn", l_learn}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"forward.set", l_set},
+                                         {"forward.suspend", l_suspend},
+                                         {"forward.learn", l_learn},
+                                         {"forward.call", mp_forward_call},
+                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
 }

@@ -269,15 +269,28 @@ static int l_next(lua_State *L)
     return mp_op_park_then(L, &op->super, push_next_then, 1);
 }
 
+static bool has_news(const mp_exchange *exchange)
+{
+    return mp_exchange_peek(exchange) != NULL || mp_exchange_is_over(exchange);
+}
+
+/* exchange:wake(signal): the host.task event `signal` is set when something arrives, and now if something has. [-0, +0,
+ * throws] */
+static int l_wake(lua_State *L)
+{
+    exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
+    it->signal = mp_check_signal(L, 2);
+    lua_settop(L, 2);
+    lua_setiuservalue(L, 1, 1);
+    if (it->exchange == NULL || has_news(it->exchange))
+        mp_signal_set(it->signal);
+    return 0;
+}
+
 /* exchange:take(): like next(), but returns nothing if no event has arrived.  [-0, +0|1|2, throws] */
 static int l_take(lua_State *L)
 {
     return push_next(L, luaL_checkudata(L, 1, EXCHANGE));
-}
-
-static bool has_news(const mp_exchange *exchange)
-{
-    return mp_exchange_peek(exchange) != NULL || mp_exchange_is_over(exchange);
 }
 
 int mp_upstream_wait(lua_State *L, int index, lua_KFunction then)
@@ -309,6 +322,12 @@ void mp_upstream_release_exchange(lua_State *L, int index)
     exchange_handle *it = lua_touserdata(L, index);
     mp_resource_drop(&it->resource);
     release_exchange(it);
+}
+
+mp_str mp_upstream_channel_key(lua_State *L, int index)
+{
+    const exchange_handle *it = lua_touserdata(L, index);
+    return it->exchange == NULL ? MP_STR_NONE : mp_channel_key_text(mp_exchange_channel(it->exchange));
 }
 
 bool mp_upstream_push_channel_of(lua_State *L, int index, int64_t *id)
@@ -525,9 +544,13 @@ void mp_upstream_add_exchange(lua_State *L)
                                          {"upstream.fetch", l_fetch},
                                          {"upstream.expect", l_expect},
                                          {NULL, NULL}};
-    static const luaL_Reg exchange[] = {{"next", l_next},     {"take", l_take},
-                                        {"reply", l_reply},   {"hand_on", l_hand_on},
-                                        {"cancel", l_cancel}, {"make_pending", l_make_pending},
+    static const luaL_Reg exchange[] = {{"next", l_next},
+                                        {"take", l_take},
+                                        {"wake", l_wake},
+                                        {"reply", l_reply},
+                                        {"hand_on", l_hand_on},
+                                        {"cancel", l_cancel},
+                                        {"make_pending", l_make_pending},
                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_push_metatable(L, JOURNAL, l_journal_gc);

@@ -30,6 +30,8 @@ const mp_exchange_event *MP_NULLABLE mp_upstream_peek(lua_State *L, int index);
 void mp_upstream_skip(lua_State *L, int index);
 /* The task needs the exchange at `index` no more.  [-0, +0] */
 void mp_upstream_release_exchange(lua_State *L, int index);
+/* The key of the channel of the exchange at `index`; empty if the exchange was closed.  [-0, +0] */
+mp_str mp_upstream_channel_key(lua_State *L, int index);
 /* Pushes the channel of the exchange at `index`, and writes the exchange's id. False, pushing nothing, if the exchange
  * was closed.
  *  [-0, +0|1, throws] */

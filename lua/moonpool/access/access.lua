@@ -128,6 +128,19 @@ local function scope_bits(p, scopes)
   return bits
 end
 
+--- The bits of the scopes that a thing requires, as scope_bits has them of a principal; nil: not all have one. And the
+--- generation of the snapshot whose bits they are.
+function access.bits_of(scopes)
+  local snapshot, bits = served.now, 0
+  for _, scope in ipairs(scopes or {}) do
+    local at
+    for i, known in ipairs(snapshot.plan_scopes) do at = known == scope and i or at end
+    if not at then return nil end
+    bits = bits | 1 << at - 1
+  end
+  return bits, snapshot.generation
+end
+
 -- principal -> { generation, audience, bits }: the rights of the principal in a snapshot: its audience, and the scopes
 -- of call plans that it holds.
 local rights = setmetatable({}, { __mode = "k" })

@@ -156,11 +156,11 @@ function audit.wrap(dispatch)
   end
 end
 
---- Wraps dispatch.finish for calls whose handlers were run by call plans: ends the line that C has begun. Nil without
+--- Wraps dispatch.finish for calls that C has begun, by plans or routes: ends the line that C has begun, too. Nil without
 --- an audit.
 function audit.wrap_finish(end_planned)
   if not host.config.audit then return nil end
-  return function(tool, revision, call, ...) return finish(call, nil, end_planned(tool, revision, call, ...)) end
+  return function(tool, revision, call, ...) return answered(call, tool, end_planned(tool, revision, call, ...)) end
 end
 
 return audit

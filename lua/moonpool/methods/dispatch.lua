@@ -154,18 +154,17 @@ function dispatch.set_plans(finish_audited) host.plan.set_ends(dispatch.finish, 
 
 -- -- the quick way to upstreams ---------------------------------------------------------------------------------------------
 
--- Continues a call of a federated tool that C has sent and whose first event C cannot handle: the exchange brings that
--- event.
-local function take_over(tool, exchange, channel, call, id, revision)
-  request.go_on(call, channel, exchange, id)
-  local row, params = eras[revision], host.call.params(call) or none
-  local whole = json.preserving(host.call.params(call, true))
-  return complete(call, row, "tools/call", tool_answer.answer(tool, row, call, params, xpcall(tool.handler, failure.handler, whole.arguments or {}, call)))
-end
-
---- Lets plain calls of federated tools take the quick way.
-function dispatch.set_routes()
-  if upstreams.has_any then routes.begin(take_over) end
+--- Lets plain calls of federated tools take the quick way. `finish`: dispatch.finish, or what ends the audit line, too.
+function dispatch.set_routes(finish)
+  if not upstreams.has_any then return end
+  -- Continues a call that C has sent and whose first event C cannot handle: the exchange brings that event.
+  local function take_over(tool, exchange, channel, call, id, revision)
+    request.go_on(call, channel, exchange, id)
+    local whole = json.preserving(host.call.params(call, true))
+    return finish(tool, revision, call, xpcall(tool.handler, failure.handler, whole.arguments or {}, call))
+  end
+  local function run_policies(tool, call, revision) return finish(tool, revision, call, xpcall(tool.quick, failure.handler, nil, call)) end
+  routes.begin(take_over, run_policies)
 end
 
 return dispatch

@@ -4,6 +4,7 @@
 
 local host = require "moonpool.host"
 local arguments = require "moonpool.things.arguments"
+local redact = require "moonpool.runtime.redact"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local plan = {}
@@ -162,18 +163,15 @@ local function plan_of(tool, known)
   return made
 end
 
--- The modes of log.audit_arguments whose lines C can write: those without values of arguments.
-local modes = { none = true, names = true }
-
---- True if C can write the audit line of a request, or there is no audit.
-function plan.is_audited_by_c() return not host.config.audit or modes[host.config.audit] == true end
-
---- The rows of host.served.publish that describe the plans of `tools`, name -> tool; and the scopes that they require,
---- in the order of their bits.
+--- The rows of host.served.publish that describe the plans of `tools`, name -> tool; and the scopes that tools with plans
+--- and those of upstreams require, in the order of their bits.
 function plan.rows(tools)
   local list, known = {}, {}
-  if host.script.has_specs or not plan.is_audited_by_c() then return list, {} end
-  for _, tool in pairs(tools) do list[#list + 1] = plan_of(tool, known) end
+  if host.script.has_specs or redact.audits_values() then return list, {} end
+  for _, tool in pairs(tools) do
+    list[#list + 1] = plan_of(tool, known)
+    if tool.upstream then bits_of(tool.scopes, known) end                      -- for its route (upstream/routes.lua)
+  end
   return list, table.move(known, 1, #known, 1, {})
 end
 

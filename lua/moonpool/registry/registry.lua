@@ -17,6 +17,7 @@ local json = require "moonpool.json"
 local page = require "moonpool.protocol.cursor"
 local plan = require "moonpool.registry.plan"
 local principal = require "moonpool.access.principal"
+local redact = require "moonpool.runtime.redact"
 local sort = require "moonpool.runtime.stdlib.sort"
 local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
@@ -573,7 +574,7 @@ local function make_page(list, view, first, era)
 end
 
 -- True if C may keep answers: not for specs of scripts, nor where C cannot write the audit lines of the requests.
-local can_freeze = plan.is_audited_by_c() and not host.script.has_specs
+local can_freeze = not redact.audits_values() and not host.script.has_specs
 
 --- Gives C the bytes of an answer that every plain request of the revision gets until another snapshot is published:
 --- the result of a list, or of resources/read for a URI. C refuses the bytes if the snapshot from which they were made,

@@ -20,6 +20,15 @@ local LEAST_DIGITS <const> = 4
 -- Words in the names of secret members. They are compared without case, '_' and '-'.
 local secret_words = { "password", "passwd", "passphrase", "secret", "token", "apikey", "authorization", "credential", "privatekey", "cookie", "bearer" }
 
+-- The modes of log.audit_arguments whose lines have no values of arguments.
+local without_values = { none = true, names = true }
+
+--- True if lines of the audit show values of arguments: Lua writes these.
+function redact.audits_values()
+  local mode = host.config.audit
+  return mode ~= nil and mode ~= false and not without_values[mode]
+end
+
 --- True if a member of this name, or at this place of a schema (secret_schema.lua), is secret.
 function redact.is_secret(name, place)
   if place and place.is_secret then return true end

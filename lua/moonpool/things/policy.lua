@@ -9,6 +9,7 @@ local frozen = require "moonpool.runtime.frozen"
 local hint_options = require "moonpool.things.hint_options"
 local glob = require "moonpool.runtime.glob"
 local host = require "moonpool.host"
+local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
 local silent = require "moonpool.things.silent"
 local suggest = require "moonpool.runtime.suggest"
@@ -103,6 +104,14 @@ local trails = setmetatable({}, { __mode = "k" })      -- call -> { at, reached 
 --- }; nil without policies.
 function policy.trail(call) return trails[call] end
 
+local LATER <const> = {}          -- a key of `own` that scripts do not have: the arguments are not decoded yet
+
+-- The arguments of a call of an upstream's tool, with the client's bytes.
+local function sent_arguments(call)
+  local args = json.preserving(host.call.params(call, true)).arguments
+  return args ~= nil and args ~= json.null and args or {}
+end
+
 -- The object that policies get as `call`: all fields of the call, with kind, name, uri, upstream and phase, which are
 -- read-only, and args, which may be replaced. Scripts cannot reach `own`, which decides the policies that apply to a
 -- read.
@@ -111,6 +120,10 @@ local function turn_of(call, own)
     __name = "moonpool.turn", __metatable = false,
     __index = function(_, name)
       if own[name] ~= nil then return own[name] end
+      if name == "args" and own[LATER] then
+        own.args, own[LATER] = sent_arguments(call), nil
+        return own.args
+      end
       local value = call[name]
       if type(value) ~= "function" then return value end
       return function(_, ...) return value(call, ...) end
@@ -119,7 +132,7 @@ local function turn_of(call, own)
       if name ~= "args" then
         problem.raise(2, "a policy cannot set call." .. tostring(name), "a policy may set call.args; keep other values in a local")
       end
-      own.args = value
+      own.args, own[LATER] = value, nil
     end,
   })
 end
@@ -200,10 +213,14 @@ local resumed = setmetatable({}, { __mode = "k" })     -- calls whose handler ru
 --- The handler of a call runs a second time, as the body of a task: its policies run in the phase "run".
 function policy.resume(call) resumed[call] = true end
 
-local function around(kind, thing, found, inner, phase)
+-- `is_quick`: the arguments are those that the client sent, which are decoded when a policy reads them; `inner` gets nil for
+-- arguments that none has read.
+local function around(kind, thing, found, inner, phase, is_quick)
   inner = checked(thing, inner, phase)
   return function(args, call, uri)
-    local own = { kind = kinds[kind], name = thing.name, args = args, uri = uri, upstream = thing.upstream, phase = resumed[call] and "run" or phase }
+    local own = {
+      kind = kinds[kind], name = thing.name, args = args, [LATER] = is_quick, uri = uri, upstream = thing.upstream, phase = resumed[call] and "run" or phase,
+    }
     local trail = { ran = {}, rows = found, inner = inner, call = call, own = own, turn = turn_of(call, own) }
     trails[call] = trail
     local _ <close> = setmetatable({ trail = trail }, errors_mt)
@@ -263,6 +280,7 @@ function policy.wrap(kind, name, thing)
   local found = policy.of(kind, kind ~= "resources" and name or nil)
   if #found == 0 then return end
   thing.handler = around(kind, thing, found, thing.handler, thing.prepare and "run" or nil)
+  if thing.quick then thing.quick = around(kind, thing, found, thing.quick, nil, true) end
   if thing.prepare then thing.prepare = around(kind, thing, found, thing.prepare, "prepare") end
   thing.has_policies = true
 end

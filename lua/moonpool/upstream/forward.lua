@@ -86,7 +86,9 @@ function forward.way_of(record, call)
   }
 end
 
-local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, times }: the key of the channel that it used last, and how often it was sent
+-- call -> { channel, times, place, is_plain, class, takes_questions }: the key of the channel that it used last, and how
+-- often it was sent; the number of the request within the call; and whether C can send others like it, and with what
+local sent = setmetatable({}, { __mode = "k" })
 
 --- How the request of a call was sent: { channel, times }; nil if it was not.
 function forward.sent(call) return sent[call] end
@@ -142,11 +144,13 @@ local function send(record, call, options)
   -- a class that is only about pages is agreed with a stateful upstream when its channel is opened, but a stateless one
   -- is told in each request
   local asks = class_of_client.can_ask(class)
-  count.is_plain = not asks and class_of_request == class and not (is_own and not call.has_session)
   local level = message.level_name(call)
   local _ <close> = request.pause_deadline(call)
   -- Calls of a stateless client's principal share a channel; a session has one of its own.
-  local turns_at = asks and not is_own and ask.way_of(call) == "retry" and key or nil
+  local way = asks and ask.way_of(call) or nil
+  local turns_at = way == "retry" and not is_own and key or nil
+  count.is_plain = not turns_at and not (is_own and not call.has_session)
+  count.class, count.takes_questions = class_of_request, way ~= nil or nil
   local unknown = options.is_of_client and unknown_members(call, options.method)
   local more                                                  -- members of the params that a repeated request has: the client's answers
   local spec = {
@@ -303,9 +307,27 @@ function forward.tool(record, name, facts, args, call, options)
   wrapping.tool_result(record, call, result)
   local count = sent[call]
   if options.learn and count and count.is_plain and facts.task ~= "required" then
-    options.learn(count.channel, facts.task ~= nil or tasks.has_extension(facts_of(record)), tasks.wish_of(call) ~= nil)
+    count.may_be_task, count.can_have_task = facts.task ~= nil or tasks.has_extension(facts_of(record)), tasks.wish_of(call) ~= nil
+    options.learn(count)
   end
   return for_client(call, result)
+end
+
+--- Calls the upstream's tool `name` for the policies of a plain call, without Lua as far as that goes. `args`: nil for those
+--- of the client. `handler(args)` calls it, or goes on with what has begun, where Lua is needed.
+function forward.quick_tool(record, name, args, call, handler)
+  local text, key, channel, id
+  do
+    local _ <close> = request.pause_deadline(call)
+    text, key, channel, id = host.forward.call(call, args and json.encode(message.object(args)))
+  end
+  if text then
+    sent[call] = { channel = key, times = 1, place = (sent[call] and sent[call].place or 0) + 1 }
+    repeated_requests.note_answered(record, call, "tools/call", name, text)
+    return content.forwarded(json.preserving(text))
+  end
+  if channel then request.go_on(call, channel, key, id) end                    -- `key` is the exchange
+  return handler(args or json.preserving(host.call.params(call, true)).arguments or {}, call)
 end
 
 --- Gets the upstream's prompt `name`. `is_of_client`: as for forward.send. Returns the result in the base revision; or nil,

@@ -85,14 +85,17 @@ function make.tools(record, entry, script)
   if not made then return nil end
   made.raw_of = function() return raw_of(record, entry, shown, script) end
   made.mirror, made.task = entry.facts.mirror, entry.facts.task
-  function made.handler(args, call)
+  local function made_handler(args, call)
     return forward.tool(record, entry.key, entry.facts, args, call, {
       headers = script and script.headers_of and script.headers_of(call), can_be_task = true,
       on_stale = make_things.on_stale and function() make_things.on_stale(record, call) end,
       rows = function() return make_things.facts_now(record, entry, call).mirror end,
-      learn = not script and function(...) routes.learn(record, call, made, entry.key, ...) end or nil,
+      learn = not (script and script.headers_of) and function(sent) routes.learn(record, call, made, entry.key, sent) end or nil,
     })
   end
+  made.handler = made_handler
+  -- what the innermost policy calls; C does the same where there is none
+  function made.quick(args, call) return forward.quick_tool(record, entry.key, args, call, made_handler) end
   return made, made.name
 end
 

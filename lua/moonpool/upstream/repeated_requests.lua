@@ -547,6 +547,12 @@ end
 --- True if an earlier run of a call has left its request number `place` to this one.
 function repeated_requests.waits(call, place) return client_request.kept(call)[PLACE .. place] ~= nil end
 
+--- A request of a call was sent elsewhere, and answered with the result `text`: the repeated call gets it again.
+function repeated_requests.note_answered(record, call, method, name, text)
+  local journal = journal_of(call)
+  if journal then note(journal, { upstream = record.name, method = method, name = name, digest = "" }, { text = text }) end
+end
+
 --- Sends a request of a call, and again with the client's answers as often as the upstream asks, unless an earlier run
 --- of the same call has begun or ended the request. `place`: the number of the request within the call; `class_text`:
 --- the class of the client that the upstream was sent. `spec` is that of request.send; its member `entry` is set.

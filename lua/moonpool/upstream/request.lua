@@ -124,7 +124,7 @@ local function begun_channel(spec)
   local first = spec.call and begun[spec.call]
   if not first then return nil end
   begun[spec.call] = nil
-  spec.level, spec.asker = nil, nil                        -- a call that C has sent has none
+  spec.level = nil                                         -- a call that C has sent has none
   local channel, pending = first.channel, first.exchange
   return {
     is_begun = true,                                       -- C has begun its span, too
@@ -132,6 +132,7 @@ local function begun_channel(spec)
     send = function(_, bytes, options)
       local given = pending
       pending = nil
+      if given and options.signal then given:wake(options.signal) end
       if given then return given end
       return channel:send(bytes, options)
     end,
