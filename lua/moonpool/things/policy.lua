@@ -1,5 +1,8 @@
 -- policy { … } in scripts/policy/: a function around calls of tools, reads of resources and uses of prompts. It may
 -- refuse a call, change its arguments and result, answer it, count it or measure it.
+--   way    what the runs of all calls of a thing have in common: { kind, thing, name, upstream, rows, inner }
+--   run    one call's run through the policies of a thing: { way, turn, call, args, uri, phase, at = name of the policy that decided last, undecided = the
+--          policy that has neither decided nor called next() yet, reached, gave, is_read = a policy had the arguments, is_later }
 --   turn   the call as a policy sees it: all fields of the call, and kind, name, args, uri, upstream, phase
 --   row    a policy that is loaded; rows are in the order in which they run, the outermost first
 
@@ -14,6 +17,8 @@ local problem = require "moonpool.runtime.diagnostic"
 local silent = require "moonpool.things.silent"
 local suggest = require "moonpool.runtime.suggest"
 local uris = require "moonpool.runtime.uris"
+
+local begin_span, getmetatable, setmetatable, select, type = host.trace.begin, debug.getmetatable, setmetatable, select, type
 
 local policy = {}
 
@@ -98,13 +103,11 @@ local function concerns(row, kind, text)
   return list ~= nil and (text == nil or fits_any(list, text))
 end
 
-local trails = setmetatable({}, { __mode = "k" })      -- call -> { at, reached }: the last policy that ran, and whether the handler was reached
+local runs = setmetatable({}, { __mode = "k" })      -- call -> its run, with an audit: a run through the policies of a thing
 
---- The decisions of a call's policies: { at = the policy that decided last, reached = true if all let the call through
---- }; nil without policies.
-function policy.trail(call) return trails[call] end
-
-local LATER <const> = {}          -- a key of `own` that scripts do not have: the arguments are not decoded yet
+--- The decisions of a call's policies, for its audit line: { at = the policy that decided last, reached = true if all let
+--- the call through }; nil without policies.
+function policy.trail(call) return runs[call] end
 
 -- The arguments of a call of an upstream's tool, with the client's bytes.
 local function sent_arguments(call)
@@ -112,41 +115,47 @@ local function sent_arguments(call)
   return args ~= nil and args ~= json.null and args or {}
 end
 
--- The object that policies get as `call`: all fields of the call, with kind, name, uri, upstream and phase, which are
--- read-only, and args, which may be replaced. Scripts cannot reach `own`, which decides the policies that apply to a
--- read.
-local function turn_of(call, own)
-  return setmetatable({}, {
-    __name = "moonpool.turn", __metatable = false,
-    __index = function(_, name)
-      if own[name] ~= nil then return own[name] end
-      if name == "args" and own[LATER] then
-        own.args, own[LATER] = sent_arguments(call), nil
-        return own.args
-      end
-      local value = call[name]
-      if type(value) ~= "function" then return value end
-      return function(_, ...) return value(call, ...) end
-    end,
-    __newindex = function(_, name, value)
-      if name ~= "args" then
-        problem.raise(2, "a policy cannot set call." .. tostring(name), "a policy may set call.args; keep other values in a local")
-      end
-      own.args, own[LATER] = value, nil
-    end,
-  })
+-- The object that policies get as `call` is an empty table whose metatable is the run: scripts cannot reach it. It has
+-- all fields of the call, with kind, name, uri, upstream and phase, which are read-only, and args, which may be replaced.
+local own = {
+  kind = function(run) return run.way.kind end, name = function(run) return run.way.name end, uri = function(run) return run.uri end,
+  upstream = function(run) return run.way.upstream end, phase = function(run) return run.phase end,
+  args = function(run)
+    if run.is_later then run.args, run.is_later = sent_arguments(run.call), nil end
+    run.is_read = true
+    return run.args
+  end,
+}
+
+local function turn_index(turn, name)
+  local run = getmetatable(turn)
+  local get = own[name]
+  local value = get and get(run)
+  if value ~= nil then return value end
+  local call = run.call
+  value = call[name]
+  if type(value) ~= "function" then return value end
+  return function(_, ...) return value(call, ...) end
 end
 
-local function back(trail, row, ...)
-  trail.at = row.name
-  trail.gave = select("#", ...) > 0
+local function turn_newindex(turn, name, value)
+  if name ~= "args" then
+    problem.raise(2, "a policy cannot set call." .. tostring(name), "a policy may set call.args; keep other values in a local")
+  end
+  local run = getmetatable(turn)
+  run.args, run.is_later, run.is_read = value, nil, true
+end
+
+local function back(run, row, ...)
+  run.at = row.name
+  run.gave = select("#", ...) > 0
   return ...
 end
 
 -- The value that a policy returned. A policy that returns nothing, where next() returned a value, probably lacks a
 -- `return`: this is logged.
-local function given(trail, row, ...)
-  if select("#", ...) == 0 and trail.gave ~= false then
+local function given(run, row, ...)
+  if select("#", ...) == 0 and run.gave ~= false then
     silent.warn(row, "policy returned nothing", { policy = row.name }, "its clients get an empty result: write 'return next(call)'")
   end
   return ...
@@ -160,52 +169,79 @@ local function count(row, decision)
   host.metrics.count(row.decisions[decision])
 end
 
--- Counts a decision of each policy that ran. All of them let the call through; but if the handler was not reached, the
--- last one decided `how`.
-local function count_decisions(trail, how)
-  local ran = trail.ran
-  trail.ran = {}
-  for i = 1, #ran do count(ran[i], (i < #ran or trail.reached) and "passed" or how) end
+-- A policy that has called next() has let the call through.
+local function count_passed(run)
+  local row = run.undecided
+  if row then
+    run.undecided = nil
+    count(row, "passed")
+  end
 end
 
-local function decided(trail, ...)
-  local value, why = ...
-  count_decisions(trail, value == nil and why ~= nil and "refused" or "answered")
+-- Counts the decision of the policy that did not call next().
+local function count_decision(run, how)
+  local row = run.undecided
+  if row then count(row, how) end
+end
+
+local function decided(run, ...)
+  if run.undecided then
+    local value, why = ...
+    count_decision(run, value == nil and why ~= nil and "refused" or "answered")
+  end
   return ...
 end
 
--- Closed when an error leaves the policies; decided() has counted all else. An error that ends the task is no decision.
-local errors_mt = {
-  __close = function(self, err)
+-- A run is closed when an error leaves the policies; an error that ends the task is no decision.
+local run_mt = {
+  __close = function(run, err)
     if err == nil or host.task.is_ending(err) then return end
-    count_decisions(self.trail, (failure.is_expected(err) or failure.is_refused(err) or failure.is_missing(err)) and "refused"
+    count_decision(run, (failure.is_expected(err) or failure.is_refused(err) or failure.is_missing(err)) and "refused"
       or failure.is_input(err) and "passed" or "fault")
   end,
 }
 
-local function step(trail, i)
-  local row = trail.rows[i]
-  if not row then
-    trail.reached = true
-    local _ <close> = host.trace.begin "handler"
-    return trail.inner(trail.own.args, trail.call)
+-- Runs the handler, behind all policies. Arguments that a policy had in its hands are checked against the input schema
+-- again; those that `prepare` made are not.
+local function reach(run)
+  count_passed(run)
+  run.reached = true
+  local _ <close> = begin_span "handler"
+  local way, args = run.way, run.args
+  local check = run.is_read and run.phase ~= "run" and way.thing.check
+  if check then
+    local fits, why = check(args)
+    if not fits then error("a policy changed the arguments, and they do not fit: " .. arguments.explain(way.thing.input, args, why), 0) end
   end
-  if trail.own.uri and not concerns(row, "resources", trail.own.uri) then return step(trail, i + 1) end
-  trail.at = row.name
-  trail.ran[#trail.ran + 1] = row
-  trail.gave = nil
-  local _ <close> = host.trace.begin("policy", row.name)
-  return given(trail, row, row.handler(trail.turn, function() return back(trail, row, step(trail, i + 1)) end, row.gets_row and row or nil))
+  return way.inner(args, run.call)
 end
 
--- Checks arguments that a policy changed against the input schema. Arguments that `prepare` made are not checked.
-local function checked(thing, inner, phase)
-  if not thing.check or phase == "run" then return inner end
-  return function(args, call)
-    local fits, why = thing.check(args)
-    if not fits then error("a policy changed the arguments, and they do not fit: " .. arguments.explain(thing.input, args, why), 0) end
-    return inner(args, call)
+local next_of                                           -- place of a policy -> f(run): its function `next`
+
+local function step(run, i)
+  local row = run.way.rows[i]
+  if not row then return reach(run) end
+  if run.uri and not concerns(row, "resources", run.uri) then return step(run, i + 1) end
+  count_passed(run)
+  run.at, run.undecided, run.gave = row.name, row, nil
+  local _ <close> = begin_span("policy", row.name)
+  return given(run, row, row.handler(run.turn, next_of[i](run), row.gets_row and row or nil))
+end
+
+next_of = setmetatable({}, { __index = function(made, i)
+  made[i] = function(run)
+    return function() return back(run, run.way.rows[i], step(run, i + 1)) end
   end
+  return made[i]
+end })
+
+local function new_run(way, call, args, uri, phase)
+  local run = setmetatable({
+    way = way, call = call, args = args, uri = uri, phase = phase, is_read = false, reached = false, at = nil, undecided = nil, gave = nil, turn = nil,
+    __name = "moonpool.turn", __metatable = false, __index = turn_index, __newindex = turn_newindex,
+  }, run_mt)
+  run.turn = setmetatable({}, run)
+  return run
 end
 
 local resumed = setmetatable({}, { __mode = "k" })     -- calls whose handler runs a second time: call -> true
@@ -216,24 +252,21 @@ function policy.resume(call) resumed[call] = true end
 -- `is_quick`: the arguments are those that the client sent, which are decoded when a policy reads them; `inner` gets nil for
 -- arguments that none has read.
 local function around(kind, thing, found, inner, phase, is_quick)
-  inner = checked(thing, inner, phase)
+  local way = { kind = kinds[kind], thing = thing, name = thing.name, upstream = thing.upstream, rows = found, inner = inner }
   return function(args, call, uri)
-    local own = {
-      kind = kinds[kind], name = thing.name, args = args, [LATER] = is_quick, uri = uri, upstream = thing.upstream, phase = resumed[call] and "run" or phase,
-    }
-    local trail = { ran = {}, rows = found, inner = inner, call = call, own = own, turn = turn_of(call, own) }
-    trails[call] = trail
-    local _ <close> = setmetatable({ trail = trail }, errors_mt)
-    return decided(trail, step(trail, 1))
+    local run = new_run(way, call, args, uri, resumed[call] and "run" or phase)
+    if is_quick then run.is_later = true end
+    if host.config.audit then runs[call] = run end
+    local _ <close> = run
+    return decided(run, step(run, 1))
   end
 end
 
 --- Runs one policy alone around answer(args), for specs. `about`: { tool | resource | prompt, args }.
 function policy.try(row, call, about, answer)
   local kind = about.tool and "tool" or about.prompt and "prompt" or "resource"
-  local own = { kind = kind, name = about[kind], args = about.args or {}, uri = about.resource, upstream = about.upstream }
-  local turn = turn_of(call, own)
-  return row.handler(turn, function() return answer(own.args) end, row.gets_row and row or nil)
+  local run = new_run({ kind = kind, name = about[kind], upstream = about.upstream }, call, about.args or {}, about.resource)
+  return row.handler(run.turn, function() return answer(run.args) end, row.gets_row and row or nil)
 end
 
 -- -- the loaded policies ----------------------------------------------------------------------------------------------
