@@ -200,7 +200,7 @@ typedef struct {
     const char *list[4 + MP_FORWARD_PASS + 1];
     size_t count;
     char traces[2][560];
-    mp_buf passed;
+    mp_buf *passed; /* that of mp_forwards */
 } lines;
 
 /* True if a header of the client can be passed on, as in lua/moonpool/upstream/message.lua. */
@@ -221,11 +221,11 @@ static void pass_headers(lines *to, const mp_route *route, mp_call *call)
         mp_str value = mp_str_trim(mp_call_header(call, route->pass[i][1].ptr, &times));
         if (value.ptr == NULL || !is_printable(value))
             continue;
-        starts[count++] = to->passed.len;
-        mp_buf_printf(&to->passed, "%s: %.*s%c", route->pass[i][0].ptr, MP_STR_ARG(value), 0);
+        starts[count++] = to->passed->len;
+        mp_buf_printf(to->passed, "%s: %.*s%c", route->pass[i][0].ptr, MP_STR_ARG(value), 0);
     }
     for (size_t i = 0; i < count; i++) /* the text does not move any more */
-        to->list[to->count++] = to->passed.ptr + starts[i];
+        to->list[to->count++] = to->passed->ptr + starts[i];
 }
 
 static void put_lines(lines *to, const mp_route *route, const mp_era *era, mp_call *call, const mp_str traces[2])
@@ -272,7 +272,8 @@ static bool send_call(lua_State *L, mp_lib_task *task, mp_call *call, const way 
     }
     if (own_traces[0].len > 0)
         memcpy(traces, own_traces, sizeof traces);
-    lines headers = {.count = 0};
+    lines headers = {.passed = &forwards->passed};
+    forwards->passed.len = 0;
     put_lines(&headers, route, era, call, traces);
     mp_exchange_options options = {.message = mp_buf_str(&forwards->message),
                                    .has_id = true,
@@ -281,9 +282,7 @@ static bool send_call(lua_State *L, mp_lib_task *task, mp_call *call, const way 
                                    .headers = headers.list,
                                    .cancel = put_cancel(forwards, channel, era, target.id)};
     mp_upstream_failure failure;
-    bool is_sent = mp_upstream_begin_exchange(L, channel, &options, &failure);
-    mp_buf_clear(&headers.passed);
-    if (is_sent) {
+    if (mp_upstream_begin_exchange(L, channel, &options, &failure)) {
         mp_upstream_set_span(L, &span);
         return true;
     }

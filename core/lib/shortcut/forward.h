@@ -23,7 +23,8 @@
 
 /* -- forward_routes.c ---------------------------------------------------------------------------------------------- */
 
-#define MP_FORWARD_PASS 16 /* headers of clients that a route copies: one configuration names few */
+/* headers of clients that a route copies: upstream/routes.lua leaves tools of upstreams with more to the general way */
+#define MP_FORWARD_PASS 16
 
 /* The texts are behind the structure, each with a zero byte that is not counted. */
 typedef struct {
@@ -68,7 +69,7 @@ typedef struct mp_forwards {
     mp_str client, server; /* JSON: this gateway as client and as server; strings that `names` holds */
     int names;
     mp_forward_step steps[MP_PLAIN_ERAS];
-    mp_buf message, result, who, cancel;
+    mp_buf message, result, who, cancel, passed;
 } mp_forwards;
 
 mp_forwards *mp_forwards_new(void);

@@ -58,6 +58,7 @@ void mp_forwards_free(mp_forwards *forwards)
     mp_buf_clear(&forwards->result);
     mp_buf_clear(&forwards->who);
     mp_buf_clear(&forwards->cancel);
+    mp_buf_clear(&forwards->passed);
     free(forwards);
 }
 

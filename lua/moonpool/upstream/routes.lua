@@ -17,10 +17,12 @@ local routes = {}
 -- Specs of scripts replace upstreams.
 local is_on = not redact.audits_values() and not host.script.has_specs
 
+local MAX_PASSED <const> = 16            -- headers that C copies: MP_FORWARD_PASS
+
 --- True if plain calls of a tool may take the quick way: nothing of Lua decides about them but policies, and the token
 --- that they send does not end.
 local function is_plain(record, tool)
-  if record.auth then return false end
+  if record.auth or #record.pass > MAX_PASSED then return false end
   return not (tool.visible or tool.mirror or tool.requires or tool.resolve or tool.is_variant)
 end
 

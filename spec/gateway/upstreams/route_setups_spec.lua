@@ -29,6 +29,9 @@ local function both_of(...)
   return made
 end
 
+local many = { "x-request-id" }
+for i = 1, 16 do many[i + 1] = "x-" .. i end
+
 -- `quick`: requests to the upstream by the quick way, of one call of each client before each upstream; 5 if not said. `token`: of the client; `headers`: of its
 -- requests.
 local SETUPS <const> = {
@@ -38,6 +41,7 @@ local SETUPS <const> = {
   { name = "scopes and an audit", scripts = SCOPED, token = "ann-1", config = { log = AUDIT } },
   { name = "a script of the upstream", scripts = DEFINED },
   { name = "headers that are passed on", entries = { one = { pass = { "X-Request-Id", "x-absent" } } }, headers = { ["x-request-id"] = " a  b " } },
+  { name = "more headers than C copies", entries = { one = { pass = many } }, headers = { ["x-request-id"] = "a" }, quick = 0 },
   { name = "a policy that passes on", scripts = policy "return next(call)" },
   { name = "a policy that reads the arguments", scripts = policy "if call.args.n == 2 then fail 'not two' end return next(call)" },
   { name = "a policy that changes an argument", scripts = policy "call.args.n = 1.50 return next(call)" },
