@@ -116,16 +116,13 @@ static int l_logs(lua_State *L)
     return 1;
 }
 
-/* log.audit(members[, is_ok]): writes a line of the audit. `members`: the members of a JSON object, without the braces.
- * `is_ok`: it is of a call whose outcome is `ok`, of which log.audit_sample may leave some out.  [-0, +0, throws] */
+/* log.audit(members): writes a line of the audit. `members`: the members of a JSON object, without the braces.  [-0,
+ * +0, throws] */
 static int l_audit_line(lua_State *L)
 {
     mp_str members;
     members.ptr = luaL_checklstring(L, 1, &members.len);
-    if (lua_toboolean(L, 2))
-        mp_audit_write_ok(members);
-    else
-        mp_audit_write(members);
+    mp_audit_write(members);
     return 0;
 }
 

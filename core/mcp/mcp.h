@@ -88,8 +88,7 @@ typedef struct {
 #define MP_FLAT_ESCAPED 64
 #define MP_FLAT_MAX 16
 
-/* Limit of the bytes of an id or token of progress, which calls and MCP tasks keep for longer than the message. */
-#define MP_ENVELOPE_ID 4096
+#define MP_ENVELOPE_ID 4096 /* limit of the bytes of an id or token of progress, which calls and MCP tasks keep */
 
 /* All strings borrow from the text that was read, or from `scratch` if the sender used escapes. */
 typedef struct {
@@ -116,6 +115,8 @@ typedef struct {
     size_t size;                    /* bytes of the message */
     mp_buf scratch;                 /* its memory is reused by the next message; the owner of the envelope frees it */
     bool is_flat; /* the message is a tools/call, and `flat` has its arguments: see mp_call_flat in rpc/call.h */
+    bool has_arguments;
+    mp_str client, trace; /* of _meta: spans of the object clientInfo and of the string traceparent, or empty */
     uint8_t flat_count;
     mp_flat flat[MP_FLAT_MAX]; /* only the first `flat_count` are written */
 } mp_envelope;
@@ -123,9 +124,8 @@ typedef struct {
 /* Overwrites `envelope` with the message in `body`. A body of more than `max_values` JSON values is INVALID. */
 void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values);
 /* The two halves of mp_envelope_read, for specs and fuzzers. The quick reader (quick.c) takes most requests of
- * tools/call; it returns false for everything else, and for all that is wrong. Then the general reader decides. Where
- * the quick reader returns true, the general one sets the same fields to the same values, but for `is_flat` and
- * `flat`. */
+ * tools/call; of everything else, and of all that is wrong, it gives false. Where it gives true, the general reader
+ * sets the same fields to the same values, but for `is_flat` and those behind it. */
 bool mp_envelope_read_quickly(mp_envelope *envelope, mp_str body, size_t max_values);
 void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values);
 /* Begins an envelope for a message of `size` bytes: clears all but `flat` and the memory of `scratch`. */

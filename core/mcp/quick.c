@@ -247,6 +247,14 @@ static const char *MP_NULLABLE read_id(reader *r, const char *at, mp_str *id)
 /* The members of _meta that belong to the protocol, as bits: each may come once. */
 enum { VERSION = 1, CLIENT = 2, CAPABILITIES = 4, PROGRESS = 8 };
 
+/* Takes a member of _meta whose value is a string. */
+static void take_text(mp_envelope *envelope, mp_str key, mp_str value)
+{
+    mp_envelope_take_trace(envelope, key, value);
+    if (mp_str_is(key, "traceparent"))
+        envelope->trace = value;
+}
+
 /* Reads a member of _meta. Members of the protocol that this reader does not list may change the meaning of the
  * call, so they are left to the general reader. `at` is at the key; `*seen` has the bits of the earlier keys. */
 static const char *MP_NULLABLE read_meta_member(reader *r, const char *at, unsigned *seen, mp_str *others,
@@ -270,7 +278,7 @@ static const char *MP_NULLABLE read_meta_member(reader *r, const char *at, unsig
         if (at == NULL || !add_key(others, count, key) || (at = skip_value(r, at, MAX_DEPTH)) == NULL)
             return NULL;
         if (*from == '"')
-            mp_envelope_take_trace(envelope, key, (mp_str){from, (size_t)(at - from)});
+            take_text(envelope, key, (mp_str){from, (size_t)(at - from)});
         return at;
     }
     if (GOES_ON(at, end, "protocolVersion\"")) {
@@ -288,7 +296,12 @@ static const char *MP_NULLABLE read_meta_member(reader *r, const char *at, unsig
         *seen |= CLIENT;
         at = (before & CLIENT) != 0 ? NULL : READ_NAME(at, end, "clientInfo\"");
     }
-    return at == NULL || *at != '{' ? NULL : skip_value(r, at, MAX_DEPTH);
+    const char *from = at;
+    if (at == NULL || *at != '{' || (at = skip_value(r, at, MAX_DEPTH)) == NULL)
+        return NULL;
+    if ((*seen & ~before) == CLIENT)
+        envelope->client = (mp_str){from, (size_t)(at - from)};
+    return at;
 }
 
 static const char *MP_NULLABLE read_meta(reader *r, const char *at)
@@ -304,7 +317,7 @@ static const char *MP_NULLABLE read_meta(reader *r, const char *at)
 }
 
 /* Reads a member of params; `at` is at its key. */
-static const char *MP_NULLABLE read_param(reader *r, const char *at, bool *has_arguments, bool *has_meta)
+static const char *MP_NULLABLE read_param(reader *r, const char *at, bool *has_meta)
 {
     mp_envelope *envelope = r->envelope;
     const char *end = r->end;
@@ -316,9 +329,9 @@ static const char *MP_NULLABLE read_param(reader *r, const char *at, bool *has_a
         r->values++;
         return read_text(at, end, &envelope->name);
     case 'a':
-        if (*has_arguments || (at = READ_NAME(at, end, "\"arguments\"")) == NULL || *at != '{')
+        if (envelope->has_arguments || (at = READ_NAME(at, end, "\"arguments\"")) == NULL || *at != '{')
             return NULL;
-        *has_arguments = true;
+        envelope->has_arguments = true;
         return read_arguments(r, at);
     case '_':
         if (*has_meta || (at = READ_NAME(at, end, "\"_meta\"")) == NULL || *at != '{')
@@ -333,10 +346,9 @@ static const char *MP_NULLABLE read_param(reader *r, const char *at, bool *has_a
 static const char *MP_NULLABLE read_params(reader *r, const char *at)
 {
     const char *from = at;
-    bool has_meta = false, has_arguments = false, more;
+    bool has_meta = false, more;
     for (at = open_object(r, at, &more); more;)
-        if ((at = read_param(r, at, &has_arguments, &has_meta)) == NULL ||
-            (at = read_separator(at, r->end, &more)) == NULL)
+        if ((at = read_param(r, at, &has_meta)) == NULL || (at = read_separator(at, r->end, &more)) == NULL)
             return NULL;
     r->envelope->params = (mp_str){from, (size_t)(at - from)};
     return at;

@@ -76,20 +76,20 @@ mp_str mp_call_params(const mp_call *call); /* span of a JSON object, or empty *
  * _meta, no object in them repeats a key, and _meta has no member of the protocol but the version, the client's name
  * and capabilities and the progress token. */
 const mp_flat *MP_NULLABLE mp_call_flat(const mp_call *call, size_t *count);
-mp_str mp_call_tool(const mp_call *call);   /* params.name, where mp_call_flat is not NULL; else empty */
+mp_str mp_call_tool(const mp_call *call); /* params.name, where mp_call_flat is not NULL; else empty */
+/* Finds in _meta of such a call clientInfo, the span of an object, and traceparent, the span of a string; or nothing.
+ * True if the call has a member `arguments`. */
+bool mp_call_said(const mp_call *call, mp_str *client, mp_str *trace);
 size_t mp_call_weight(const mp_call *call); /* estimate of the bytes that the call's message takes in Lua */
-const mp_era *MP_NULLABLE mp_call_era(const mp_call *call); /* NULL in an HTTP+SSE session before `initialize` */
-mp_session *MP_NULLABLE
-mp_call_session(const mp_call *call);   /* NULL in stateless revisions, and at `initialize` over Streamable HTTP */
-mp_str mp_call_id(const mp_call *call); /* id of the request, as JSON */
-/* The mark of the call (mark.h): the one of its HTTP request if that has one, else made when it is first asked for.
- * mp_call_known_mark() makes none: 0. */
+const mp_era *MP_NULLABLE mp_call_era(const mp_call *call);   /* NULL in an HTTP+SSE session before `initialize` */
+mp_session *MP_NULLABLE mp_call_session(const mp_call *call); /* NULL where there is none, or none yet */
+mp_str mp_call_id(const mp_call *call);                       /* id of the request, as JSON */
+/* The mark of the call (mark.h): the one of its HTTP request if that has one, else made when it is first asked for. */
 uint64_t mp_call_mark(mp_call *call);
-uint64_t mp_call_known_mark(const mp_call *call);
+uint64_t mp_call_known_mark(const mp_call *call);   /* makes none: 0 */
 mp_str mp_call_progress_token(const mp_call *call); /* span, or empty */
 mp_principal *mp_call_principal(const mp_call *call);
-/* For a call by a console: the name for the audit, and the JSON of its principal (both are valid until the call has
- * ended); otherwise empty. */
+/* Of a call by a console, until it has ended: the name for the audit, and the JSON of its principal; else empty. */
 mp_str mp_call_operator(const mp_call *call);
 /* True for a question of a page of the gateway's own: a console whose settings say so. */
 bool mp_call_is_hidden(const mp_call *call);

@@ -92,9 +92,8 @@ static size_t skip_visible(mp_str json, size_t i)
     return i;
 }
 
-/* Appends `json` with every character escaped that a terminal could interpret. Such characters occur in JSON only
- * inside strings. */
-static void put_plain(mp_buf *out, mp_str json)
+/* Such characters occur in JSON only inside strings. */
+void mp_audit_put(mp_buf *line, mp_str json)
 {
     size_t kept = 0;
     for (size_t i = 0; (i = skip_visible(json, i)) < json.len;) {
@@ -105,39 +104,24 @@ static void put_plain(mp_buf *out, mp_str json)
         }
         const unsigned char *c = (const unsigned char *)json.ptr + i;
         size_t left = json.len - i;
-        mp_buf_put(out, (mp_str){json.ptr + kept, i - kept});
+        mp_buf_put(line, (mp_str){json.ptr + kept, i - kept});
         if (c[0] < 0x80) {
-            mp_buf_printf(out, "\\u%04x", c[0]);
+            mp_buf_printf(line, "\\u%04x", c[0]);
             i += 1;
         } else if (c[0] == 0xc2 && left > 1 && (c[1] & 0xc0) == 0x80) { /* C1 control characters */
-            mp_buf_printf(out, "\\u%04x", c[1]);
+            mp_buf_printf(line, "\\u%04x", c[1]);
             i += 2;
         } else if ((c[0] == 0xe2 || c[0] == 0xef) && left > 2 && (c[1] & 0xc0) == 0x80 &&
                    (c[2] & 0xc0) == 0x80) { /* direction marks: each has three bytes */
-            mp_buf_printf(out, "\\u%04x", (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu));
+            mp_buf_printf(line, "\\u%04x", (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu));
             i += 3;
         } else {
-            mp_buf_put(out, MP_STR("\\ufffd"));
+            mp_buf_put(line, MP_STR("\\ufffd"));
             i += 1;
         }
         kept = i;
     }
-    mp_buf_put(out, mp_str_from(json, kept));
-}
-
-void mp_audit_write(mp_str members)
-{
-    if (!mp_audit_is_on())
-        return;
-    mp_scoped_buf line = {0};
-    mp_buf_put(&line, MP_STR("{\"time\":\""));
-    mp_log_put_time(&line);
-    mp_buf_put(&line, MP_STR("\","));
-    put_plain(&line, members);
-    mp_buf_put(&line, MP_STR("}\n"));
-    mp_writer_result result = mp_writer_put(&writer, mp_buf_str(&line));
-    if (result == MP_WRITER_FULL || result == MP_WRITER_LOST)
-        mp_stat_add(&mp_stat_dropped_audit, 1);
+    mp_buf_put(line, mp_str_from(json, kept));
 }
 
 /* -- a share of the lines ------------------------------------------------------------------------------------------ */
@@ -159,19 +143,41 @@ static double random_chance(void)
     return (double)(state * UINT64_C(0x2545f4914f6cdd1d) >> 11) / (double)(UINT64_C(1) << 53);
 }
 
-void mp_audit_write_ok(mp_str members)
+/* -- a line -------------------------------------------------------------------------------------------------------- */
+
+static void queue_line(mp_buf *line)
 {
-    double ratio = atomic_load_explicit(&ok_ratio, memory_order_relaxed);
-    if (ratio >= 1 || !mp_audit_is_on()) {
-        mp_audit_write(members);
+    mp_buf head = {line->ptr, 0, MP_AUDIT_HEAD};
+    mp_buf_put(&head, MP_STR("{\"time\":\""));
+    mp_log_put_time(&head);
+    mp_buf_put(&head, MP_STR("\","));
+    mp_buf_put(line, MP_STR("}\n"));
+    mp_writer_result result = mp_writer_put(&writer, mp_buf_str(line));
+    if (result == MP_WRITER_FULL || result == MP_WRITER_LOST)
+        mp_stat_add(&mp_stat_dropped_audit, 1);
+}
+
+void mp_audit_write_line(mp_buf *line, bool is_ok)
+{
+    double ratio = is_ok ? atomic_load_explicit(&ok_ratio, memory_order_relaxed) : 1;
+    if (!mp_audit_is_on())
         return;
-    }
-    if (random_chance() >= ratio) {
+    if (ratio < 1 && random_chance() >= ratio) {
         mp_stat_add(&mp_stat_audit_unsampled, 1);
         return;
     }
+    if (ratio < 1)
+        mp_buf_printf(line, ",\"sample\":%.6g", ratio);
+    queue_line(line);
+}
+
+void mp_audit_write(mp_str members)
+{
+    if (!mp_audit_is_on())
+        return;
     mp_scoped_buf line = {0};
-    mp_buf_put(&line, members);
-    mp_buf_printf(&line, ",\"sample\":%.6g", ratio);
-    mp_audit_write(mp_buf_str(&line));
+    mp_buf_room(&line, MP_AUDIT_HEAD + members.len);
+    line.len = MP_AUDIT_HEAD;
+    mp_audit_put(&line, members);
+    mp_audit_write_line(&line, false);
 }

@@ -146,15 +146,28 @@ static void put_date(mp_buf *line, int64_t days_from_1970)
     put_digits(line, day - (153 * month + 2) / 5 + 1, 2, 'T');
 }
 
-void mp_log_put_time(mp_buf *line)
+/* Appends a second as 2026-11-21T10:15:03. with its point. */
+static void put_second(mp_buf *line, time_t at)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t second = now.tv_sec % 86400;
-    put_date(line, now.tv_sec / 86400);
+    int64_t second = at % 86400;
+    put_date(line, at / 86400);
     put_digits(line, second / 3600, 2, ':');
     put_digits(line, second / 60 % 60, 2, ':');
     put_digits(line, second % 60, 2, '.');
+}
+
+void mp_log_put_time(mp_buf *line)
+{
+    static _Thread_local char text[] = "1970-01-01T00:00:00."; /* of `at`, the second of the last line */
+    static _Thread_local time_t at = 0;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (now.tv_sec != at) {
+        mp_buf whole = {text, 0, sizeof text};
+        put_second(&whole, now.tv_sec);
+        at = now.tv_sec;
+    }
+    mp_buf_put(line, (mp_str){text, sizeof text - 1});
     put_digits(line, now.tv_nsec / 1000000, 3, 'Z');
 }
 

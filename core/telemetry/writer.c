@@ -394,9 +394,11 @@ mp_writer_result mp_writer_put(mp_writer *writer, mp_str line)
     if (writer->is_running && writer->queue.len + line.len > writer->most) {
         result = MP_WRITER_FULL;
     } else if (writer->is_running) {
+        bool was_empty = writer->queue.len == 0; /* else the thread is awake, or has been woken */
         mp_buf_put(&writer->queue, line);
         mp_stat_add(writer->waiting, mp_count_lines(line));
-        pthread_cond_signal(&writer->wake);
+        if (was_empty)
+            pthread_cond_signal(&writer->wake);
         result = MP_WRITER_QUEUED;
     }
     return result;

@@ -440,8 +440,7 @@ function host.log.write(level, event, fields, is_script) end
 function host.log.wants(level) end
 
 ---@param members string  An entry of the audit log: JSON members without the braces
----@param is_ok? boolean  It is of a call whose outcome is ok, of which log.audit_sample may leave some out
-function host.log.audit(members, is_ok) end
+function host.log.audit(members) end
 
 -- -- calls (core/lib/work/call.c) --------------------------------------------------------------------------------------
 

@@ -142,6 +142,12 @@ void mp_calls_free_spare(mp_rpc *rpc)
     rpc->spare_call_count = 0;
 }
 
+/* The same span of the call's params as `span` is of the message's, which are at `was`. */
+static mp_str moved(const mp_call *call, const char *was, mp_str span)
+{
+    return (mp_str){call->params.ptr + (span.ptr - was), span.len};
+}
+
 /* Copies the arguments, whose spans are inside the params of the message. */
 static void copy_flat(mp_call *call, const mp_envelope *envelope)
 {
@@ -149,10 +155,15 @@ static void copy_flat(mp_call *call, const mp_envelope *envelope)
     const char *was = envelope->params.ptr;
     call->flat = to;
     call->flat_count = envelope->flat_count;
+    call->has_arguments = envelope->has_arguments;
+    if (envelope->client.ptr != NULL)
+        call->said_client = moved(call, was, envelope->client);
+    if (envelope->trace.ptr != NULL)
+        call->said_trace = moved(call, was, envelope->trace);
     for (size_t i = 0; i < envelope->flat_count; i++) {
         const mp_flat *from = &envelope->flat[i];
-        to[i].name = (mp_str){call->params.ptr + (from->name.ptr - was), from->name.len};
-        to[i].value = (mp_str){call->params.ptr + (from->value.ptr - was), from->value.len};
+        to[i].name = moved(call, was, from->name);
+        to[i].value = moved(call, was, from->value);
         to[i].type = from->type;
     }
 }

@@ -34,6 +34,12 @@ const mp_flat *MP_NULLABLE mp_call_flat(const mp_call *call, size_t *count)
     *count = call->flat_count;
     return call->flat;
 }
+bool mp_call_said(const mp_call *call, mp_str *client, mp_str *trace)
+{
+    *client = call->said_client;
+    *trace = call->said_trace;
+    return call->has_arguments;
+}
 size_t mp_call_weight(const mp_call *call)
 {
     return call->weight;

@@ -50,6 +50,8 @@ struct mp_call {
     char *MP_NULLABLE own_params;    /* owned, the bytes of `params`; NULL: they are in `bytes`, or there are none */
     const mp_flat *MP_NULLABLE flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
+    bool has_arguments;
+    mp_str said_client, said_trace; /* of such arguments' message: spans in _meta, see rpc/call.h */
     mp_str name;                    /* of the tool, resource, prompt or task that is called; unescaped, may be empty */
     bool is_pooled;                 /* `bytes` has MP_CALL_ROOM bytes: the call goes to the free list of its rpc */
     _Alignas(mp_flat) char bytes[]; /* the arguments, then the bytes of the texts */

@@ -62,10 +62,11 @@ describe("the audit", function()
     local g <close>, path = start()
     local c <close> = g:client "2026-07-28"
     local names, most = {}, 9
-    for _, code in ipairs { 0x7f, 0x80, 0x9b, 0x200b, 0x202e, 0x2066, 0xfeff } do
+    for _, code in ipairs { 0x0a, 0x1b, 0x22, 0x5c, 0x7f, 0x80, 0x9b, 0x200b, 0x202e, 0x2066, 0xfeff } do
       for left = 0, most do
-        local name = ("n"):rep(left) .. utf8.char(code) .. "é" .. ("n"):rep(most - left)
+        local name = ("n"):rep(left) .. utf8.char(code) .. (code < 0x80 and "" or "é") .. ("n"):rep(most - left)
         names[#names + 1] = name
+        c.client_info = { name = name, version = "1" }
         c:call("tools/call", { name = "pay", arguments = { amount = 10, [name] = 1 } })
       end
     end
@@ -75,9 +76,10 @@ describe("the audit", function()
     end)
     local found = {}
     for _, line in ipairs(lines) do
+      if line.client then found[line.client] = true end
       for _, name in ipairs(line.arguments or {}) do found[name] = true end
     end
-    for _, name in ipairs(names) do assert.is_true(found[name], name) end
+    for _, name in ipairs(names) do assert.is_true(found[name] and found[name .. " 1"], name) end
     local text = read(path):gsub("\n", "")
     assert.falsy(text:find "[%c\127]")
     for _, code in ipairs { 0x80, 0x9b, 0x200b, 0x202e, 0x2066, 0xfeff } do assert.falsy(text:find(utf8.char(code), 1, true)) end
