@@ -55,6 +55,7 @@ static void on_mux(h2o_socket_t *socket, MP_UNUSED const char *error)
     mp_mux *mux = socket->data;
     struct epoll_event ready[64];
     int count = epoll_wait(mux->fd, ready, (int)(sizeof ready / sizeof *ready), 0);
+    mux->events += count > 0 ? (unsigned)count : 0;
     for (int i = 0; i < count; i++) {
         /* an earlier callback of this batch may have stopped it */
         mp_fdwatch *watch = watch_of(mux, ready[i].data.u64);

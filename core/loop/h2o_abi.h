@@ -6,7 +6,7 @@
 #include <h2o.h>
 
 _Static_assert(sizeof(h2o_context_t) == 864 && sizeof(h2o_req_t) == 608 && sizeof(h2o_timeout_t) == 48 &&
-                   sizeof(h2o_socket_t) == 96 && sizeof(h2o_globalconf_t) == 240 && sizeof(h2o_evloop_t) == 152,
+                   sizeof(h2o_socket_t) == 96 && sizeof(h2o_globalconf_t) == 240 && sizeof(h2o_evloop_t) == 160,
                "libh2o 2.2.5 is laid out otherwise");
 
 #endif

@@ -39,6 +39,16 @@ static const mp_stat *const *const measured_turns[MP_MEASURES] = {
 };
 
 #define MAX_WAIT_MS 1000
+/* Requests of one turn are read one after the other, and then answered one after the other. What one of them has
+ * touched must still be in the processor's cache by then: with 256 at once a call costs half as much again as with 32.
+ */
+#define FEW_EVENTS 32
+/* A turn of more time is slow if each of its events took more than SLOW_EVENT_US, or some are left. After slow turns as
+ * many events are taken as there are: requests have to be read to be counted as waiting, by which an overload is
+ * noticed. */
+#define SLOW_TURN_US 1000
+#define SLOW_EVENT_US 50
+#define SLOW_TURNS 2       /* one alone may have waited for a processor */
 #define LOOP_DESCRIPTORS 3 /* descriptors that a loop needs: libh2o's epoll, the second epoll, and the mailbox's */
 /* descriptors that mp_spares_give closes: for a connection, a file that its answer writes, and one more beside it */
 #define FOR_ONE 3
@@ -95,6 +105,7 @@ mp_loop *MP_NULLABLE mp_loop_new(mp_err *err)
     signal(SIGPIPE, SIG_IGN); /* libh2o writes with plain writev */
     mp_loop *loop = mp_new(sizeof *loop);
     loop->h2o = h2o_evloop_create();
+    loop->h2o->max_events = FEW_EVENTS;
     if (getrandom(&loop->chance, sizeof loop->chance, GRND_NONBLOCK) < 0)
         loop->chance = mp_monotonic_ms();
     loop->chance |= 1;
@@ -206,6 +217,13 @@ void mp_loop_measure(mp_loop *loop, mp_measure kind)
         loop->measured_at[kind] = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
 }
 
+int mp_loop_most_events(unsigned *slow, uint64_t us, unsigned events)
+{
+    bool is_slow = us > SLOW_TURN_US && us > (uint64_t)SLOW_EVENT_US * events;
+    *slow = is_slow ? *slow + 1 : 0;
+    return *slow >= SLOW_TURNS ? H2O_EVLOOP_MAX_EVENTS : FEW_EVENTS;
+}
+
 /* True if the bottom of a turn has something to do. Where no turn hook says so, it may have. */
 static bool has_work(const mp_loop *loop)
 {
@@ -228,6 +246,8 @@ static bool run_bottom(mp_loop *loop)
         has_more = has_work(loop);
     uint64_t ended = mp_monotonic_us();
     count_turn(turns_counters, ended - began);
+    unsigned events = (unsigned)loop->h2o->num_events + loop->mux.events;
+    loop->h2o->max_events = mp_loop_most_events(&loop->slow, ended - woke, has_more ? 0 : events);
     if (loop->turn_times != 0) {
         mp_stat_add(&mp_stat_loop_us, (int64_t)(ended - woke));
         if (mp_series_is_on())
@@ -253,6 +273,7 @@ void mp_loop_turn(mp_loop *loop, bool may_wait)
     }
     uint64_t wait = may_wait ? mp_heap_wait(&loop->timers, mp_loop_now(loop), MAX_WAIT_MS) : 0;
     loop->now_us = 0;
+    loop->mux.events = 0;
     h2o_evloop_run(loop->h2o, (int32_t)wait);
 }
 

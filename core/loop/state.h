@@ -15,6 +15,7 @@ typedef struct mp_fdslot mp_fdslot;
 typedef struct {
     int fd;
     h2o_socket_t *MP_NULLABLE socket;
+    unsigned events;  /* events of watches in this turn */
     mp_fdslot *slots; /* number of watches */
     uint32_t slot_count, free;
 } mp_mux;
@@ -33,6 +34,7 @@ struct mp_loop {
     /* processor time in microseconds at mp_loop_measure, for each kind of work; 0: the turn is not measured */
     uint64_t measured_at[MP_MEASURES];
     uint64_t chance;
+    unsigned slow; /* for mp_loop_most_events */
     bool (*MP_NULLABLE turn)(void *ctx), (*MP_NULLABLE has_work)(void *ctx);
     void *MP_NULLABLE turn_ctx;
     mp_link dirty; /* event streams with queued bytes and no write in progress */
@@ -75,6 +77,9 @@ void mp_mailbox_close(mp_loop *loop);
 
 /* A random number below `range`, for jitter only; 0 if `range` is 0. */
 uint64_t mp_loop_chance(mp_loop *loop, uint64_t range);
+/* How many events of libh2o the next turn takes, after a turn of `us` microseconds that has served `events`, 0 if it
+ * has left some. `*slow` counts slow turns in a row. */
+int mp_loop_most_events(unsigned *slow, uint64_t us, unsigned events);
 /* Processes the events of one turn, without what runs at the bottom of a turn. */
 void mp_loop_turn(mp_loop *loop, bool may_wait);
 

@@ -9,7 +9,7 @@
 MP_GAUGE(tasks, "tasks", "", "", "Lua coroutines that run or wait")
 MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error")
 
-/* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one */
+/* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one at most */
 #define TURN_RESUMES 256
 #define MAX_PASSED 16   /* times in a row that a share's turn may be passed on before the other shares have theirs */
 #define MAX_COUNTED 512 /* preempted tasks that are counted */

@@ -117,6 +117,23 @@ describe("libh2o", function()
     assert.equal("anon_inode:[eventpoll]", modules.h2o.after_destroy())
   end)
 
+  it("takes no more events in one run than it was told, and says how many it took", function()
+    assert.same({ 32, 32 }, { modules.h2o.events(80, 32) })
+    assert.same({ 5, 5 }, { modules.h2o.events(5, 32) })
+    assert.same({ 80, 80 }, { modules.h2o.events(80, 256) })
+  end)
+
+  -- What 256 requests touch leaves the processor's caches before they are answered.
+  it("takes few events in a turn, unless each of them takes long", function()
+    assert.equal(32, modules.h2o.most_events(300, 32, 1))
+    assert.equal(32, modules.h2o.most_events(900, 1, 1))
+    assert.equal(32, modules.h2o.most_events(3000, 256, 1))
+    assert.equal(32, modules.h2o.most_events(5000, 32, 0)) -- it may have waited for a processor
+    assert.equal(256, modules.h2o.most_events(5000, 32, 1))
+    assert.equal(256, modules.h2o.most_events(20000, 256, 7))
+    assert.equal(256, modules.h2o.most_events(5000, 0, 1))
+  end)
+
   it("writes so that a client that has left is a signal, SIGPIPE", function()
     local code, out = run_alone("", "leave")
     assert.equal(-13, code, out)

@@ -10,8 +10,12 @@
  *                                  value of its first header; or "refused" or "incomplete"
  *   leave(bytes)                   sends bytes, and is gone before they are read
  *   after_loop()                   what kind of descriptor the number is that lies in memory after the struct of an
- *                                  event loop */
-#include "loop/h2o_abi.h"
+ *                                  event loop
+ *   events(ready, most)            the number of events of one run of a loop that takes `most` at most and has `ready`;
+ *                                  and the number that the loop says
+ *   most_events(us, events, slow)  how many events the gateway's loop takes in the turn after one of that time and so
+ *                                  many events, behind so many slow ones */
+#include "loop/state.h"
 #include "modules.h"
 #include <errno.h>
 #include <stdbool.h>
@@ -169,6 +173,46 @@ static int l_leave(lua_State *L)
     return 0;
 }
 
+static int served;
+
+static void on_event(h2o_socket_t *socket, const char *error)
+{
+    (void)error;
+    served++;
+    h2o_socket_close(socket);
+}
+
+static int l_events(lua_State *L)
+{
+    int ready = (int)luaL_checkinteger(L, 1), epoll;
+    h2o_evloop_t *loop = h2o_evloop_create();
+    loop->max_events = (int)luaL_checkinteger(L, 2);
+    for (int i = 0, ends[2]; i < ready; i++) {
+        if (pipe(ends) != 0)
+            return luaL_error(L, "no pipe");
+        close(ends[1]);
+        h2o_socket_read_start(h2o_evloop_socket_create(loop, ends[0], H2O_SOCKET_FLAG_DONT_READ), on_event);
+    }
+    served = 0;
+    h2o_evloop_run(loop, 0);
+    lua_pushinteger(L, served);
+    lua_pushinteger(L, loop->num_events);
+    while (served < ready)
+        h2o_evloop_run(loop, 0);
+    memcpy(&epoll, (char *)loop + sizeof *loop, sizeof epoll);
+    h2o_evloop_destroy(loop);
+    close(epoll);
+    return 2;
+}
+
+static int l_most_events(lua_State *L)
+{
+    unsigned slow = (unsigned)luaL_checkinteger(L, 3);
+    lua_pushinteger(L,
+                    mp_loop_most_events(&slow, (uint64_t)luaL_checkinteger(L, 1), (unsigned)luaL_checkinteger(L, 2)));
+    return 1;
+}
+
 static int l_after_loop(lua_State *L)
 {
     char path[64], kind[64];
@@ -193,10 +237,15 @@ static int l_after_destroy(lua_State *L)
 
 int module_h2o(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"ask", l_ask},     {"headers", l_headers},       {"parse", l_parse},
-        {"leave", l_leave}, {"after_loop", l_after_loop}, {"after_destroy", l_after_destroy},
-        {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"ask", l_ask},
+                                         {"headers", l_headers},
+                                         {"parse", l_parse},
+                                         {"events", l_events},
+                                         {"most_events", l_most_events},
+                                         {"leave", l_leave},
+                                         {"after_loop", l_after_loop},
+                                         {"after_destroy", l_after_destroy},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }
