@@ -365,6 +365,7 @@ family("moonpool.", [[channel.__close channel.__gc channel:server_info channel:c
 row([[moonpool.channel:send
   moonpool.exchange:next
   moonpool.exchange:take
+  moonpool.exchange:wake
   moonpool.exchange:reply
   moonpool.exchange:hand_on
   moonpool.question:answer

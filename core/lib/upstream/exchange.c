@@ -279,11 +279,12 @@ static bool has_news(const mp_exchange *exchange)
 static int l_wake(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
-    it->signal = mp_check_signal(L, 2);
+    void *signal = mp_check_signal(L, 2);
     lua_settop(L, 2);
     lua_setiuservalue(L, 1, 1);
+    it->signal = signal;
     if (it->exchange == NULL || has_news(it->exchange))
-        mp_signal_set(it->signal);
+        mp_signal_set(MP_NEVER_NULL(signal));
     return 0;
 }
 
