@@ -603,13 +603,14 @@ function host.forward.call(call, arguments) end
 
 -- -- call plans (core/lib/shortcut/plan.c) -----------------------------------------------------------------------------
 
---- What ends a planned call: finish(tool, revision, call, ok, …); the same for calls with an audit line; the message handler of tools; and by revision
---- the JSON around the values of results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
+--- What ends a planned call: finish(tool, revision, call, ok, …); the same for calls with an audit line; refuse(tool, revision, call, arguments) for
+--- arguments that do not fit, which gives nothing if they do; the message handler of tools; and by revision the JSON around the values of results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
 ---@param finish function
 ---@param finish_audited function?  nil: there is no audit
+---@param refuse function
 ---@param handler function
 ---@param frames table<string, table>
-function host.plan.set_ends(finish, finish_audited, handler, frames) end
+function host.plan.set_ends(finish, finish_audited, refuse, handler, frames) end
 
 --- Tells C what the principal of a call may do in the snapshot of a generation.
 ---@param call moonpool.Call

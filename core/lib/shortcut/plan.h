@@ -1,11 +1,11 @@
 /* plan.h: call plans. A plan is a C structure with the facts about a tool that C needs to serve a call. A tools/call
  * that is plain in every respect is served by the plan of its tool: C checks the arguments, runs the handler, and
  * writes the answer. Every other call takes the general path through lua/moonpool/methods/dispatch.lua, before anything
- * has happened; refusals are made there alone.
+ * has happened. Where arguments do not fit, the plan refuses the call: in words of C, or by the library in Lua.
  *
  *   plan.c            a planned call from its start to its end
  *   plan_make.c       the plans of a VM, from the rows that Lua makes
- *   plan_arguments.c  checking the arguments and pushing them
+ *   plan_arguments.c  checking the arguments, pushing them, and what is wrong with them
  *   plan_answer.c     results: texts, numbers, booleans and tables
  *   plan_proof.c      in builds for specs: planned calls and general ones give the same
  *
@@ -89,6 +89,8 @@ typedef struct {
     mp_str object[3]; /* before the text of a structured result that is an object, before its value, after; [1] empty:
                          without the value */
     mp_str other[3];  /* JSON around a structured result that is no object */
+    /* around the text of a failed result; [0].ptr NULL: wrong arguments are an error of JSON-RPC */
+    mp_str failed[3];
 } mp_plan_frame;
 
 /* The plans of a VM. */
@@ -97,6 +99,7 @@ typedef struct mp_plans {
     int finish; /* registry references: the function of Lua that ends a call */
     /* as `finish`, for a call whose audit line is begun: it ends the line, too; LUA_REFNIL without an audit */
     int finish_audited;
+    int refuse;      /* says what is wrong with arguments that do not fit */
     int handler;     /* the message handler that gives an error its trace */
     int frame_table; /* the table that holds the texts of `frames` */
     mp_plan_frame frames[MP_PLAIN_ERAS];
@@ -126,6 +129,9 @@ bool mp_field_allows_number(const mp_plan_field *field, double n);
 bool mp_field_allows_text(const mp_plan *plan, const mp_plan_field *field, mp_str text);
 /* True if the arguments fit plan->input. Fills `given`. */
 bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_plan_given *given);
+/* Appends what is wrong with arguments that do not fit: the words for the client, and those for the audit, which have
+ * no value. False, appending nothing, where the library in Lua has to find the words. */
+bool mp_plan_find_fault(const mp_plan *plan, const mp_plain *it, mp_buf *words, mp_buf *record);
 /* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Returns their
  * number. `plan` is also the userdata at index `at`.  [-0, +n, throws memory] */
 int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given);

@@ -8,7 +8,7 @@
 mp_plans *mp_plans_new(void)
 {
     mp_plans *plans = mp_new(sizeof *plans);
-    plans->finish = plans->finish_audited = plans->handler = plans->frame_table = LUA_NOREF;
+    plans->finish = plans->finish_audited = plans->refuse = plans->handler = plans->frame_table = LUA_NOREF;
     mp_map_init(&plans->by_name);
     return plans;
 }
@@ -243,30 +243,35 @@ static void read_frame(lua_State *L, const char *name, mp_str *texts)
     lua_settop(L, frame);
 }
 
-/* plan.set_ends(finish, finish_audited, handler, frames): finish(tool, revision, call, ok, …) ends a call;
- * finish_audited, or nil, also ends its audit line; `handler` is the message handler of handlers; `frames` has for each
- * revision the JSON around the values of results: { text = { before, after }, object =, other = }.  [-0, +0, throws] */
+/* plan.set_ends(finish, finish_audited, refuse, handler, frames): finish(tool, revision, call, ok, …) ends a call;
+ * finish_audited, or nil, also ends its audit line; refuse(tool, revision, call, arguments) ends one whose arguments do
+ * not fit, or gives nothing; `handler` is the message handler of handlers; `frames` has for each revision the JSON
+ * around the values of results: { text = { before, after }, object =, other =, failed = }.  [-0, +0,
+ * throws] */
 static int l_set_plan_ends(lua_State *L)
 {
     mp_plans *plans = mp_lib_of(L)->plans;
     luaL_checktype(L, 1, LUA_TFUNCTION);
     luaL_checktype(L, 3, LUA_TFUNCTION);
-    luaL_checktype(L, 4, LUA_TTABLE);
-    lua_settop(L, 4);
+    luaL_checktype(L, 4, LUA_TFUNCTION);
+    luaL_checktype(L, 5, LUA_TTABLE);
+    lua_settop(L, 5);
     for (size_t i = 0; i < mp_era_count && i < MP_PLAIN_ERAS; i++) {
         mp_plan_frame *frame = &plans->frames[i];
         mp_str text[3] = {{0}};
-        if (lua_getfield(L, 4, mp_eras[i].date) == LUA_TTABLE) {
+        if (lua_getfield(L, 5, mp_eras[i].date) == LUA_TTABLE) {
             read_frame(L, "text", text);
             read_frame(L, "object", frame->object);
             read_frame(L, "other", frame->other);
+            read_frame(L, "failed", frame->failed);
         }
         frame->before = text[0];
         frame->after = text[1];
-        lua_settop(L, 4);
+        lua_settop(L, 5);
     }
     plans->frame_table = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->handler = luaL_ref(L, LUA_REGISTRYINDEX);
+    plans->refuse = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->finish_audited = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->finish = luaL_ref(L, LUA_REGISTRYINDEX);
     return 0;

@@ -1,7 +1,8 @@
 /* shortcut.h: the gate before the three quick ways in which C serves a call: kept bytes (frozen_answer.h), the plan of
  * a tool (plan.h), the route to an upstream (forward.h). A call is asked once whether it is plain, allowed, auditable
  * and ready; each way adds what it alone has to know. A call that is not takes the general way through
- * lua/moonpool/methods/dispatch.lua, before anything has happened; refusals are made there alone. */
+ * lua/moonpool/methods/dispatch.lua, before anything has happened. Refusals are made there; those of plans are
+ * plan.h's. */
 #ifndef MP_LIB_SHORTCUT_SHORTCUT_H
 #define MP_LIB_SHORTCUT_SHORTCUT_H
 

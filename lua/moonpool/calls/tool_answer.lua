@@ -1,6 +1,7 @@
 -- The answer to tools/call: what the handler of a tool returned or raised, as a result or an error.
 
 local host = require "moonpool.host"
+local arguments = require "moonpool.things.arguments"
 local client_request = require "moonpool.calls.client_request"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
@@ -30,6 +31,13 @@ end
 function tool_answer.lacking(era, value)
   if era.missing_capability == "result" then return content.failed(value.why) end
   return nil, errors.new("missing_capability", value.why, { requiredCapabilities = failure.lacking(value) })
+end
+
+--- The result or error for arguments that do not fit: `why` is the failure of their check.
+function tool_answer.invalid(tool, era, call, args, why)
+  local shown = arguments.explain(tool.input, args, why, call)
+  if era.invalid_arguments == "error" then return nil, errors.new("invalid_params", shown) end
+  return content.failed(shown)
 end
 
 --- Makes the result of tools/call from the values of xpcall(handler): a result in the base revision, or nil and an

@@ -12,6 +12,7 @@ local errors = require "moonpool.runtime.rpc_error"
 local federated = lazy "moonpool.federation.federated"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
+local nothing = require "moonpool.things.nothing"
 local operator = lazy "moonpool.methods.operator"
 local request = lazy "moonpool.upstream.request"
 local routes = lazy "moonpool.upstream.routes"
@@ -112,6 +113,15 @@ function dispatch.finish(tool, revision, call, ok, ...)
   return complete(call, row, "tools/call", tool_answer.answer(tool, row, call, params, ok, ...))
 end
 
+--- Ends a tools/call whose arguments do not fit, as far as C has seen: a result, or nil and an error; nothing if they fit.
+--- `args` are this function's own.
+function dispatch.refuse(tool, revision, call, args)
+  local fits, why = tool.check(args)
+  if fits or nothing.drop_nulls(args, tool.input) then return end
+  local row = eras[revision]
+  return complete(call, row, "tools/call", tool_answer.invalid(tool, row, call, args, why))
+end
+
 -- Cuts the JSON `text` behind '"member":' and behind the value of that member; nil if it has no such member. The bytes
 -- '"member":' are in no text of JSON, where quotes are escaped.
 local function cut(text, member, value)
@@ -122,11 +132,12 @@ end
 
 -- The JSON around the values of results in a revision, cut from real results: { text = { before, after }, and for
 -- structured results of objects and of other values { before the text, before the value, after } }, where "before the
--- value" is "" for results without the value.
+-- value" is "" for results without the value; and failed = { before, after } the text of a failed result, where wrong
+-- arguments give one.
 local function frame_of(row)
   local method = row.methods["tools/call"]
-  local function encoded(value, is_structured)
-    local result = content.result(value, is_structured)
+  local function encoded(value, is_structured, failed)
+    local result = failed or content.result(value, is_structured)
     if method.convert_result then method.convert_result(result) end
     return json.encode(result)
   end
@@ -136,7 +147,10 @@ local function frame_of(row)
     local between, last = cut(after, "structuredContent", bytes)
     return { before, between or "", last or after }
   end
-  return { text = { cut(encoded("x", false), "text", '"x"') }, object = structured { a = "x" }, other = structured(json.array { "x" }) }
+  return {
+    text = { cut(encoded("x", false), "text", '"x"') }, object = structured { a = "x" }, other = structured(json.array { "x" }),
+    failed = row.invalid_arguments ~= "error" and { cut(encoded(nil, nil, content.failed "x"), "text", '"x"') } or nil,
+  }
 end
 
 -- The frames of all revisions. A revision that converts the params of tools/call has none: its calls have no plans.
@@ -148,9 +162,11 @@ local function frames()
   return made
 end
 
---- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line; nil without an
---- audit.
-function dispatch.set_plans(finish_audited) host.plan.set_ends(dispatch.finish, finish_audited, failure.handler, frames()) end
+--- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line, and `refuse_audited`
+--- dispatch.refuse; nil without an audit.
+function dispatch.set_plans(finish_audited, refuse_audited)
+  host.plan.set_ends(dispatch.finish, finish_audited, refuse_audited or dispatch.refuse, failure.handler, frames())
+end
 
 -- -- the quick way to upstreams ---------------------------------------------------------------------------------------------
 

@@ -22,19 +22,13 @@ local type, xpcall = type, xpcall
 local getmetatable = debug.getmetatable
 local array_mt, null = json.array_mt, json.null
 local handler = failure.handler
-local answer, lacking = tool_answer.answer, tool_answer.lacking
+local answer, invalid, lacking = tool_answer.answer, tool_answer.invalid, tool_answer.lacking
 
 local tools = {}
 
 tools["tools/list"] = function(call, params, era)
   local bytes, err = registry.page("tools", era, params.cursor, call)
   return bytes, err, true
-end
-
-local function invalid(tool, era, call, args, why)
-  local shown = arguments.explain(tool.input, args, why, call)
-  if era.invalid_arguments == "error" then return nil, errors.new("invalid_params", shown) end
-  return content.failed(shown)
 end
 
 -- Ends the span of a handler, and returns what xpcall(handler) has returned.
