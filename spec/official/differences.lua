@@ -5,6 +5,7 @@ local OWN_PROCESS <const> = "open: a client that can be asked has a process of i
 local OLD <const> = "over HTTP+SSE this client asks for 2024-11-05, which has none of it; the server sends it all the same"
 local AT_ONCE <const> = "clients of this SDK lose progress that comes at once with the answer, or take it out of order"
 local LATE <const> = "over stdio a client of this SDK that leaves ends with an error if a message comes meanwhile, whoever the server is"
+local BESIDE <const> = "open: in a session this server logs beside the stream of the call; what comes after the answer belongs to no call, and is not passed on"
 local EARLY <const> = "open: this client does not wait until its subscription is there"
 
 local list = {}
@@ -22,6 +23,7 @@ for _, check in ipairs { "structured", "elicitation", "elicitation_first", "samp
 for _, client in ipairs { "^typescript", "^rmcp", "^java" } do add("progress", "", client, AT_ONCE, true) end
 add("leave", " stdio", "^python%-sdk 1%.30%.0$", LATE, true)
 add("subscription", "", "^go%-sdk 1%.8%.0$", EARLY, true)
+add("log", "^rmcp 3.11.0 http", "", BESIDE, true)
 add("subscription", "^rmcp 3.11.0 http", "", "open: in 2026-07-28 this server has no subscriptions/listen, and the gateway speaks that with it", true)
 
 return list
