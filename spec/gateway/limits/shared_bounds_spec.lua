@@ -17,9 +17,11 @@ describe("limits.calls_in_flight", function()
     local g <close> = gateway.start { config = { limits = { calls_in_flight = 10, drain = "50ms" } }, scripts = scripts }
     local messages = {}
     for i = 1, 64 do messages[i] = wire.message(i, "tools/call", { name = "hold" }) end
+    local session = wire.initialize(g, "2025-03-26")
+    g:wait_status(function(now) return now.gauges.requests_in_flight == 0 end) -- a request gives its place back after its answer
     local connection <close> = client.connect(g)
     connection:send { method = "POST", path = "/mcp", body = messages,
-      headers = { Accept = wire.both, ["Content-Type"] = "application/json", ["Mcp-Session-Id"] = wire.initialize(g, "2025-03-26") } }
+      headers = { Accept = wire.both, ["Content-Type"] = "application/json", ["Mcp-Session-Id"] = session } }
     local status = g:wait_status(function(now) return now.gauges.requests_in_flight + now.counters.refused.calls == 64 end)
     assert.equal(10, status.gauges.requests_in_flight)
   end)
