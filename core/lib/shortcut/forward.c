@@ -172,8 +172,8 @@ typedef struct {
     mp_channel *channel; /* counted reference, until the message is sent */
 } way;
 
-/* Finds the way of a call. What is wrong with it otherwise is the reason for the general way. */
-static mp_general find_way(const mp_lib *lib, mp_call *call, way *it)
+/* Finds the way of a call; `scopes` are those of its principal. MP_PLAIN, or the reason for the general way. */
+static mp_general find_way(const mp_lib *lib, mp_call *call, uint64_t scopes, way *it)
 {
     mp_upstream_host *host = lib->upstreams;
     const mp_session *session = mp_call_session(call);
@@ -181,6 +181,8 @@ static mp_general find_way(const mp_lib *lib, mp_call *call, way *it)
     const mp_route *route = host == NULL ? NULL : mp_route_find(lib->forwards, mp_call_tool(call));
     if (route == NULL)
         return MP_GENERAL_NO_ROUTE;
+    if ((route->scopes & ~scopes) != 0)
+        return MP_GENERAL_RIGHTS;
     if (session != NULL && mp_session_log_level(session) >= 0)
         return MP_GENERAL_LOG_LEVEL; /* the upstream may have to be told the log level of the client */
     mp_call_header(call, "moonpool-hops", &hops);
@@ -357,7 +359,8 @@ int mp_forward_call(lua_State *L)
     size_t count;
     way it;
     lua_settop(L, ARGUMENTS);
-    if (call == NULL || mp_call_flat(call, &count) == NULL || find_way(mp_lib_of(L), call, &it) != MP_PLAIN)
+    /* the principal has the scopes of the tool, as its policies run */
+    if (call == NULL || mp_call_flat(call, &count) == NULL || find_way(mp_lib_of(L), call, UINT64_MAX, &it) != MP_PLAIN)
         return 0;
     bool is_sent = send_call(L, task, call, &it, arguments);
     mp_channel_unref(it.channel);
@@ -383,22 +386,19 @@ mp_general mp_forward_run(lua_State *L, mp_lib_task *task, const mp_plain *it, i
     way found;
     if (!it->lib->forwards->steps[it->place].is_known)
         return MP_GENERAL_NO_ROUTE;
-    mp_general why = find_way(it->lib, it->call, &found);
+    mp_general why = find_way(it->lib, it->call, it->rights->scopes, &found);
     if (why != MP_PLAIN)
         return why;
     const mp_route *route = found.route;
-    bool is_allowed = (route->scopes & ~it->rights->scopes) == 0, is_sent = is_allowed && route->has_policies;
-    if (is_allowed) {
-        lua_rawgeti(L, LUA_REGISTRYINDEX, route->tool);
-        mp_shortcut_subscribe_as(it);
-        begin_audit(task, it, route);
-        is_sent = is_sent || send_call(L, task, it->call, &found, MP_STR_NONE);
-    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, route->tool);
+    mp_shortcut_subscribe_as(it);
+    begin_audit(task, it, route);
+    bool goes_on = route->has_policies || send_call(L, task, it->call, &found, MP_STR_NONE);
     mp_channel_unref(found.channel);
-    if (!is_sent) {
+    if (!goes_on) {
         mp_audit_discard(&task->audit);
         lua_settop(L, TASK);
-        return is_allowed ? MP_GENERAL_NOT_SENT : MP_GENERAL_RIGHTS;
+        return MP_GENERAL_NOT_SENT;
     }
     task->has_plan = true;
     mp_call_measure(it->call, route->metrics);

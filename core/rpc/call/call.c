@@ -142,7 +142,7 @@ void mp_calls_free_spare(mp_rpc *rpc)
     rpc->spare_call_count = 0;
 }
 
-/* The same span of the call's params as `span` is of the message's, which are at `was`. */
+/* The call has a copy of the params. Where a span of the message's own, which begin at `was`, is in that copy. */
 static mp_str moved(const mp_call *call, const char *was, mp_str span)
 {
     return (mp_str){call->params.ptr + (span.ptr - was), span.len};

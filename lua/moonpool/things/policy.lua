@@ -103,7 +103,7 @@ local function concerns(row, kind, text)
   return list ~= nil and (text == nil or fits_any(list, text))
 end
 
-local runs = setmetatable({}, { __mode = "k" })      -- call -> its run, with an audit: a run through the policies of a thing
+local runs = setmetatable({}, { __mode = "k" })      -- call -> its run; only where there is an audit, whose lines name policies
 
 --- The decisions of a call's policies, for its audit line: { at = the policy that decided last, reached = true if all let
 --- the call through }; nil without policies.

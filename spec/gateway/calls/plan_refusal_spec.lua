@@ -1,5 +1,6 @@
 -- Arguments that do not fit: C finds the words where one argument is missing or has another type, Lua all others. Each call
 -- is sent to two gateways, with plans and without, and answers and audit lines have the same bytes.
+local audit_lines = require "spec.helpers.audit_lines"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -47,17 +48,6 @@ local function start(mode)
   return gateway.start { workers = 1, scripts = scripts, env = { MOONPOOL_PLANS = mode }, config = { log = { audit = "audit.jsonl" } } }
 end
 
-local function lines_of(g)
-  local lines = {}
-  for line in io.lines(g.dir .. "/audit.jsonl", "L") do
-    if line:sub(-1) == "\n" and line:find('"method":"tools/call"', 1, true) then
-      lines[#lines + 1] = line:gsub('"time":"[^"]+"', '"time":1'):gsub('"id":"%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x"', '"id":1', 1):gsub('"ms":[%d.]+', '"ms":1')
-        :gsub('"session":"%x+"', '"session":1')
-    end
-  end
-  return lines
-end
-
 describe("arguments that do not fit", function()
   for _, revision in ipairs { "2025-03-26", "2025-11-25", "2026-07-28" } do
     it("are refused with the bytes of the general way, in answers, audit lines and metrics of " .. revision, function()
@@ -80,8 +70,8 @@ describe("arguments that do not fit", function()
       end
       local told = {}
       for i, g in ipairs(list) do
-        wait.for_fact("the audit lines", 20, function() return #lines_of(g) == #calls end)
-        told[i] = { lines = lines_of(g), metrics = {} }
+        wait.for_fact("the audit lines", 20, function() return #audit_lines.of(g, "tools/call") == #calls end)
+        told[i] = { lines = audit_lines.of(g, "tools/call"), metrics = {} }
         local n
         wait.for_fact(function() return ("%d calls in the metrics, of %d"):format(n, #calls) end, 20, function()
           n = 0

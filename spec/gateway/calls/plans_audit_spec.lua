@@ -1,6 +1,7 @@
 -- The audit lines of planned calls, which C writes: each call is sent to two gateways, with plans and without, and the
 -- two audit files must have the same bytes but for ids, sessions and times. `calls_planned` says which calls took a
 -- plan.
+local audit_lines = require "spec.helpers.audit_lines"
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -82,22 +83,9 @@ local function send(g, row, token)
   return response
 end
 
--- The lines of the audit about calls of tools, or of methods whose names begin with `method`, without what differs
--- between two runs.
-local function lines_of(g, method)
-  local lines = {}
-  for line in io.lines(g.dir .. "/audit.jsonl", "L") do
-    if line:sub(-1) == "\n" and line:find('"method":"' .. (method or "tools/"), 1, true) then
-      lines[#lines + 1] = line:gsub('"time":"[^"]+"', '"time":1'):gsub('"id":"%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x"', '"id":1', 1):gsub('"ms":[%d.]+', '"ms":1')
-        :gsub('"session":"%x%x%x%x%x%x%x%x"', '"session":1'):gsub("internal error %x%x%x%x", "internal error 1")
-    end
-  end
-  return lines
-end
-
 local function wait_lines(g, count, method)
-  wait.for_fact(count .. " audit lines", 10, function() return #lines_of(g, method) >= count end)
-  return lines_of(g, method)
+  wait.for_fact(count .. " audit lines", 10, function() return #audit_lines.of(g, method) >= count end)
+  return audit_lines.of(g, method)
 end
 
 local function start(arguments, mode, more)
@@ -136,7 +124,7 @@ for _, arguments in ipairs { "names", "none" } do
 
     it("have them for each principal", function()
       for _, token in ipairs { "bob", "ann", "eve", "bob" } do
-        local count = #lines_of(with)
+        local count = #audit_lines.of(with)
         for _, row in ipairs { { "add", '{"a":1}' }, { "scoped", "{}" } } do
           assert.equal(send(without, row, token).status, send(with, row, token).status)
         end
@@ -145,7 +133,7 @@ for _, arguments in ipairs { "names", "none" } do
     end)
 
     it("have them in sessions, and when a client leaves", function()
-      local counts = { #lines_of(with), #lines_of(without) }
+      local counts = { #audit_lines.of(with), #audit_lines.of(without) }
       local before = planned(with)
       for i, g in ipairs { with, without } do
         local c <close> = g:client("2025-11-25", { token = "ann" })
@@ -159,8 +147,8 @@ for _, arguments in ipairs { "names", "none" } do
         wait_lines(g, counts[i] + 3)
       end
       assert.equal(before + 3, planned(with))
-      local lines = lines_of(with)
-      assert.same(lines_of(without), lines)
+      local lines = audit_lines.of(with)
+      assert.same(audit_lines.of(without), lines)
       assert.equal("cancelled", cjson.decode(lines[#lines]).outcome)
       assert.has_nothing_left(with)
     end)

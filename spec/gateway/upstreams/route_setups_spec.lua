@@ -2,6 +2,7 @@
 -- be asked, and policies. Each call is sent to two gateways, with the quick way and without it: clients, upstreams and
 -- the audit get the same.
 -- pairs: tools/call without Lua, in real set-ups; clients 2024-11-05..; upstreams 2025-03-26.. http
+local audit_lines = require "spec.helpers.audit_lines"
 local cjson = require "cjson.safe"
 local credentials = require "spec.helpers.credentials"
 local quick_way = require "spec.helpers.quick_way"
@@ -66,21 +67,9 @@ local CALLS <const> = {
   { "echo", { a = 3 }, { traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", tracestate = "a=1" } },
 }
 
--- The audit's lines about calls of tools, without what differs between two runs.
-local function lines_of(g)
-  local lines = {}
-  for line in io.lines(g.dir .. "/audit.jsonl", "L") do
-    if line:sub(-1) == "\n" and line:find('"method":"tools/call"', 1, true) then
-      lines[#lines + 1] = line:gsub('"time":"[^"]+"', '"time":1'):gsub('"id":"%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x"', '"id":1', 1):gsub('"ms":[%d.]+', '"ms":1')
-        :gsub('"session":"%x+"', '"session":1'):gsub("internal error %x%x%x%x", "internal error 1"):gsub('"channel":"session:%x+', '"channel":"session:1')
-    end
-  end
-  return lines
-end
-
 local function last_line(g, count)
-  wait.for_fact(count .. " audit lines", 10, function() return #lines_of(g) >= count end)
-  return lines_of(g)[count]
+  wait.for_fact(count .. " audit lines", 10, function() return #audit_lines.of(g, "tools/call") >= count end)
+  return audit_lines.of(g, "tools/call")[count]
 end
 
 local function without_faults(answer)
@@ -227,7 +216,7 @@ describe("scopes of a route", function()
       assert.equal(mode == "on" and 2 or 0, forwarded)
       answers[mode].id = nil
       last_line(g, 6)
-      lines[mode] = lines_of(g)
+      lines[mode] = audit_lines.of(g, "tools/call")
     end
     assert.is_table(answers.on.error)
     assert.same(answers.off, answers.on)
