@@ -26,6 +26,7 @@
 #define FLUSH_MS 3000 /* for the spans that wait when the gateway ends */
 #define MIN_FLUSH_MS 100
 #define NAP_MS 5
+#define BLIND_MS 10 /* between two looks at what is ready where the system does not tell */
 
 typedef struct {
     mp_worker_shared shared;
@@ -229,7 +230,10 @@ static void serve_gateway(gateway *h)
         if (next.wait_ms < 0 || next.wait_ms > MP_TRIM_EVERY_MS)
             next.wait_ms = MP_TRIM_EVERY_MS;
         mp_watchdog_wait_begins(watchdog);
-        int ready = poll(fds, (nfds_t)(6 + others), next.wait_ms);
+        /* poll refuses more entries than the limit of descriptors, which may be lowered while the process runs; whatever
+         * is ready is found without it, a little later */
+        if (poll(fds, (nfds_t)(6 + others), next.wait_ms) < 0 && errno == EINVAL)
+            poll(NULL, 0, next.wait_ms < BLIND_MS ? next.wait_ms : BLIND_MS);
         mp_watchdog_wait_ends(watchdog);
         mp_trim_look(&trim, mp_monotonic_ms());
         if (mp_watchdog_take_hangup(watchdog) && !atomic_load(&h->shared.draining))
@@ -244,8 +248,7 @@ static void serve_gateway(gateway *h)
             mp_notify_stopping();
         }
         uint64_t ended;
-        if (ready > 0 && (fds[0].revents & POLLIN) &&
-            read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
+        if (read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
             running -= (int)ended;
         bool may_reload = !atomic_load(&h->shared.draining);
         mp_reload_run(h->shared.reload, may_reload);
@@ -362,7 +365,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     mp_pool_start();
     h->shared.reload = mp_reload_new(&h->start, first);
     raise_descriptor_limit();
-    h->shared.ended_fd = eventfd(0, EFD_CLOEXEC);
+    h->shared.ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     h->shared.table = mp_session_table_new(&h->shared.settings->rpc, h->shared.processes);
     mp_session_table_on_session_end(h->shared.table, on_session_end, h->shared.process_state.upstreams);
     mp_upgrade_carry_news(h->shared.upgrade);

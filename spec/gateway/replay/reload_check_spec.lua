@@ -258,7 +258,8 @@ describe("a reload with scripts.reload_check", function()
     local g <close> = start "refuse"
     add_up(g, 1, 2)
     counted(g, 1)
-    write(g, "tools/add.lua", (add:gsub("return args.a", "error 'broken' return args.a")))
+    -- the replay takes its time, so that it is seen
+    write(g, "tools/add.lua", (add:gsub("return args.a", "local at = os.clock() repeat until os.clock() > at + 0.5 error 'broken' return args.a")))
     local asking <close> = asking_reload(g)
     write(g, "tools/add.lua", add)
     local answer = asking:read_response(60)
