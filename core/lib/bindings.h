@@ -46,6 +46,7 @@ int mp_lib_edit_distance(lua_State *L);
 typedef struct {
     mp_lib_task *task;
     uint64_t serial;
+    bool is_resumed; /* its handler runs a second time, as the body of a task */
 } mp_call_handle;
 
 /* Pushes the `call` that handlers see; `params` is the index of the decoded parameters, or 0: they are decoded when

@@ -265,6 +265,9 @@ host.plan = {}
 ---@class moonpool.host.forward
 host.forward = {}
 
+---@class moonpool.host.policy
+host.policy = {}
+
 ---@class moonpool.host.random
 host.random = {}
 
@@ -618,6 +621,45 @@ function host.plan.set_ends(finish, finish_audited, refuse, handler, frames) end
 ---@param scopes integer    A bit for each scope that call plans require: whether the principal holds it
 ---@param audience string   The audience of the principal's sessions
 function host.plan.set_rights(call, generation, scopes, audience) end
+
+--- Gives C the functions that runs of policies need of the library: field(call, name), decoded(call), set(turn, name, value), series(row, decision),
+--- decision(err), concerns(row, uri), is_silent(row) and span(row).
+---@param helpers table<string, function>
+function host.policy.begin(helpers) end
+
+--- The function that runs calls of a thing through policies.
+---@param way { kind: string, name: string?, upstream: string?, phase: "prepare"|"run"|nil, rows: table[], inner: function, checked: function, is_later: boolean? }
+---@return fun(args: table?, call: moonpool.Call, uri: string?): ...
+function host.policy.around(way) end
+
+--- The call as a policy sees it, of no run.
+---@param way table
+---@param args table
+---@param call moonpool.Call
+---@param uri? string
+---@return moonpool.host.turn
+function host.policy.turn(way, args, call, uri) end
+
+---@class moonpool.host.turn
+
+--- The arguments as the policies have left them.
+---@param turn moonpool.host.turn
+---@return any
+function host.policy.args(turn) end
+
+--- A policy replaces the arguments.
+---@param turn moonpool.host.turn
+---@param args any
+function host.policy.set_args(turn, args) end
+
+--- For the audit: the name of the policy that decided last, nil if none has, and whether all let the call through; nothing of a call without policies.
+---@param call moonpool.Call
+---@return string?, boolean?
+function host.policy.trail(call) end
+
+--- The handler of a call runs a second time, as the body of a task.
+---@param call moonpool.Call
+function host.policy.resume(call) end
 
 --- Begins the audit line of a call (core/lib/shortcut/audit_line.h).
 ---@param call moonpool.Call

@@ -315,7 +315,8 @@ family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_de
   call.header call.id call.listen
   call.current call.measure call.name_task call.operator call.allow_cpu call.set_deadline call.set_principal call.withdraw env.get
   job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
-  metrics.numbers metrics.observe metrics.prompt metrics.resource metrics.series metrics.tool program.find
+  metrics.numbers metrics.observe metrics.prompt metrics.resource metrics.series metrics.tool policy.args policy.resume policy.set_args
+  policy.trail policy.turn program.find
   script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.set_audience
   session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.clock time.now
   topic.audiences trace.begin trace.context trace.fail trace.finish trace.id trace.idle trace.set]], 20,
@@ -329,6 +330,8 @@ row("host.forward.set", 1, "one row for each revision, once")
 row("host.forward.suspend", 1, "one flag")
 row("host.forward.learn", 10, "names, a key and capabilities, at most 64 KiB; above 16384 routes or 4096 clients all are freed")
 row("host.forward.call", 10, "params of at most 64 KiB with other arguments, whose JSON Lua has made; a result of at most 256 KiB is read once")
+row("host.policy.begin", 1, "eight functions, once")
+row("host.policy.around", 5, "one row for each policy around a thing, when that is loaded; what it returns calls the policies, which are Lua")
 row("host.plan.set_ends", 1, "one row for each revision, once")
 row("host.plan.set_rights", 1, "a reference to one text")
 row("host.call.mark", 1, "16 and 32 bytes of text")

@@ -34,7 +34,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 local GROUPS <const> = {
   "script", "rock", "config", "limits", "hooks", "task", "bus", "time", "random", "env", "log", "session", "call", "topic", "auth", "job", "semaphore",
   "store", "fs", "program", "upstream", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "forward", "served", "metrics",
-  "trace", "record",
+  "trace", "record", "policy",
 }
 
 -- { ["time.now"] = f } as C makes it: { time = { now = f } }.
@@ -135,6 +135,9 @@ function host.start(scripts, options)
       holder.now, vm.served, vm.frozen, vm.plans, vm.plans_private = snapshot, generation, {}, rows, has_private
     end,
     ["forward.set"] = function() end, ["forward.suspend"] = function() end, ["forward.learn"] = function() end, ["forward.call"] = function() end,
+    ["policy.begin"] = function() end, ["policy.around"] = function(way) return way.inner end, ["policy.trail"] = function() end,
+    ["policy.resume"] = function() end, ["policy.turn"] = function(_, args) return { args = args } end, ["policy.args"] = function(turn) return turn.args end,
+    ["policy.set_args"] = function(turn, args) turn.args = args end,
     ["plan.set_ends"] = function() end, ["plan.set_rights"] = function() end, ["call.audit_begin"] = function() end, ["call.audit_end"] = function() end,
     ["call.mark"] = function() return "0123456789abcdef" end,
     ["call.params"] = function(call) return call.params end,

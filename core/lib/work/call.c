@@ -40,7 +40,7 @@ static void keep_handle(lua_State *L, mp_lib_task *task)
 void mp_call_push(lua_State *L, mp_lib_task *task, int params)
 {
     handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
-    *h = (handle){task, task->super.serial};
+    *h = (handle){.task = task, .serial = task->super.serial};
     if (params == 0)
         lua_pushboolean(L, 0);
     else
@@ -62,9 +62,9 @@ void mp_call_push_like(lua_State *L)
     mp_call_push_params(L);
     lua_pop(L, 1);
     handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
-    *h =
-        (handle){like->task, 0}; /* no task has the serial number 0, so the call counts as ended until mp_call_bind() */
-    for (int slot = 1; slot <= MP_CALL_VALUES; slot++) {
+    *h = (handle){
+        .task = like->task}; /* no task has the serial number 0, so the call counts as ended until mp_call_bind() */
+    for (int slot = 1; slot < MP_CALL_TURN; slot++) {
         lua_getiuservalue(L, 1, slot);
         lua_setiuservalue(L, -2, slot);
     }
@@ -74,13 +74,15 @@ void mp_call_push_like(lua_State *L)
 void mp_call_push_new(lua_State *L)
 {
     handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
-    *h = (handle){NULL, 0};
+    *h = (handle){0};
     luaL_setmetatable(L, MP_CALL);
 }
 
 void mp_call_bind(lua_State *L, int index, mp_lib_task *task)
 {
-    *(handle *)lua_touserdata(L, index) = (handle){task, task->super.serial};
+    handle *h = lua_touserdata(L, index);
+    h->task = task;
+    h->serial = task->super.serial;
 }
 
 mp_lib_task *mp_check_call(lua_State *L)

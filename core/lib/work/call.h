@@ -13,7 +13,8 @@ enum {
     MP_CALL_CLIENT,
     MP_CALL_CAPABILITIES,
     MP_CALL_META,
-    MP_CALL_VALUES = MP_CALL_META
+    MP_CALL_TURN, /* with an audit: the turn of its policies (policy.c) */
+    MP_CALL_VALUES = MP_CALL_TURN
 };
 
 /* Pushes the decoded params of the call at index 1; nil if it has none.  [-0, +1, throws] */

@@ -158,7 +158,7 @@ static int l_ask(lua_State *L)
     lua_settop(L, 3);
     ask_op *op = mp_op_new(L, sizeof *op, ask_cancel);
     luaL_setmetatable(L, ASK);
-    op->call = (mp_call_handle){task, task->super.serial};
+    op->call = (mp_call_handle){.task = task, .serial = task->super.serial};
     mp_state *state = mp_state_of(task->super.vm);
     mp_buf *out = &state->out;
     size_t start = out->len;

@@ -104,9 +104,9 @@ end
 
 -- Returns outcome, error code, reason and policy for the audit line.
 local function outcome_of(call, result, err)
-  local trail = policy.trail(call)
-  local denied = trail and not trail.reached and trail.at or nil
-  if err then return denied and "denied" or is_fault(err.message) and "fault" or "error", err.code, why_of(call, err.message), denied or trail and trail.at end
+  local at, has_reached = policy.trail(call)
+  local denied = not has_reached and at or nil
+  if err then return denied and "denied" or is_fault(err.message) and "fault" or "error", err.code, why_of(call, err.message), denied or at end
   if type(result) == "table" and result.isError then
     local first = type(result.content) == "table" and result.content[1]
     return denied and "denied" or is_fault(first and first.text) and "fault" or "failed", nil, why_of(call, first and first.text), denied

@@ -1,9 +1,7 @@
 -- policy { … } in scripts/policy/: a function around calls of tools, reads of resources and uses of prompts. It may
 -- refuse a call, change its arguments and result, answer it, count it or measure it.
---   way    what the runs of all calls of a thing have in common: { kind, thing, name, upstream, rows, inner }
---   run    one call's run through the policies of a thing: { way, turn, call, args, uri, phase, at = name of the policy that decided last, undecided = the
---          policy that has neither decided nor called next() yet, reached, gave, is_read = a policy had the arguments, is_later }
---   turn   the call as a policy sees it: all fields of the call, and kind, name, args, uri, upstream, phase
+--   turn   the call as a policy sees it: all fields of the call, and kind, name, uri, upstream and phase, which are read-only, and args, which may be
+--          replaced
 --   row    a policy that is loaded; rows are in the order in which they run, the outermost first
 
 local arguments = require "moonpool.things.arguments"
@@ -17,8 +15,6 @@ local problem = require "moonpool.runtime.diagnostic"
 local silent = require "moonpool.things.silent"
 local suggest = require "moonpool.runtime.suggest"
 local uris = require "moonpool.runtime.uris"
-
-local begin_span, getmetatable, setmetatable, select, type = host.trace.begin, debug.getmetatable, setmetatable, select, type
 
 local policy = {}
 
@@ -86,7 +82,7 @@ function policy.build(name, value, _, complain)
   return row
 end
 
--- -- running ----------------------------------------------------------------------------------------------------------
+-- -- which policies apply ----------------------------------------------------------------------------------------------
 
 local function fits_any(list, text)
   for i = 1, #list do
@@ -103,170 +99,87 @@ local function concerns(row, kind, text)
   return list ~= nil and (text == nil or fits_any(list, text))
 end
 
-local runs = setmetatable({}, { __mode = "k" })      -- call -> its run; only where there is an audit, whose lines name policies
+-- -- running, which C does (core/lib/work/policy.c) -------------------------------------------------------------------------
 
---- The decisions of a call's policies, for its audit line: { at = the policy that decided last, reached = true if all let
---- the call through }; nil without policies.
-function policy.trail(call) return runs[call] end
+--- For the audit line of a call, the name of the policy that decided last, and whether all let the call through; nothing
+--- without policies.
+policy.trail = host.policy.trail
+
+--- The handler of a call runs a second time, as the body of a task: its policies run in the phase "run".
+policy.resume = host.policy.resume
+
+-- What the runs of policies need of this library.
+local helpers = {}
 
 -- The arguments of a call of an upstream's tool, with the client's bytes.
-local function sent_arguments(call)
+function helpers.decoded(call)
   local args = json.preserving(host.call.params(call, true)).arguments
   return args ~= nil and args ~= json.null and args or {}
 end
 
--- The object that policies get as `call` is an empty table whose metatable is the run: scripts cannot reach it. It has
--- all fields of the call, with kind, name, uri, upstream and phase, which are read-only, and args, which may be replaced.
-local own = {
-  kind = function(run) return run.way.kind end, name = function(run) return run.way.name end, uri = function(run) return run.uri end,
-  upstream = function(run) return run.way.upstream end, phase = function(run) return run.phase end,
-  args = function(run)
-    if run.is_later then run.args, run.is_later = sent_arguments(run.call), nil end
-    run.is_read = true
-    return run.args
-  end,
-}
-
-local function turn_index(turn, name)
-  local run = getmetatable(turn)
-  local get = own[name]
-  local value = get and get(run)
-  if value ~= nil then return value end
-  local call = run.call
-  value = call[name]
+-- A field of the call, for a policy.
+function helpers.field(call, name)
+  local value = call[name]
   if type(value) ~= "function" then return value end
   return function(_, ...) return value(call, ...) end
 end
 
-local function turn_newindex(turn, name, value)
+-- A policy sets a field of its call.
+function helpers.set(turn, name, value)
   if name ~= "args" then
     problem.raise(2, "a policy cannot set call." .. tostring(name), "a policy may set call.args; keep other values in a local")
   end
-  local run = getmetatable(turn)
-  run.args, run.is_later, run.is_read = value, nil, true
+  host.policy.set_args(turn, value)
 end
 
-local function back(run, row, ...)
-  run.at = row.name
-  run.gave = select("#", ...) > 0
-  return ...
+function helpers.series(row, decision) return host.metrics.series("policy", row.name, decision) end
+
+-- The decision that an error is; nil for one that ends the task.
+function helpers.decision(err)
+  if host.task.is_ending(err) then return nil end
+  return (failure.is_expected(err) or failure.is_refused(err) or failure.is_missing(err)) and "refused" or failure.is_input(err) and "passed" or "fault"
 end
 
--- The value that a policy returned. A policy that returns nothing, where next() returned a value, probably lacks a
--- `return`: this is logged.
-local function given(run, row, ...)
-  if select("#", ...) == 0 and run.gave ~= false then
-    silent.warn(row, "policy returned nothing", { policy = row.name }, "its clients get an empty result: write 'return next(call)'")
-  end
-  return ...
+function helpers.concerns(row, uri) return concerns(row, "resources", uri) end
+
+function helpers.is_silent(row)
+  silent.warn(row, "policy returned nothing", { policy = row.name }, "its clients get an empty result: write 'return next(call)'")
 end
 
--- -- decisions, for /metrics --------------------------------------------------------------------------------------------
-
-local function count(row, decision)
-  row.decisions = row.decisions or {}
-  row.decisions[decision] = row.decisions[decision] or host.metrics.series("policy", row.name, decision)
-  host.metrics.count(row.decisions[decision])
+function helpers.span(row)
+  if row then return host.trace.begin("policy", row.name) end
+  return host.trace.begin "handler"
 end
 
--- A policy that has called next() has let the call through.
-local function count_passed(run)
-  local row = run.undecided
-  if row then
-    run.undecided = nil
-    count(row, "passed")
-  end
-end
+host.policy.begin(helpers)
 
--- Counts the decision of the policy that did not call next().
-local function count_decision(run, how)
-  local row = run.undecided
-  if row then count(row, how) end
-end
+local MOST_AROUND = 128          -- policies around a thing: each takes a part of the stack of C, which Lua limits (LUAI_MAXCCALLS)
 
-local function decided(run, ...)
-  if run.undecided then
-    local value, why = ...
-    count_decision(run, value == nil and why ~= nil and "refused" or "answered")
-  end
-  return ...
-end
-
--- A run is closed when an error leaves the policies; an error that ends the task is no decision.
-local run_mt = {
-  __close = function(run, err)
-    if err == nil or host.task.is_ending(err) then return end
-    count_decision(run, (failure.is_expected(err) or failure.is_refused(err) or failure.is_missing(err)) and "refused"
-      or failure.is_input(err) and "passed" or "fault")
-  end,
-}
-
--- Runs the handler, behind all policies. Arguments that a policy had in its hands are checked against the input schema
--- again; those that `prepare` made are not.
-local function reach(run)
-  count_passed(run)
-  run.reached = true
-  local _ <close> = begin_span "handler"
-  local way, args = run.way, run.args
-  local check = run.is_read and run.phase ~= "run" and way.thing.check
-  if check then
-    local fits, why = check(args)
-    if not fits then error("a policy changed the arguments, and they do not fit: " .. arguments.explain(way.thing.input, args, why), 0) end
-  end
-  return way.inner(args, run.call)
-end
-
-local next_of                                           -- place of a policy -> f(run): its function `next`
-
-local function step(run, i)
-  local row = run.way.rows[i]
-  if not row then return reach(run) end
-  if run.uri and not concerns(row, "resources", run.uri) then return step(run, i + 1) end
-  count_passed(run)
-  run.at, run.undecided, run.gave = row.name, row, nil
-  local _ <close> = begin_span("policy", row.name)
-  return given(run, row, row.handler(run.turn, next_of[i](run), row.gets_row and row or nil))
-end
-
-next_of = setmetatable({}, { __index = function(made, i)
-  made[i] = function(run)
-    return function() return back(run, run.way.rows[i], step(run, i + 1)) end
-  end
-  return made[i]
-end })
-
-local function new_run(way, call, args, uri, phase)
-  local run = setmetatable({
-    way = way, call = call, args = args, uri = uri, phase = phase, is_read = false, reached = false, at = nil, undecided = nil, gave = nil, turn = nil,
-    __name = "moonpool.turn", __metatable = false, __index = turn_index, __newindex = turn_newindex,
-  }, run_mt)
-  run.turn = setmetatable({}, run)
-  return run
-end
-
-local resumed = setmetatable({}, { __mode = "k" })     -- calls whose handler runs a second time: call -> true
-
---- The handler of a call runs a second time, as the body of a task: its policies run in the phase "run".
-function policy.resume(call) resumed[call] = true end
-
--- `is_quick`: the arguments are those that the client sent, which are decoded when a policy reads them; `inner` gets nil for
+-- `is_later`: the arguments are those that the client sent, which are decoded when a policy reads them; `inner` gets nil for
 -- arguments that none has read.
-local function around(kind, thing, found, inner, phase, is_quick)
-  local way = { kind = kinds[kind], thing = thing, name = thing.name, upstream = thing.upstream, rows = found, inner = inner }
-  return function(args, call, uri)
-    local run = new_run(way, call, args, uri, resumed[call] and "run" or phase)
-    if is_quick then run.is_later = true end
-    if host.config.audit then runs[call] = run end
-    local _ <close> = run
-    return decided(run, step(run, 1))
+local function around(kind, thing, found, inner, phase, is_later)
+  if #found > MOST_AROUND then
+    return function() error(("%d policies are around it, and at most %d can be"):format(#found, MOST_AROUND), 0) end
   end
+  -- for arguments that a policy had in its hands: they are checked against the input schema again
+  local function checked(args, call)
+    local check = thing.check
+    if check then
+      local fits, why = check(args)
+      if not fits then error("a policy changed the arguments, and they do not fit: " .. arguments.explain(thing.input, args, why), 0) end
+    end
+    return inner(args, call)
+  end
+  return host.policy.around {
+    kind = kinds[kind], name = thing.name, upstream = thing.upstream, phase = phase, rows = found, inner = inner, checked = checked, is_later = is_later,
+  }
 end
 
 --- Runs one policy alone around answer(args), for specs. `about`: { tool | resource | prompt, args }.
 function policy.try(row, call, about, answer)
   local kind = about.tool and "tool" or about.prompt and "prompt" or "resource"
-  local run = new_run({ kind = kind, name = about[kind], upstream = about.upstream }, call, about.args or {}, about.resource)
-  return row.handler(run.turn, function() return answer(run.args) end, row.gets_row and row or nil)
+  local turn = host.policy.turn({ kind = kind, name = about[kind], upstream = about.upstream, rows = {} }, about.args or {}, call, about.resource)
+  return row.handler(turn, function() return answer(host.policy.args(turn)) end, row.gets_row and row or nil)
 end
 
 -- -- the loaded policies ----------------------------------------------------------------------------------------------
