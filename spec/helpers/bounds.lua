@@ -332,6 +332,9 @@ row("host.forward.learn", 10, "names, a key and capabilities, at most 64 KiB; ab
 row("host.forward.call", 10, "params of at most 64 KiB with other arguments, whose JSON Lua has made; a result of at most 256 KiB is read once")
 row("host.policy.begin", 1, "eight functions, once")
 row("host.policy.around", 5, "one row for each policy around a thing, when that is loaded; what it returns calls the policies, which are Lua")
+row([[moonpool.policy_turn.__close
+  moonpool.policy_turn.__index
+  moonpool.policy_turn.__pairs]], 5, "a field or a counter; the rest is Lua")
 row("host.plan.set_ends", 1, "one row for each revision, once")
 row("host.plan.set_rights", 1, "a reference to one text")
 row("host.call.mark", 1, "16 and 32 bytes of text")
