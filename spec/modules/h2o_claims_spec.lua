@@ -123,6 +123,13 @@ describe("libh2o", function()
     assert.same({ 80, 80 }, { modules.h2o.events(80, 256) })
   end)
 
+  -- A request that is answered in a later run of the loop stops its connection's reading until then.
+  it("leaves a socket registered while it is not read, until something comes for it", function()
+    assert.same({ "6", { 1, 1, 1, 1 } }, { modules.h2o.registrations "rtsttrwt" })
+    assert.same({ "3", { 1, 0, 0, 1, 1 } }, { modules.h2o.registrations "rtswttrtt" })
+    assert.same({ "!", { 1, 0, 1 } }, { modules.h2o.registrations "rtsctrt" })
+  end)
+
   -- What 256 requests touch leaves the processor's caches before they are answered.
   it("takes few events in a turn, unless each of them takes long", function()
     assert.equal(32, modules.h2o.most_events(300, 32, 1))

@@ -14,7 +14,9 @@
  *   events(ready, most)            the number of events of one run of a loop that takes `most` at most and has `ready`;
  *                                  and the number that the loop says
  *   most_events(us, events, slow)  how many events the gateway's loop takes in the turn after one of that time and so
- *                                  many events, behind so many slow ones */
+ *                                  many events, behind so many slow ones
+ *   registrations(steps)           what a loop reads of a socket in these steps, and what it has registered for it in
+ *                                  epoll after each of its runs */
 #include "loop/state.h"
 #include "modules.h"
 #include <errno.h>
@@ -22,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -205,6 +208,68 @@ static int l_events(lua_State *L)
     return 2;
 }
 
+static char received[16];
+
+static void on_bytes(h2o_socket_t *socket, const char *error)
+{
+    size_t len = strlen(received);
+    snprintf(received + len, sizeof received - len, "%.*s%s", (int)socket->input->size, socket->input->bytes,
+             error != NULL ? "!" : "");
+    h2o_buffer_consume(&socket->input, socket->input->size);
+}
+
+/* Takes each letter of a text as a step: r reads, s stops reading, w lets one byte come (the number of the step), c
+ * closes the peer, t runs the loop once. Returns what was read, "!" for an end, and for each run what the loop's epoll
+ * descriptor had registered for the socket after it: its events, or 0. */
+static int l_registrations(lua_State *L)
+{
+    const char *steps = luaL_checkstring(L, 1);
+    int ends[2], epoll, runs = 0;
+    char path[64], line[256], key[32];
+    h2o_evloop_t *loop = h2o_evloop_create();
+    memcpy(&epoll, (char *)loop + sizeof *loop, sizeof epoll);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+        return luaL_error(L, "%s", strerror(errno));
+    h2o_socket_t *socket = h2o_evloop_socket_create(loop, ends[1], 0);
+    received[0] = '\0';
+    lua_newtable(L);
+    for (const char *step = steps; *step != '\0'; step++) {
+        if (*step == 'r') {
+            h2o_socket_read_start(socket, on_bytes);
+        } else if (*step == 's') {
+            h2o_socket_read_stop(socket);
+        } else if (*step == 'c') {
+            close(ends[0]);
+            ends[0] = -1;
+        } else if (*step == 'w') {
+            char byte = (char)('0' + (step - steps) % 10);
+            if (write(ends[0], &byte, 1) != 1)
+                return luaL_error(L, "%s", strerror(errno));
+        } else {
+            h2o_evloop_run(loop, 0);
+            unsigned events = 0;
+            snprintf(path, sizeof path, "/proc/self/fdinfo/%d", epoll);
+            snprintf(key, sizeof key, "tfd: %8d events: %%x", ends[1]);
+            FILE *file = fopen(path, "r");
+            while (file != NULL && fgets(line, sizeof line, file) != NULL && sscanf(line, key, &events) != 1)
+                continue;
+            if (file != NULL)
+                fclose(file);
+            lua_pushinteger(L, events & (EPOLLIN | EPOLLOUT));
+            lua_rawseti(L, -2, ++runs);
+        }
+    }
+    lua_pushstring(L, received);
+    lua_insert(L, -2);
+    h2o_socket_close(socket);
+    h2o_evloop_run(loop, 0);
+    if (ends[0] >= 0)
+        close(ends[0]);
+    h2o_evloop_destroy(loop);
+    close(epoll);
+    return 2;
+}
+
 static int l_most_events(lua_State *L)
 {
     unsigned slow = (unsigned)luaL_checkinteger(L, 3);
@@ -237,15 +302,11 @@ static int l_after_destroy(lua_State *L)
 
 int module_h2o(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"ask", l_ask},
-                                         {"headers", l_headers},
-                                         {"parse", l_parse},
-                                         {"events", l_events},
-                                         {"most_events", l_most_events},
-                                         {"leave", l_leave},
-                                         {"after_loop", l_after_loop},
-                                         {"after_destroy", l_after_destroy},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"ask", l_ask},       {"headers", l_headers},         {"parse", l_parse},
+        {"events", l_events}, {"most_events", l_most_events}, {"registrations", l_registrations},
+        {"leave", l_leave},   {"after_loop", l_after_loop},   {"after_destroy", l_after_destroy},
+        {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }
