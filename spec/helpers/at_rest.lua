@@ -1,10 +1,10 @@
--- The gauges that need not be 0 in a gateway at rest: they count memory, stored entries, open databases and calls that
--- have ended, which outlive the clients.
+-- The gauges that need not be 0 in a gateway at rest: they count memory, stored entries, open databases, calls that have
+-- ended and what is kept for the next requests to other servers, which outlive the clients.
 --   local AT_REST <const> = at_rest { upstream_channels = true }
 local usual <const> = {
   lua_bytes = true, page_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true,
   store_room_entries = true, store_room_bytes = true, databases = true, sqlite_heap_bytes = true, ended_calls = true,
-  auth_files_bytes = true,
+  auth_files_bytes = true, http_handles = true, http_lanes = true,
 }
 
 --- A set of the names of these gauges, and of those of `more`.

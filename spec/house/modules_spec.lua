@@ -24,7 +24,7 @@ local MOST_LINES = 700 -- a file above 400 lines gives the reason in its first c
 -- The folders inside a module, lowest first. A file includes headers of its own folder and of lower ones.
 local folders = {
   gateway = { listeners = 1, start = 2, reload = 3, upgrade = 4 },
-  net = { tls = 1, client = 2, server = 3, http2 = 4 },
+  net = { tls = 1, curl = 2, client = 3, server = 4, http2 = 5 },
   lib = { modules = 1, upstream = 2, shortcut = 3, work = 4 },
   upstream = { transport = 1, pending = 2, channel = 3, catalogue = 4 },
   rpc = { observe = 1, request = 2, session = 3, stream = 4, call = 5, auth = 6, transport = 7 },

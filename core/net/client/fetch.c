@@ -1,6 +1,6 @@
 /* fetch.c: one HTTP request of a command line, which has no event loop. */
 #include "client.h"
-#include "curl.h"
+#include "net/curl/curl.h"
 
 #define MAX_BODY (64 << 20)
 #define CONNECT_S 10L

@@ -20,6 +20,8 @@ struct mp_transfer {
     mp_client *client;
     const mp_curl_api *curl;
     CURL *easy;
+    mp_destination *destination;
+    mp_lane *MP_NULLABLE lane; /* NULL: it is in none yet, or no more */
     struct curl_slist *headers, *addresses;
     mp_lookup *MP_NULLABLE lookup; /* NULL: no lookup is in progress */
     mp_timer patience;             /* time limit of the lookup, if connecting has one */
@@ -31,7 +33,7 @@ struct mp_transfer {
     size_t counted; /* bytes in how.account: of the body, and of the request's headers */
     bool has_head, is_paused, is_over, was_refused, is_crowded, is_unix, is_short;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
-    bool was_sent, was_repeated;
+    bool was_sent, was_repeated, has_opened; /* has_opened: at least one socket */
     struct {
         curl_socket_t fd;
         ino_t inode;
@@ -181,31 +183,6 @@ static void refuse_address(mp_transfer *transfer)
 
 /* -- sockets ------------------------------------------------------------------------------------------------------- */
 
-static ino_t inode_of(curl_socket_t fd)
-{
-    struct stat info;
-    int failed;
-    MP_UNSEEN_READS(failed = fstat(fd, &info));
-    return failed == 0 ? info.st_ino : 0;
-}
-
-/* The place of a descriptor in `counted`; NULL: it was never counted. */
-static mp_counted_socket *MP_NULLABLE counted_at(const mp_client *client, curl_socket_t fd)
-{
-    mp_counted_socket *counted = client->counted;
-    return counted != NULL && (size_t)fd < client->counted_size ? &counted[fd] : NULL;
-}
-
-/* Ends the count of a descriptor as outgoing, if it is counted. */
-static void uncount(mp_client *client, curl_socket_t fd)
-{
-    mp_counted_socket *at = counted_at(client, fd);
-    if (at == NULL || at->inode == 0)
-        return;
-    at->inode = 0;
-    mp_outgoing_give(1, at->holder);
-}
-
 /* Ends the count of sockets that libcurl has closed without a call of on_close, as it does before they are connected;
  * of the others those that are counted stay in the list. */
 static void review_opened(mp_transfer *transfer)
@@ -216,13 +193,13 @@ static void review_opened(mp_transfer *transfer)
     for (size_t i = 0; i < count; i++) {
         curl_socket_t fd = transfer->opened[i].fd;
         ino_t inode = transfer->opened[i].inode;
-        const mp_counted_socket *at = counted_at(client, fd);
+        const mp_socket *at = mp_socket_at(&client->lanes.sockets, fd);
         if (at == NULL || at->inode != inode)
             continue;
-        if (inode_of(fd) == inode)
+        if (mp_socket_inode(fd) == inode)
             transfer->opened[transfer->opened_count++] = transfer->opened[i];
         else
-            uncount(client, fd);
+            mp_socket_uncount(&client->lanes.sockets, fd);
     }
 }
 
@@ -230,17 +207,7 @@ static void review_opened(mp_transfer *transfer)
 static void count_opened(mp_transfer *transfer, curl_socket_t fd)
 {
     mp_client *client = transfer->client;
-    mp_counted_socket *counted = client->counted;
-    ino_t inode = inode_of(fd);
-    uncount(client, fd); /* uncounts an earlier socket with this descriptor, whose close was not noticed */
-    if (counted == NULL || (size_t)fd >= client->counted_size) {
-        size_t size = 2 * (size_t)fd + 64;
-        counted = mp_resize(counted, size * sizeof *counted);
-        memset(counted + client->counted_size, 0, (size - client->counted_size) * sizeof *counted);
-        client->counted = counted;
-        client->counted_size = size;
-    }
-    counted[fd] = (mp_counted_socket){inode, transfer->how.holder};
+    ino_t inode = mp_socket_count(&client->lanes.sockets, fd, transfer->how.holder);
     if (transfer->opened_count == OPENED)
         review_opened(transfer);
     if (transfer->opened_count < OPENED) {
@@ -262,6 +229,9 @@ static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct c
     if (transfer->is_short)
         return CURL_SOCKET_BAD;
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
+    transfer->has_opened = true;
+    if (fd != CURL_SOCKET_BAD)
+        mp_socket_forget(&transfer->client->lanes.sockets, fd);
     if (is_counted && fd == CURL_SOCKET_BAD)
         mp_outgoing_give(1, transfer->how.holder);
     else if (is_counted)
@@ -272,7 +242,9 @@ static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct c
 /* Closes a socket that was connected, also when the transfer that opened it was freed long ago. */
 static int on_close(void *ctx, curl_socket_t fd)
 {
-    uncount(ctx, fd);
+    mp_client *client = ctx;
+    mp_socket_forget(&client->lanes.sockets, fd);
+    mp_socket_uncount(&client->lanes.sockets, fd);
     return close(fd);
 }
 
@@ -338,10 +310,8 @@ static void set_callbacks(mp_transfer *transfer, const mp_curl_api *curl, CURL *
     SET(CURLOPT_WRITEDATA, transfer);
     SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
     SET(CURLOPT_OPENSOCKETDATA, transfer);
-    if (!transfer->client->limits.is_inner) {
-        SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
-        SET(CURLOPT_CLOSESOCKETDATA, transfer->client);
-    }
+    SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    SET(CURLOPT_CLOSESOCKETDATA, transfer->client);
     SET(CURLOPT_PREREQFUNCTION, on_connected);
     SET(CURLOPT_PREREQDATA, transfer);
     SET(CURLOPT_ERRORBUFFER, transfer->detail);
@@ -421,15 +391,19 @@ static int send_request(mp_transfer *transfer, mp_err *err)
         SET(CURLOPT_RESOLVE, transfer->addresses);
         SET(CURLOPT_RESOLVER_START_FUNCTION, refuse_lookup);
     }
-    return mp_client_add(transfer->client, curl, easy, err);
+    transfer->lane =
+        mp_lanes_add(&transfer->client->lanes, curl, easy, transfer->destination, transfer->how.holder, err);
+    return transfer->lane == NULL ? -1 : 0;
 }
+
+static void end_transfer(mp_transfer *transfer, CURLcode result);
 
 static void on_impatience(mp_timer *timer)
 {
     mp_transfer *transfer = mp_container(timer, mp_transfer, patience);
     mp_lookup_cancel(transfer->lookup);
     transfer->lookup = NULL;
-    mp_transfer_end(transfer, CURLE_OPERATION_TIMEDOUT);
+    end_transfer(transfer, CURLE_OPERATION_TIMEDOUT);
 }
 
 static void on_addresses(void *ctx, const char *MP_NULLABLE addresses)
@@ -441,14 +415,14 @@ static void on_addresses(void *ctx, const char *MP_NULLABLE addresses)
     transfer->lookup = NULL;
     mp_timer_stop(client->loop, &transfer->patience);
     if (addresses == NULL) {
-        mp_transfer_end(transfer, CURLE_COULDNT_RESOLVE_HOST);
+        end_transfer(transfer, CURLE_COULDNT_RESOLVE_HOST);
         return;
     }
     if (transfer->how.connect_ms > 0)
         transfer->curl->easy_setopt(transfer->easy, CURLOPT_CONNECTTIMEOUT_MS, until > now ? (long)(until - now) : 1L);
     mp_buf_put(&transfer->place, mp_str_of(addresses));
     if (send_request(transfer, &err) != 0)
-        mp_transfer_end(transfer, CURLE_FAILED_INIT);
+        end_transfer(transfer, CURLE_FAILED_INIT);
 }
 
 /* Sends the request now if libcurl needs no addresses or they are known, else after the lookup. */
@@ -472,6 +446,23 @@ static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
 }
 
 #undef SET
+
+static void put_part(mp_buf *key, const char *MP_NULLABLE part)
+{
+    mp_buf_putc(key, '\n');
+    mp_buf_put(key, mp_str_of(part == NULL ? "" : part));
+}
+
+/* Transfers with the same text may use the same connections. */
+static mp_destination *enter_destination(mp_client *client, const mp_outgoing *outgoing)
+{
+    mp_scoped_buf key = {0};
+    size_t host = (size_t)(strstr(outgoing->url, "://") + 3 - outgoing->url);
+    mp_buf_put(&key, (mp_str){outgoing->url, host + strcspn(outgoing->url + host, "/?#")});
+    put_part(&key, outgoing->unix_path);
+    put_part(&key, outgoing->certificate);
+    return mp_lanes_enter(&client->lanes, mp_buf_str(&key));
+}
 
 mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err)
 {
@@ -503,6 +494,7 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     transfer->how.url = MP_UNSET;
     transfer->how.ca = transfer->how.certificate = transfer->how.key = transfer->how.unix_path = NULL;
     transfer->how.headers = NULL;
+    transfer->destination = enter_destination(client, outgoing);
     mp_client_enter(client);
     if (!hold_headers(transfer, outgoing))
         mp_err_set(err, "no memory is left for it");
@@ -566,11 +558,17 @@ static void explain_result(mp_transfer *transfer, CURLcode result)
 
 static void leave(mp_transfer *transfer)
 {
-    mp_client_remove(transfer->client, transfer->curl, transfer->easy);
+    mp_lane *lane = transfer->lane;
+    if (lane != NULL)
+        mp_lanes_remove(lane, transfer->easy, transfer->destination);
+    transfer->lane = NULL;
+    mp_lanes_leave(&transfer->client->lanes, transfer->destination);
+    mp_client_leave(transfer->client);
     review_opened(transfer);
 }
 
-void mp_transfer_end(mp_transfer *transfer, CURLcode result)
+/* Ends the transfer: libcurl has finished it, or will not have it. */
+static void end_transfer(mp_transfer *transfer, CURLcode result)
 {
     leave(transfer);
     transfer->is_over = true;
@@ -586,6 +584,27 @@ void mp_transfer_end(mp_transfer *transfer, CURLcode result)
     else if (result != CURLE_OK)
         explain_result(transfer, result);
     call_ready(transfer);
+}
+
+static mp_transfer *MP_NULLABLE transfer_of(const mp_curl_api *curl, CURL *easy)
+{
+    mp_transfer *transfer = NULL;
+    curl->easy_getinfo(easy, CURLINFO_PRIVATE, &transfer);
+    return transfer;
+}
+
+void mp_transfer_on_end(const mp_curl_api *curl, CURL *easy, CURLcode result)
+{
+    mp_transfer *transfer = transfer_of(curl, easy);
+    if (transfer != NULL)
+        end_transfer(transfer, result);
+}
+
+/* A connection is closed by on_close alone once it is connected. One that is not may be closed without. */
+bool mp_transfer_is_on_kept(const mp_curl_api *curl, CURL *easy)
+{
+    const mp_transfer *transfer = transfer_of(curl, easy);
+    return transfer != NULL && transfer->was_sent && !transfer->has_opened;
 }
 
 void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)

@@ -2,7 +2,7 @@
 #ifndef MP_NET_AUTHORITIES_H
 #define MP_NET_AUTHORITIES_H
 
-#include "net/net.h"
+#include "base/base.h"
 
 /* Certificate authorities. At most one of the two members is set; if none is, no server is trusted. */
 typedef struct {

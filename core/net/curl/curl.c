@@ -1,5 +1,4 @@
 #include "curl.h"
-#include "net/net.h"
 #include <dlfcn.h>
 
 #define MIN_VERSION 0x075700 /* 7.87: nothing older has been tried */
@@ -62,7 +61,7 @@ const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err)
     return NULL;
 }
 
-const char *mp_client_version(void)
+const char *mp_curl_version(void)
 {
     mp_err err;
     const mp_curl_api *curl = mp_curl(&err);

@@ -44,6 +44,8 @@ typedef struct {
 
 /* Returns NULL if no suitable libcurl is found; `err` says what to install. Any thread. */
 const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err);
+/* Its version, or why there is none. */
+const char *mp_curl_version(void);
 /* Lets a request trust the certificates in the file `ca`, and no others; NULL: those of this system. */
 CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLABLE ca);
 
