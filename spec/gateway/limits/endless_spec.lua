@@ -34,7 +34,7 @@ end
 -- No other call may be delayed for long. The proof is the worker's own count of long turns, which does not depend on
 -- other programs of the machine. A turn may still be long because the machine was busy, so a few of many may be long;
 -- with a sanitizer, some more.
-local FEW <const> = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 10 or 50
+local FEW <const> = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 10 or 20
 local function assert_short_turns(before, after)
   local long, all = 0, 0
   for within, count in pairs(after.counters.turns) do
