@@ -34,6 +34,8 @@ local scripts = {
     function(args) return { sum = args.a + args.b, product = args.a * args.b } end }]],
   ["tools/nested.lua"] = [[return tool { "Place.", input = { at = t.object { x = t.number, y = t.number }, name = t.string },
     function(args) return args.name .. " at " .. args.at.x .. ", " .. args.at.y end }]],
+  ["tools/limited.lua"] = [[return tool { "Limited.", input = { n = t.number { min = 1, max = 9 }, e = t.one_of { "a", "b" }, s = t.string { max = 5 } },
+    function() return "fits" end }]],
   ["resources/fixed.lua"] = 'return resource { "A text.", uri = "text://fixed", mime = "text/plain", "fixed" }',
   ["resources/made.lua"] = 'return resource { "A text.", uri = "text://made", mime = "text/plain", function() return "made" end }',
 }
@@ -59,6 +61,11 @@ local shapes = {
   { name = "structured", message = call_of("pair", '{"a":2,"b":3}'), expect = '"product":6' },
   { name = "nested", message = call_of("nested", '{"at":{"x":1,"y":2},"name":"Ann"}'), expect = "Ann at" },
   { name = "refused", message = call_of("add", '{"a":1,"b":"two"}'), expect = "isError" },
+  { name = "refused_bound", message = call_of("limited", '{"n":10,"e":"a","s":"x"}'), expect = "at most" },
+  { name = "refused_choice", message = call_of("limited", '{"n":9,"e":"c","s":"x"}'), expect = "one of" },
+  { name = "refused_name", message = call_of("limited", '{"n":9,"e":"a","s":"x","m":1}'), expect = "no argument" },
+  { name = "refused_two", message = call_of("limited", '{"n":10,"e":"c","s":"x"}'), expect = "2 arguments" },
+  { name = "refused_three", message = call_of("limited", '{"n":10,"e":"c","s":"longer"}'), expect = "3 arguments" },
   { name = "forward", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2026-07-28" },
   { name = "forward_old", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2025-11-25",
     revision = "2025-11-25" },
@@ -310,7 +317,7 @@ for _, shape in ipairs(shapes) do
     end
     local is_over = was and count > was * allowed
     over = over + (is_over and 1 or 0)
-    print(("  %-12s %7d%s"):format(shape.name, count, was and ("   recorded %7d   %+.1f %%%s"):format(was, (count / was - 1) * 100,
+    print(("  %-14s %7d%s"):format(shape.name, count, was and ("   recorded %7d   %+.1f %%%s"):format(was, (count / was - 1) * 100,
       is_over and "   too many" or "") or ""))
     io.stdout:flush()
   end

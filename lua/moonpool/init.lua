@@ -72,7 +72,7 @@ if host.script.is_replay then
 end
 
 local finish_audited = audit.wrap_finish(dispatch.finish)
-dispatch.set_plans(finish_audited, audit.wrap_refuse(dispatch.refuse))
+dispatch.set_plans(finish_audited)
 dispatch.set_routes(finish_audited or dispatch.finish)
 
 -- All workers serve this generation now: notifies clients whose lists differ from the lists of the previous generation.

@@ -606,8 +606,8 @@ function host.forward.call(call, arguments) end
 
 -- -- call plans (core/lib/shortcut/plan.c) -----------------------------------------------------------------------------
 
---- What ends a planned call: finish(tool, revision, call, ok, …); the same for calls with an audit line; refuse(tool, revision, call, arguments) for
---- arguments that do not fit, which gives nothing if they do; the message handler of tools; and by revision the JSON around the values of results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
+--- What ends a planned call: finish(tool, revision, call, ok, …); the same for calls with an audit line; refuse(tool, arguments, why) gives why
+--- arguments do not fit, for the client and for the audit, or nothing if they do; the message handler of tools; and by revision the JSON around the values of results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
 ---@param finish function
 ---@param finish_audited function?  nil: there is no audit
 ---@param refuse function

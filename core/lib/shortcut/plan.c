@@ -1,5 +1,6 @@
 /* plan.c: a planned call from its start to its end. plan.h says what plans are. */
 #include "lib/shortcut/plan.h"
+#include "lib/fields.h"
 #include "lib/shortcut/audit_line.h"
 #include <lauxlib.h>
 
@@ -241,93 +242,91 @@ static void push_head(lua_State *L, const mp_plans *plans, const mp_plan *plan)
 
 /* -- arguments that do not fit ------------------------------------------------------------------------------------ */
 
-/* Answers with an error of JSON-RPC, in revisions in which wrong arguments are one. */
-static void refuse_by_error(mp_lib_task *task, mp_str words, mp_str record)
+/* Slots of the stack of a coroutine that refuses arguments: the text for the client and that for the audit, which has
+ * no values. */
+enum { WORDS = TASK + 1, RECORD };
+
+/* Answers with an error of JSON-RPC, in revisions in which wrong arguments are one.  [-n, +0, throws, parks] */
+static int refuse_by_error(lua_State *L, mp_lib_task *task)
 {
-    mp_audit_end(
-        &task->audit,
-        &(mp_audit_outcome){.outcome = "error", .has_code = true, .code = MP_CODE_INVALID_PARAMS, .why = record});
-    mp_task_fail(task, MP_CODE_INVALID_PARAMS, words, MP_STR_NONE);
+    mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "error",
+                                                   .has_code = true,
+                                                   .code = MP_CODE_INVALID_PARAMS,
+                                                   .why = mp_opt_str(L, RECORD)});
+    lua_createtable(L, 0, 2);
+    lua_replace(L, RECORD);
+    lua_pushinteger(L, MP_CODE_INVALID_PARAMS);
+    lua_setfield(L, RECORD, "code");
+    lua_pushvalue(L, WORDS);
+    lua_setfield(L, RECORD, "message");
+    return mp_task_answer_error(L, task, RECORD);
 }
 
-/* Answers with a result that has isError. False: nothing has happened. */
-static bool refuse_by_result(mp_lib_task *task, mp_call *call, const mp_plan_frame *frame, mp_str words, mp_str record)
+/* Answers with a result that has isError.  [-0, +0, throws] */
+static void refuse_by_result(lua_State *L, mp_lib_task *task, mp_call *call, const mp_plan_frame *frame)
 {
     mp_buf *out = mp_call_begin_answer(call);
     if (out == NULL)
-        return false;
+        return;
     size_t start = out->len;
     mp_buf_put(out, frame->failed[0]);
-    mp_json_put_string(out, words);
+    mp_json_put_string(out, mp_check_str(L, WORDS));
     mp_buf_put(out, frame->failed[1]);
     size_t size = out->len - start;
     mp_call_fails(call);
-    mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "failed", .why = record});
+    mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "failed", .why = mp_opt_str(L, RECORD)});
     mp_task_end_answer(task, size);
-    return true;
 }
 
-/* Refuses arguments in the words of C. False, and nothing has happened, where the library in Lua has to find the words.
- */
-static bool refuse_quickly(mp_lib_task *task, const mp_plan *plan, const mp_plain *it)
-{
-    const mp_plan_frame *frame = &it->lib->plans->frames[it->place];
-    mp_scoped_buf words = {0}, record = {0};
-    if (!mp_plan_find_fault(plan, it, &words, &record))
-        return false;
-    mp_call_measure(it->call, plan->metrics);
-    mp_phase_set(MP_PHASE_ENCODE);
-    if (frame->failed[0].ptr != NULL)
-        return refuse_by_result(task, it->call, frame, mp_buf_str(&words), mp_buf_str(&record));
-    refuse_by_error(task, mp_buf_str(&words), mp_buf_str(&record));
-    return true;
-}
-
-/* Continues after refuse(), which gave neither a result nor an error where the arguments fit after all.  [-n, +0,
- * throws, parks] */
-static int refusal_made(lua_State *L, int status, lua_KContext context)
+/* Continues after refuse(), which gave no words where the arguments fit after all.  [-n, +0, throws, parks] */
+static int refusal_worded(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     mp_lib_task *task = (mp_lib_task *)context;
-    const mp_call *call = task->call;
-    if (call == NULL || !lua_isnil(L, TASK + 1) || !lua_isnil(L, TASK + 2))
-        return mp_call_done(L, status, context);
-    mp_audit_discard(&task->audit);
-    lua_settop(L, TASK);
-    return mp_run_call_in_lua(L, task, call);
+    mp_call *call = task->call;
+    if (call == NULL)
+        return 0; /* cancelled while the words were made */
+    if (lua_isnil(L, WORDS)) {
+        mp_audit_discard(&task->audit);
+        lua_settop(L, TASK);
+        return mp_run_call_in_lua(L, task, call);
+    }
+    mp_phase_set(MP_PHASE_ENCODE);
+    const mp_plan_frame *frame = frame_for(task, call);
+    if (frame->failed[0].ptr == NULL)
+        return refuse_by_error(L, task);
+    refuse_by_result(L, task, call, frame);
+    return 0;
 }
 
-/* Has Lua say what is wrong with the arguments, which are on top as one table: refuse(tool, revision, call, arguments).
+/* Has Lua say what is wrong: refuse(tool, …), whose other `count` arguments are on top, above the plan at PLAN.
  * [-n, +0, throws, parks] */
-static int refuse_arguments(lua_State *L, mp_lib_task *task, mp_call *call)
+static int refuse_arguments(lua_State *L, mp_lib_task *task, mp_call *call, int count)
 {
-    const mp_era *era = mp_call_era(call);
     const mp_plan *plan = lua_touserdata(L, PLAN);
-    int arguments = lua_gettop(L);
     mp_call_measure(call, plan->metrics);
     mp_phase_set(MP_PHASE_HANDLER);
-    luaL_checkstack(L, LUA_MINSTACK, NULL);
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->plans->refuse);
     lua_getiuservalue(L, PLAN, MP_PLAN_TOOL);
-    lua_pushstring(L, era == NULL ? NULL : era->date);
-    mp_call_push(L, task, 0);
-    lua_pushvalue(L, arguments);
-    lua_rotate(L, TASK + 1, 5);
-    lua_settop(L, TASK + 5);
-    lua_callk(L, 4, 2, (lua_KContext)task, refusal_made);
-    return refusal_made(L, LUA_OK, (lua_KContext)task);
+    lua_rotate(L, -2 - count, 2);
+    lua_rotate(L, TASK + 1, 2 + count);
+    lua_settop(L, TASK + 2 + count); /* the stack is: task, refuse, tool, … */
+    lua_callk(L, 1 + count, 2, (lua_KContext)task, refusal_worded);
+    return refusal_worded(L, LUA_OK, (lua_KContext)task);
 }
 
-/* Continues after Lua has checked the arguments; the verdict is on top, above the arguments. [-n, +0, throws, parks] */
+/* Continues after Lua has checked the arguments; the verdict and why are on top, above the arguments. [-n, +0, throws,
+ * parks] */
 static int arguments_checked(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     mp_lib_task *task = (mp_lib_task *)context;
-    bool is_good = lua_toboolean(L, -1);
+    bool is_good = lua_toboolean(L, -2);
     mp_call *call = task->call;
     if (call == NULL)
         return 0; /* cancelled while the check ran */
-    lua_pop(L, 1);
+    lua_remove(L, -2);
     if (!is_good)
-        return refuse_arguments(L, task, call);
+        return refuse_arguments(L, task, call, 2);
+    lua_pop(L, 1);
     const mp_plan *plan = lua_touserdata(L, PLAN);
     return run_handler(L, task, plan, add_call(L, task, plan, 1));
 }
@@ -337,7 +336,7 @@ static int run_checked(lua_State *L, mp_lib_task *task)
 {
     lua_getiuservalue(L, PLAN, MP_PLAN_CHECK);
     lua_pushvalue(L, -2);
-    lua_callk(L, 1, 1, (lua_KContext)task, arguments_checked);
+    lua_callk(L, 1, 2, (lua_KContext)task, arguments_checked);
     return arguments_checked(L, LUA_OK, (lua_KContext)task);
 }
 
@@ -356,18 +355,25 @@ mp_general mp_plan_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int 
     mp_shortcut_subscribe_as(it);
     if (it->lib->audit != MP_AUDIT_MODE_OFF)
         mp_audit_begin_plain(&task->audit, it->lib, it->call, plan->node.key);
-    if (!fits && refuse_quickly(task, plan, it)) {
-        *count = 0;
+    push_head(L, plans, plan);
+    if (!fits && mp_plan_push_faults(L, plan, PLAN, it)) {
+        lua_pushnil(L);
+        lua_insert(L, -3); /* there is no failure of a check */
+        *count = refuse_arguments(L, task, it->call, 4);
         return MP_PLAIN;
     }
-    push_head(L, plans, plan);
     if (plan->is_checked || !fits) {
         if (!mp_plan_push_all(L, it->values, it->value_count)) {
             mp_audit_discard(&task->audit);
             lua_settop(L, TASK);
             return MP_GENERAL_ARGUMENTS;
         }
-        *count = fits ? run_checked(L, task) : refuse_arguments(L, task, it->call);
+        if (fits) {
+            *count = run_checked(L, task);
+        } else {
+            lua_pushnil(L);
+            *count = refuse_arguments(L, task, it->call, 2);
+        }
         return MP_PLAIN;
     }
     int pushed = mp_plan_push(L, plan, PLAN, &given);

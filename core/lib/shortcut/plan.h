@@ -1,11 +1,11 @@
 /* plan.h: call plans. A plan is a C structure with the facts about a tool that C needs to serve a call. A tools/call
  * that is plain in every respect is served by the plan of its tool: C checks the arguments, runs the handler, and
  * writes the answer. Every other call takes the general path through lua/moonpool/methods/dispatch.lua, before anything
- * has happened. Where arguments do not fit, the plan refuses the call: in words of C, or by the library in Lua.
+ * has happened. Where arguments do not fit, the library in Lua words why, and the plan answers with it.
  *
  *   plan.c            a planned call from its start to its end
  *   plan_make.c       the plans of a VM, from the rows that Lua makes
- *   plan_arguments.c  checking the arguments, pushing them, and what is wrong with them
+ *   plan_arguments.c  checking the arguments, and pushing them
  *   plan_answer.c     results: texts, numbers, booleans and tables
  *   plan_proof.c      in builds for specs: planned calls and general ones give the same
  *
@@ -99,7 +99,7 @@ typedef struct mp_plans {
     int finish; /* registry references: the function of Lua that ends a call */
     /* as `finish`, for a call whose audit line is begun: it ends the line, too; LUA_REFNIL without an audit */
     int finish_audited;
-    int refuse;      /* says what is wrong with arguments that do not fit */
+    int refuse;      /* says why arguments do not fit */
     int handler;     /* the message handler that gives an error its trace */
     int frame_table; /* the table that holds the texts of `frames` */
     mp_plan_frame frames[MP_PLAIN_ERAS];
@@ -129,12 +129,14 @@ bool mp_field_allows_number(const mp_plan_field *field, double n);
 bool mp_field_allows_text(const mp_plan *plan, const mp_plan_field *field, mp_str text);
 /* True if the arguments fit plan->input. Fills `given`. */
 bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_plan_given *given);
-/* Appends what is wrong with arguments that do not fit: the words for the client, and those for the audit, which have
- * no value. False, appending nothing, where the library in Lua has to find the words. */
-bool mp_plan_find_fault(const mp_plan *plan, const mp_plain *it, mp_buf *words, mp_buf *record);
 /* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Returns their
  * number. `plan` is also the userdata at index `at`.  [-0, +n, throws memory] */
 int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given);
+/* Pushes what is wrong with arguments that do not fit: a list { name, value, ... } of those that C does not see to fit,
+ * a list of the names of those that are missing, and one of those that are unknown, or nil. False, pushing nothing,
+ * where all arguments have to be looked at together: for a null in an object, or a number that would lose digits.  [-0,
+ * +0|3, throws memory] */
+bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_plain *it);
 /* Pushes all values as one table. False, pushing nothing, if a number in them would lose digits: the general path keeps
  * them.
  * [-0, +0|1, throws memory] */

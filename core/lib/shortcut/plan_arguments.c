@@ -1,6 +1,7 @@
-/* plan_arguments.c: checks the arguments of a plain tools/call by the plan of its tool, and pushes them as Lua values,
- * or refuses them. The verdict is that of the compiled schema of lua/moonpool/schema, or none; the values are those of
+/* plan_arguments.c: checks the arguments of a plain tools/call by the plan of its tool, and pushes them as Lua values.
+ * The verdict is that of the compiled schema of lua/moonpool/schema, or none; the values are those of
  * lua_json.h's decoder. */
+#define _GNU_SOURCE /* memmem */
 #include "lib/shortcut/plan.h"
 #include <float.h>
 #include <lauxlib.h>
@@ -138,154 +139,12 @@ static bool fits_members(const mp_plan *plan, const mp_plan_object *object, mp_p
     return (seen & object->required) == object->required;
 }
 
-/* True if one value fits, whatever the others are. */
-static bool fits_alone(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value)
-{
-    mp_plan_given given;
-    uint8_t inner;
-    given.inner_count = given.span_count = 0;
-    return fits_field(plan, field, value, &given, &inner);
-}
-
 bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_plan_given *given)
 {
     given->inner_count = given->span_count = 0;
     given->top.values = values;
     given->top.count = (uint8_t)count;
     return fits_members(plan, &plan->input, given, &given->top);
-}
-
-/* -- refusing ------------------------------------------------------------------------------------------------------ */
-
-/* The words for arguments of which exactly one is wrong, missing or of another type, are those of
- * lua/moonpool/things/arguments.lua, which finds the words for all others. */
-
-/* What is wrong with arguments. */
-typedef struct {
-    size_t count;
-    const mp_plan_field *field;       /* the last one that is wrong */
-    const mp_flat *MP_NULLABLE value; /* its value; NULL: it is missing */
-} faults;
-
-/* The most bytes of a text that is shown whole: with its quotes 60, as shown() in arguments.lua cuts. */
-#define MOST_SHOWN 58
-
-static const char *const wanted[] = {[MP_FIELD_NUMBER] = "a number",
-                                     [MP_FIELD_INTEGER] = "an integer",
-                                     [MP_FIELD_STRING] = "a string",
-                                     [MP_FIELD_BOOLEAN] = "a boolean",
-                                     [MP_FIELD_OBJECT] = "an object"};
-
-/* True for a text that is the same in JSON, whoever writes it. */
-static bool is_plain_text(mp_str text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.ptr[i];
-        if (c < ' ' || c > '~' || c == '"' || c == '\\' || c == '/')
-            return false;
-    }
-    return text.len <= MOST_SHOWN;
-}
-
-/* What a value is, with its article; NULL for values that C does not show as Lua does. */
-static const char *MP_NULLABLE kind_of(const mp_flat *value)
-{
-    switch (value->type) {
-    case MP_JSON_T_STRING:
-        return is_plain_text(value->value) ? "a string" : NULL;
-    case MP_JSON_T_INTEGER:
-        return value->value.len < 16 && !mp_str_starts(value->value, MP_STR("-0")) ? "a number" : NULL;
-    case MP_JSON_T_TRUE:
-    case MP_JSON_T_FALSE:
-        return "a boolean";
-    case MP_JSON_T_OPEN_OBJECT:
-        return "an object";
-    case MP_JSON_T_OPEN_ARRAY:
-        return "an array";
-    default:
-        return NULL;
-    }
-}
-
-/* True if the value is of another type than the field, and C can say so. */
-static bool has_other_type(const mp_plan_field *field, const mp_flat *value)
-{
-    const char *kind = kind_of(value);
-    bool is_number = field->kind == MP_FIELD_INTEGER && value->type == MP_JSON_T_INTEGER;
-    return kind != NULL && !is_number && strcmp(kind, wanted[field->kind]) != 0;
-}
-
-/* True for a name that a path shows as it is: told_path() in arguments.lua. */
-static bool is_plain_name(mp_str name)
-{
-    for (size_t i = 0; i < name.len; i++) {
-        char c = name.ptr[i];
-        bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (!is_letter && (i == 0 || !(c == '_' || (c >= '0' && c <= '9'))))
-            return false;
-    }
-    return name.len > 0;
-}
-
-/* Finds what is wrong. False: the library in Lua has to find the words. */
-static bool find_faults(const mp_plan *plan, const mp_plain *it, faults *found)
-{
-    const mp_plan_object *object = &plan->input;
-    const mp_plan_field *fields = plan->fields + object->first;
-    uint32_t seen = 0;
-    for (size_t i = 0; i < it->value_count; i++) {
-        const mp_flat *value = &it->values[i];
-        uint8_t at = 0;
-        while (at < object->count && !mp_str_eq(fields[at].name, value->name))
-            at++;
-        if (at == object->count)
-            return false;
-        seen |= 1u << at;
-        if (fits_alone(plan, &fields[at], value))
-            continue;
-        if (!has_other_type(&fields[at], value) || !is_plain_name(value->name))
-            return false;
-        found->count++;
-        found->field = &fields[at];
-        found->value = value;
-    }
-    for (uint8_t at = 0; at < object->count; at++)
-        if ((object->required & ~seen & (1u << at)) != 0) {
-            found->count++;
-            found->field = &fields[at];
-            found->value = NULL;
-        }
-    return true;
-}
-
-/* Appends the words for the client, and those for the audit, which have no value. */
-static void put_words(const faults *found, mp_buf *words, mp_buf *record)
-{
-    const mp_flat *value = found->value;
-    mp_str name = found->field->name;
-    if (value == NULL) {
-        mp_buf_printf(words, "argument '%.*s' is missing", MP_STR_ARG(name));
-        mp_buf_put(record, mp_buf_str(words));
-        return;
-    }
-    mp_buf_printf(record, "argument '%.*s' does not fit: type", MP_STR_ARG(name));
-    mp_buf_printf(words, "argument '%.*s' must be %s, got %s", MP_STR_ARG(name), wanted[found->field->kind],
-                  MP_NEVER_NULL(kind_of(value)));
-    if (value->type == MP_JSON_T_STRING)
-        mp_buf_printf(words, " (\"%.*s\")", MP_STR_ARG(value->value));
-    else if (value->type == MP_JSON_T_INTEGER)
-        mp_buf_printf(words, " (%.*s)", MP_STR_ARG(value->value));
-    else if (value->type == MP_JSON_T_TRUE || value->type == MP_JSON_T_FALSE)
-        mp_buf_printf(words, " (%s)", value->type == MP_JSON_T_TRUE ? "true" : "false");
-}
-
-bool mp_plan_find_fault(const mp_plan *plan, const mp_plain *it, mp_buf *words, mp_buf *record)
-{
-    faults found = {0};
-    if (!find_faults(plan, it, &found) || found.count != 1)
-        return false;
-    put_words(&found, words, record);
-    return true;
 }
 
 /* -- pushing ------------------------------------------------------------------------------------------------------- */
@@ -412,5 +271,111 @@ bool mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count)
         }
         lua_rawset(L, -3);
     }
+    return true;
+}
+
+/* -- what is wrong ------------------------------------------------------------------------------------------------- */
+
+/* True if the value fits, whatever the others are, or counts as absent: a null for what may be missing. */
+static bool fits_alone(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value, bool is_required)
+{
+    mp_plan_given given;
+    uint8_t inner;
+    given.inner_count = given.span_count = 0;
+    return (value->type == MP_JSON_T_NULL && !is_required) || fits_field(plan, field, value, &given, &inner);
+}
+
+/* True if a null may be in an array or an object. */
+static bool may_have_null(const mp_flat *value)
+{
+    bool is_table = value->type == MP_JSON_T_OPEN_OBJECT || value->type == MP_JSON_T_OPEN_ARRAY;
+    return is_table && memmem(value->value.ptr, value->value.len, "null", 4) != NULL;
+}
+
+/* Appends a name, which is on top, to the list at `index`.  [-1, +0, throws memory] */
+static void add_name(lua_State *L, int index)
+{
+    lua_rawseti(L, index, (lua_Integer)lua_rawlen(L, index) + 1);
+}
+
+/* The arguments that do not fit, as far as C sees, in the order of their names. */
+typedef struct {
+    int count;
+    uint8_t places[MP_PLAN_FIELDS]; /* of their fields */
+    const mp_flat *values[MP_PLAN_FIELDS];
+} wrong_values;
+
+static bool is_after(mp_str a, mp_str b)
+{
+    int order = memcmp(a.ptr, b.ptr, a.len < b.len ? a.len : b.len);
+    return order > 0 || (order == 0 && a.len > b.len);
+}
+
+static void add_wrong(const mp_plan_field *fields, wrong_values *wrong, int place, const mp_flat *value)
+{
+    int i = wrong->count++;
+    for (; i > 0 && is_after(fields[wrong->places[i - 1]].name, fields[place].name); i--) {
+        wrong->places[i] = wrong->places[i - 1];
+        wrong->values[i] = wrong->values[i - 1];
+    }
+    wrong->places[i] = (uint8_t)place;
+    wrong->values[i] = value;
+}
+
+/* Finds the arguments that do not fit, and adds the names of unknown ones to a list at `unknown`, where is nil. Returns
+ * the bit set of the fields that have a value.  [-0, +0, throws memory] */
+static uint32_t find_wrong(lua_State *L, const mp_plan *plan, const mp_plain *it, int unknown, wrong_values *wrong)
+{
+    const mp_plan_object *object = &plan->input;
+    const mp_plan_field *fields = plan->fields + object->first;
+    uint32_t seen = 0;
+    for (size_t i = 0; i < it->value_count; i++) {
+        const mp_flat *value = &it->values[i];
+        int place = 0;
+        while (place < object->count && !mp_str_eq(fields[place].name, value->name))
+            place++;
+        if (place < object->count) {
+            seen |= 1u << place;
+            if (!fits_alone(plan, &fields[place], value, (object->required & 1u << place) != 0))
+                add_wrong(fields, wrong, place, value);
+        } else if (object->is_closed) {
+            if (lua_isnil(L, unknown)) {
+                lua_createtable(L, 1, 0);
+                lua_replace(L, unknown);
+            }
+            lua_pushlstring(L, value->name.ptr, value->name.len);
+            add_name(L, unknown);
+        }
+    }
+    return seen;
+}
+
+bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_plain *it)
+{
+    const mp_plan_object *object = &plan->input;
+    const mp_plan_field *fields = plan->fields + object->first;
+    int list = lua_gettop(L) + 1, missing = list + 1, unknown = missing + 1;
+    wrong_values wrong;
+    wrong.count = 0;
+    lua_settop(L, unknown);
+    uint32_t absent = object->required & ~find_wrong(L, plan, it, unknown, &wrong);
+    lua_createtable(L, 2 * wrong.count, 0);
+    lua_replace(L, list);
+    for (int i = 0; i < wrong.count; i++) {
+        lua_getiuservalue(L, at, fields[wrong.places[i]].name_slot);
+        lua_rawseti(L, list, 2 * i + 1);
+        if (may_have_null(wrong.values[i]) || !push_value(L, wrong.values[i])) {
+            lua_settop(L, list - 1);
+            return false;
+        }
+        lua_rawseti(L, list, 2 * i + 2);
+    }
+    lua_createtable(L, absent == 0 ? 0 : 1, 0);
+    lua_replace(L, missing);
+    for (int place = 0; place < object->count; place++)
+        if ((absent & 1u << place) != 0) {
+            lua_getiuservalue(L, at, fields[place].name_slot);
+            add_name(L, missing);
+        }
     return true;
 }

@@ -244,10 +244,10 @@ static void read_frame(lua_State *L, const char *name, mp_str *texts)
 }
 
 /* plan.set_ends(finish, finish_audited, refuse, handler, frames): finish(tool, revision, call, ok, …) ends a call;
- * finish_audited, or nil, also ends its audit line; refuse(tool, revision, call, arguments) ends one whose arguments do
- * not fit, or gives nothing; `handler` is the message handler of handlers; `frames` has for each revision the JSON
- * around the values of results: { text = { before, after }, object =, other =, failed = }.  [-0, +0,
- * throws] */
+ * finish_audited, or nil, also ends its audit line; refuse(tool, arguments, why) gives the reason why arguments do not
+ * fit, for the client and for the audit, or nothing if they do; `handler` is the message handler of handlers; `frames`
+ * has for each revision the JSON around the values of results: { text = { before, after }, object =, other =, failed
+ * = }.  [-0, +0, throws] */
 static int l_set_plan_ends(lua_State *L)
 {
     mp_plans *plans = mp_lib_of(L)->plans;

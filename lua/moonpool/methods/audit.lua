@@ -163,13 +163,4 @@ function audit.wrap_finish(end_planned)
   return function(tool, revision, call, ...) return answered(call, tool, end_planned(tool, revision, call, ...)) end
 end
 
---- The same for dispatch.refuse.
-function audit.wrap_refuse(refuse)
-  if not host.config.audit then return nil end
-  return function(tool, revision, call, args)
-    local result, err = refuse(tool, revision, call, args)
-    if result ~= nil or err ~= nil then return finish(call, nil, result, err) end
-  end
-end
-
 return audit

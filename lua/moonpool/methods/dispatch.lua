@@ -113,13 +113,16 @@ function dispatch.finish(tool, revision, call, ok, ...)
   return complete(call, row, "tools/call", tool_answer.answer(tool, row, call, params, ok, ...))
 end
 
---- Ends a tools/call whose arguments do not fit, as far as C has seen: a result, or nil and an error; nothing if they fit.
---- `args` are this function's own.
-function dispatch.refuse(tool, revision, call, args)
-  local fits, why = tool.check(args)
-  if fits or nothing.drop_nulls(args, tool.input) then return end
-  local row = eras[revision]
-  return complete(call, row, "tools/call", tool_answer.invalid(tool, row, call, args, why))
+--- Why the arguments of a tools/call do not fit: the text for the client, and the one for the audit; nothing if they fit.
+--- `args` are this function's own; `why`: the failure of their check, or nil where only C has seen that they may not fit.
+--- Where C has found the names of the arguments that are `missing`, and of the `strange` ones that it does not know, `args` is a list
+--- { name, value, … } of those that may be wrong, in the order of names.
+local function refuse(tool, args, why, missing, strange)
+  if missing then return arguments.explain_some(tool.input, tool.check_members, args, missing, strange) end
+  local fits = false
+  if not why then fits, why = tool.check(args) end
+  if not fits and nothing.drop_nulls(args, tool.input) then fits, why = tool.check(args) end
+  if not fits then return arguments.explain(tool.input, args, why) end
 end
 
 -- Cuts the JSON `text` behind '"member":' and behind the value of that member; nil if it has no such member. The bytes
@@ -162,10 +165,9 @@ local function frames()
   return made
 end
 
---- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line, and `refuse_audited`
---- dispatch.refuse; nil without an audit.
-function dispatch.set_plans(finish_audited, refuse_audited)
-  host.plan.set_ends(dispatch.finish, finish_audited, refuse_audited or dispatch.refuse, failure.handler, frames())
+--- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line; nil without an audit.
+function dispatch.set_plans(finish_audited)
+  host.plan.set_ends(dispatch.finish, finish_audited, refuse, failure.handler, frames())
 end
 
 -- -- the quick way to upstreams ---------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ prompts["prompts/get"] = function(call, params, era)
   end
   local fits, why = prompt.check(args)
   -- a missing required argument (P-2)
-  if not fits then return nil, errors.new("invalid_params", arguments.explain(prompt.input, args, why, call)) end
+  if not fits then return nil, errors.new("invalid_params", (arguments.explain(prompt.input, args, why, call))) end
   if prompt.defaults then arguments.fill(prompt.defaults, args) end
   local ok, value, err = run.handler(prompt, "prompt failed", call, era, params, prompt.handler, args, call)
   if not ok then return value, err end

@@ -1,6 +1,6 @@
 -- Decides which tools have a call plan, and describes the plans for C (core/lib/shortcut/plan.c). A call that is plain
 -- in every respect is served by its plan: C checks the arguments and runs the handler. All other calls take the general
--- path of methods/dispatch.lua and methods/tools.lua, and only that path refuses a call.
+-- path of methods/dispatch.lua and methods/tools.lua.
 
 local host = require "moonpool.host"
 local arguments = require "moonpool.things.arguments"
@@ -107,7 +107,8 @@ local function checker(tool)
   local check, defaults = tool.check, tool.defaults
   if not defaults then return check end
   return function(args)
-    if not check(args) then return false end
+    local fits, why = check(args)
+    if not fits then return nil, why end
     arguments.fill(defaults, args)
     return true
   end

@@ -3,10 +3,14 @@
 local host = require "moonpool.host"
 local sorted = require "moonpool.runtime.sorted_keys"
 
+local distance = host.script.edit_distance
+
 local suggest = {}
 
 -- The greatest edit distance at which a name is suggested for `wrong`. In words of at most five letters a distance of
 -- two changes half of the letters ("True", "time"), so there the first three letters must be equal ("revue", "review").
+local FARTHEST <const> = 3
+
 local function limit_of(wrong, name)
   if #wrong > 8 then return 3 end
   if #wrong > 5 then return 2 end
@@ -18,15 +22,18 @@ function suggest.nearest(wrong, names)
   if type(wrong) ~= "string" or #wrong > 64 then return nil end
   local list = #names == 0 and sorted(names) or names
   local lower, found = wrong:lower(), nil
-  for _, name in ipairs(list) do
-    local other = name:lower()
-    local limit = limit_of(lower, other)
-    local d = math.abs(#lower - #other) > limit and math.huge or host.script.edit_distance(lower, other)
-    if d <= limit and (d == 0 and name ~= wrong or d < (found and found.distance or limit + 1)) then
-      found = { name = name, distance = d }
+  local length, least = #wrong, math.huge
+  for i = 1, #list do
+    local name = list[i]
+    local longer = #name - length
+    if longer <= FARTHEST and longer >= -FARTHEST then
+      local other = name:lower()
+      local limit = limit_of(lower, other)
+      local d = longer <= limit and longer >= -limit and distance(lower, other) or math.huge
+      if d <= limit and (d < least or d == 0 and name ~= wrong) then found, least = name, d end
     end
   end
-  return found and found.name
+  return found
 end
 
 --- Returns a text such as "did you mean 'input'?", or nil if no name is near enough.

@@ -4,7 +4,7 @@ local site = require "moonpool.schema.site"
 local value = require "moonpool.schema.value"
 
 local opened = value.opened
-local refuse, under, give_up, spend = failure.refuse, failure.under, failure.give_up, failure.spend
+local refuse, refuse_with, under, give_up, spend = failure.refuse, failure.refuse_with, failure.under, failure.give_up, failure.spend
 
 local items_text = site.counted("item", "items")
 
@@ -51,8 +51,8 @@ local function contains(at)
   local check = at:schema "contains"
   if not check then return end
   local least, most = at:size "minContains" or 1, at:size "maxContains" or math.huge
-  local too_few = "must have at least " .. items_text(least) .. " of the kind under 'contains', got %s"
-  local too_many = "must have at most " .. items_text(most) .. " of the kind under 'contains', got %s"
+  local too_few = "must have at least " .. items_text(least) .. " of the kind under 'contains', got "
+  local too_many = "must have at most " .. items_text(most) .. " of the kind under 'contains', got "
   at:add("array", function(v, run, seen)
     local count, found = #v, 0
     if not spend(run, count) then return false end
@@ -89,7 +89,7 @@ local function unique(at)
         met = tables
       end
       if met[item] then
-        return refuse(run, "uniqueItems", "must not have equal items, but items %s and %s are equal", met[item] - 1, i - 1)
+        return refuse_with(run, "uniqueItems", "must not have equal items, but items %s and %s are equal", met[item] - 1, i - 1)
       end
       met[item] = i
     end

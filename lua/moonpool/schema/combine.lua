@@ -2,7 +2,7 @@
 local failure = require "moonpool.schema.failure"
 local forms = require "moonpool.schema.forms"
 
-local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
+local refuse, refuse_with, give_up, spend = failure.refuse, failure.refuse_with, failure.give_up, failure.spend
 local next = next
 
 -- Runs a check that is allowed to fail: the members that it evaluated are recorded only if it passes.
@@ -91,7 +91,7 @@ local function one_of(at, checks)
     end
     run.quiet = run.quiet - 1
     if second then
-      return refuse(run, "oneOf", "must fit only one of %s forms, but fits forms %s and %s", count, first, second)
+      return refuse_with(run, "oneOf", "must fit only one of %s forms, but fits forms %s and %s", count, first, second)
     end
     return first ~= nil or forms.refuse(run, "oneOf", checks, v)
   end)

@@ -47,7 +47,7 @@ end
 
 -- A check for values of one kind: the type, then the steps.
 local function single(kind, steps, expected)
-  local wrong_type = "must be " .. expected .. ", got %s"
+  local wrong_type = "must be " .. expected .. ", got "
   if kind == "object" or kind == "array" or kind == "null" then
     return function(v, run, seen)
       local got = kind_of(v)
@@ -62,11 +62,11 @@ local function single(kind, steps, expected)
 end
 
 local function several(by_kind, expected)
-  local wrong_type = expected and "must be " .. expected .. ", got %s" or "must be a JSON value"
+  local wrong_type = expected and "must be " .. expected .. ", got "
   return function(v, run, seen)
     local kind = kind_of(v)
     local steps = by_kind[kind]
-    if not steps then return refuse(run, "type", wrong_type, article(kind)) end
+    if not steps then return refuse(run, "type", wrong_type or "must be a JSON value", wrong_type and article(kind)) end
     return steps(opened(v), run, seen)
   end
 end
@@ -94,9 +94,8 @@ local function assemble(here)
     if not allowed or allowed[kind] or whole then
       local list = {}
       if whole then
-        list[1] = function(v, run)
-          return is_integer(v) or refuse(run, "type", "must be " .. expected .. ", got %s", v)
-        end
+        local text = "must be " .. expected .. ", got "
+        list[1] = function(v, run) return is_integer(v) or refuse(run, "type", text, v) end
       end
       for _, steps in ipairs { here.steps[kind], here.steps.all, here.late[kind] } do
         table.move(steps, 1, #steps, #list + 1, list)
@@ -138,9 +137,16 @@ function compiler:check(node)
   return node.check
 end
 
+-- Keeps the checks of the root's `properties`, by name.
+function compiler:keep_members(names, checks)
+  self.members = {}
+  for i, name in ipairs(names) do self.members[name] = checks[i] end
+end
+
 -- Compiles a root schema and all schemas that it refers to.
 function compiler:compile(root)
   if type(root) == "boolean" then return root and site.always or site.never end
+  self.root = root
   local check = self:check(root)
   while #self.wanted > 0 do self:check(table.remove(self.wanted)) end
   return check

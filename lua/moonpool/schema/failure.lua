@@ -43,19 +43,25 @@ function failure.spend(run, steps)
   return left >= 0
 end
 
--- Reports a failure of this check. The text is formatted only if it will be read.
-function failure.refuse(run, keyword, text, ...)
+-- Reports a failure of this check, in a text, to whose end a value may be put. The text is made only if it will be read.
+function failure.refuse(run, keyword, text, value)
   if run.quiet == 0 then
-    run.message = select("#", ...) > 0 and text:format(...) or text
+    run.message = value ~= nil and text .. value or text
     run.keyword, run.path = keyword, ""
   end
   return false
 end
 
+-- The same with a text that has several values.
+function failure.refuse_with(run, keyword, text, ...)
+  return failure.refuse(run, keyword, run.quiet == 0 and text:format(...) or text)
+end
+
 local escapes = { ["~"] = "~0", ["/"] = "~1" }
 
 function failure.escape(name)
-  return (tostring(name):gsub("[~/]", escapes))
+  local text = tostring(name)
+  return text:find "[~/]" and text:gsub("[~/]", escapes) or text
 end
 
 -- Reports that the failure was in the member `key` of this value; items count from 0.

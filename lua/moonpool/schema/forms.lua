@@ -49,10 +49,10 @@ function forms.refuse(run, keyword, checks, v)
   end
   if #faults == 1 then return false end
   local text = joined(faults)
-  if text then return failure.refuse(run, keyword, "%s", text) end
+  if text then return failure.refuse(run, keyword, text) end
   local place = nearest.path == "" and "it" or nearest.path
   local reason = "must fit one of %s forms; nearest is form %s, but %s %s"
-  return failure.refuse(run, keyword, reason, #faults, nearest.form, place, nearest.message)
+  return failure.refuse_with(run, keyword, reason, #faults, nearest.form, place, nearest.message)
 end
 
 return forms

@@ -13,6 +13,8 @@ local library = require "moonpool.schema.library"
 local refs = require "moonpool.schema.refs"
 local weigh = require "moonpool.schema.weight"
 
+local STEPS <const> = failure.STEPS
+
 local schema = {}
 
 -- A run that is reused. While a check runs it is marked as taken, so that a check which ends in an error or never ends
@@ -26,20 +28,41 @@ local function fault_of(run)
   return { message = run.message, path = run.path, keyword = run.keyword }
 end
 
+local function begin(root)
+  local run = spare or {}
+  spare = nil
+  run.left, run.depth, run.quiet, run.why = STEPS, 0, 0, nil
+  run.message, run.keyword, run.path = "", "", "" -- the error texts of a run whose steps run out
+  run.top, run[1] = 1, root
+  return run
+end
+
 local function checker(check, root)
   return function(value)
-    local run = spare or {}
-    spare = nil
-    run.left, run.depth, run.quiet, run.why = failure.STEPS, 0, 0, nil
+    local run = begin(root)
     run.value = value
-    run.message, run.keyword, run.path = "", "", "" -- the error texts of a run whose steps run out
-    run.top, run[1] = 1, root
     local good = check(value, run) and run.left >= 0
     local fault = not good and fault_of(run) or nil
     run.value = nil
     spare = run
     if good then return true end
     return nil, fault
+  end
+end
+
+-- A function members(list, f, a, b, c) that checks members alone, each by what `properties` of the root says of its name:
+-- calls f(a, b, c, name, value, failure) for each of `list`, { name, value, … }, that does not fit, until f returns true.
+-- The failure is that of a check, and may change behind the call.
+local function member_checker(checks, root)
+  return function(list, f, a, b, c)
+    local run = begin(root)
+    for i = 1, #list, 2 do
+      local name, value = list[i], list[i + 1]
+      run.left, run.value = STEPS, value
+      if not checks[name](value, run) and (run.left < 0 or f(a, b, c, name, value, run)) then break end
+    end
+    run.value = nil
+    spare = run
   end
 end
 
@@ -52,13 +75,15 @@ local function build(source, options)
   local root = books:open(source, "", "#", nil, 1)
   refs.resolve(books)
   weigh(books)
-  return checker(compiler.new(books):compile(library.node_of(source, root)), root)
+  local compilation = compiler.new(books)
+  local check = checker(compilation:compile(library.node_of(source, root)), root)
+  return check, compilation.members and member_checker(compilation.members, root)
 end
 
--- compile(schema[, { default_dialect = "2020-12" | "draft-07", resources = { uri = schema } }]) -> check | nil, why
+-- compile(schema[, { default_dialect = "2020-12" | "draft-07", resources = { uri = schema } }]) -> check, members | nil, why
 function schema.compile(source, options)
-  local good, result = pcall(build, source, options or {})
-  if good then return result end
+  local good, result, members = pcall(build, source, options or {})
+  if good then return result, members end
   if type(result) == "table" and result.fault then return nil, result.fault end
   error(result, 0)
 end

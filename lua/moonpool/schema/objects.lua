@@ -5,7 +5,7 @@ local scalars = require "moonpool.schema.scalars"
 local site = require "moonpool.schema.site"
 local sorted = require "moonpool.runtime.sorted_keys"
 
-local refuse, under, escape, spend = failure.refuse, failure.under, failure.escape, failure.spend
+local refuse, refuse_with, under, escape, spend = failure.refuse, failure.refuse_with, failure.under, failure.escape, failure.spend
 local kind_of = require("moonpool.schema.value").kind_of
 local shown = failure.shown
 local next, tostring = next, tostring
@@ -24,7 +24,7 @@ local function required(at)
   local count = #names
   at:add("object", function(v, run)
     for i = 1, count do
-      if v[names[i]] == nil then return refuse(run, "required", "must have property '%s'", names[i]) end
+      if v[names[i]] == nil then return refuse(run, "required", "must have property '", names[i] .. "'") end
     end
     return true
   end)
@@ -34,6 +34,7 @@ local function properties(at)
   local names, checks = at:schema_map "properties"
   if not names or #names == 0 then return end
   local count = #names
+  if at.node == at.compiler.root then at.compiler:keep_members(names, checks) end
   at:add("object", function(v, run, seen)
     if not spend(run, count) then return false end
     for i = 1, count do
@@ -74,11 +75,8 @@ local function visit_all(v, run, seen, visit)
 end
 
 local function not_allowed(keyword, names)
-  local text, hint = "must not have property '%s'%s", ""
-  if names and #names > 0 and #names <= 8 then
-    hint = "; it may have '" .. table.concat(names, "', '") .. "'"
-  end
-  return function(name, _, run) return refuse(run, keyword, text, shown(name), hint) end
+  local hint = names and #names > 0 and #names <= 8 and "'; it may have '" .. table.concat(names, "', '") .. "'" or "'"
+  return function(name, _, run) return refuse(run, keyword, "must not have property '", shown(name) .. hint) end
 end
 
 -- Checks the members that `properties` does not name.
@@ -153,7 +151,7 @@ local function depends_on_names(at, keyword, name, needed)
     if v[name] == nil then return true end
     for i = 1, #needed do
       if v[needed[i]] == nil then
-        return refuse(run, keyword, "must have property '%s' when it has '%s'", needed[i], name)
+        return refuse_with(run, keyword, "must have property '%s' when it has '%s'", needed[i], name)
       end
     end
     return true

@@ -32,7 +32,7 @@ local function one_of(at, keyword, wanted, reason)
         if value.equal(tables[i], v) then return true end
       end
     end
-    return refuse(run, keyword, "%s", reason)
+    return refuse(run, keyword, reason)
   end)
 end
 
@@ -56,10 +56,10 @@ local function choices(at)
 end
 
 local bounds = {
-  { "minimum", "must be at least %s, got %s", function(v, bound) return v >= bound end },
-  { "exclusiveMinimum", "must be more than %s, got %s", function(v, bound) return v > bound end },
-  { "maximum", "must be at most %s, got %s", function(v, bound) return v <= bound end },
-  { "exclusiveMaximum", "must be less than %s, got %s", function(v, bound) return v < bound end },
+  { "minimum", "must be at least %s, got ", function(v, bound) return v >= bound end },
+  { "exclusiveMinimum", "must be more than %s, got ", function(v, bound) return v > bound end },
+  { "maximum", "must be at most %s, got ", function(v, bound) return v <= bound end },
+  { "exclusiveMaximum", "must be less than %s, got ", function(v, bound) return v < bound end },
 }
 
 local function numbers(at)
@@ -67,15 +67,15 @@ local function numbers(at)
     local keyword, text, fits = table.unpack(rule)
     local bound = at:number(keyword)
     if bound then
-      at:add("number", function(v, run) return fits(v, bound) or refuse(run, keyword, text, bound, v) end)
+      text = text:format(bound)
+      at:add("number", function(v, run) return fits(v, bound) or refuse(run, keyword, text, v) end)
     end
   end
   local step = at:number "multipleOf"
   if step then
     if step <= 0 or step == math.huge then at:fault("multipleOf", "must be more than 0, not %s", step) end
-    at:add("number", function(v, run)
-      return value.is_multiple(v, step) or refuse(run, "multipleOf", "must be a multiple of %s, got %s", step, v)
-    end)
+    local text = ("must be a multiple of %s, got "):format(step)
+    at:add("number", function(v, run) return value.is_multiple(v, step) or refuse(run, "multipleOf", text, v) end)
   end
 end
 
@@ -103,7 +103,7 @@ local function patterns(at)
   if pattern == nil then return end
   local matches = matcher(at, pattern, "pattern")
   local text = "must match the pattern " .. value.quote(pattern)
-  at:add("string", function(v, run) return matches(v, run) or refuse(run, "pattern", "%s", text) end)
+  at:add("string", function(v, run) return matches(v, run) or refuse(run, "pattern", text) end)
 end
 
 return setmetatable({ matcher = matcher }, {

@@ -64,8 +64,8 @@ function site:add_sizes(kind, word, in_words, count_of)
   local least, most = self:size(least_word), self:size(most_word)
   if not (least or most) then return end
   least, most = least or 0, most or math.huge
-  local too_few = "must have at least " .. in_words(least) .. ", got %s"
-  local too_many = "must have at most " .. in_words(most) .. ", got %s"
+  local too_few = "must have at least " .. in_words(least) .. ", got "
+  local too_many = "must have at most " .. in_words(most) .. ", got "
   self:add(kind, function(v, run)
     local count = count_of(v, run)
     if not count then return false end

@@ -1,38 +1,39 @@
 -- Arguments of a call: error texts for arguments that do not fit the input schema, and default values.
 
+local host = require "moonpool.host"
 local json = require "moonpool.json"
 local schema = require "moonpool.schema"
+local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 
 local arguments = {}
 
--- A JSON pointer as people write a path: "/orders/0/id" becomes "orders[0].id".
-local function told_path(pointer)
-  local plain = pointer:match "^/(%a[%w_]*)$"
-  if plain then return plain end
-  local out = ""
+local byte = string.byte
+local none <const> = {}
+local SUBJECT <const> = "argument '"
+local audits <const> = host.config.audit
+
+-- Follows a JSON pointer into a value. Returns `out` and the pointer as people write a path, and the value there:
+-- "/orders/0/id" is "argument 'orders[0].id".
+local function follow(value, pointer, out)
+  local is_escaped = pointer:find("~", 1, true)
   for part in pointer:gmatch "/([^/]*)" do
-    part = part:gsub("~1", "/"):gsub("~0", "~")
-    if part:find "^%d+$" then
-      out = out .. "[" .. part .. "]"
+    if is_escaped then part = part:gsub("~1", "/"):gsub("~0", "~") end
+    local first, index = byte(part), nil
+    if first and first >= 48 and first <= 57 and part:find "^%d+$" then
+      index, out = math.tointeger(part), out .. "[" .. part .. "]"
     else
-      out = out .. (out == "" and "" or ".") .. part
+      out = out == SUBJECT and out .. part or out .. "." .. part
+    end
+    if type(value) == "table" then
+      local item = value[part]
+      if item == nil and index then item = value[index + 1] end
+      value = item
+    else
+      value = nil
     end
   end
-  return out
-end
-
-local function at(value, pointer)
-  local plain = pointer:match "^/(%a[%w_]*)$"
-  if plain then return value[plain] end
-  for part in pointer:gmatch "/([^/]*)" do
-    if type(value) ~= "table" then return nil end
-    part = part:gsub("~1", "/"):gsub("~0", "~")
-    local item = value[part]
-    if item == nil and part:find "^%d+$" then item = value[math.tointeger(part) + 1] end
-    value = item
-  end
-  return value
+  return out, value
 end
 
 -- The wrong value in a short form, to follow "got a string": " (\"x\")".
@@ -63,13 +64,43 @@ local function check_of_known(input)
   return check
 end
 
--- Two texts about a wrong argument: for the client, and for the audit, which names the rule and shows no value.
-local function fault_of(args, why)
-  local message, found = why.message, ""
-  if why.keyword == "type" and (message:find("got a ", 1, true) or message:find("got an ", 1, true)) then found = shown(at(args, why.path)) end
-  local subject = "argument '" .. told_path(why.path) .. "' "
-  return subject .. why.message .. found, subject .. "does not fit" .. (why.keyword and ": " .. why.keyword or "")
+local facts_of_inputs = setmetatable({}, { __mode = "k" })
+
+-- "argument 'a", by the name of an argument.
+local subjects_mt = { __index = function(subjects, name)
+  local text = SUBJECT .. (name:find "^%d+$" and "[" .. name .. "]" or name)
+  subjects[name] = text
+  return text
+end }
+
+-- What the texts need of an input schema.
+local function facts_of(input)
+  local facts = facts_of_inputs[input]
+  if facts then return facts end
+  local properties = input.properties or none
+  facts = {
+    properties = properties, names = sorted(properties), required = input.required or none, subjects = setmetatable({}, subjects_mt),
+    is_closed = input.additionalProperties == false and not input.patternProperties,
+  }
+  facts_of_inputs[input] = facts
+  return facts
 end
+
+-- Adds two texts about a wrong argument: for the client, and for the audit, which names the rule and shows no value.
+-- `subject` is the text about it, up to the path in `why`, the failure of its check. Returns whether there are enough.
+local function add_fault(faults, quiet, subject, value, why)
+  local path, message, keyword, n = why.path, why.message, why.keyword, #faults + 1
+  if path ~= "" then subject, value = follow(value, path, subject) end
+  if keyword ~= "type" or type(value) == "number" and not message:find("got a ", 1, true) then      -- it names the number
+    faults[n] = subject .. "' " .. message
+  else
+    faults[n] = subject .. "' " .. message .. shown(value)
+  end
+  if quiet then quiet[n] = subject .. (keyword and "' does not fit: " .. keyword or "' does not fit") end
+  return n > MAX_FAULTS
+end
+
+local function add_member(faults, quiet, subjects, name, value, why) return add_fault(faults, quiet, subjects[name], value, why) end
 
 -- The first member of a JSON pointer.
 local function first_of(pointer)
@@ -78,24 +109,39 @@ local function first_of(pointer)
   return (name:gsub("~1", "/"):gsub("~0", "~"))
 end
 
--- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1; and these texts without values.
--- `why` is the failure of the whole check: the first wrong argument, unless one is missing or unknown.
-local function faults_of(input, args, why)
-  local faults, quiet, properties = {}, {}, input.properties or {}
-  for _, name in ipairs(input.required or {}) do
-    if args[name] == nil then faults[#faults + 1] = "argument '" .. name .. "' is missing" end
+local function add(faults, quiet, text)
+  local n = #faults + 1
+  faults[n] = text
+  if quiet then quiet[n] = text end
+end
+
+local function add_missing(faults, quiet, name) add(faults, quiet, SUBJECT .. name .. "' is missing") end
+
+local function unknown_of(properties, args)
+  local unknown = {}
+  for name in next, args do
+    if properties[name] == nil then unknown[#unknown + 1] = tostring(name) end
+    if #unknown > 1000 then break end
   end
-  if input.additionalProperties == false and not input.patternProperties then
-    local unknown = {}
-    for name in pairs(args) do
-      if properties[name] == nil then unknown[#unknown + 1] = tostring(name) end
-      if #unknown > 1000 then break end
-    end
-    table.sort(unknown)
-    for i = 1, math.min(#unknown, MAX_FAULTS + 1) do
-      faults[#faults + 1] = suggest.with_hint("there is no argument '" .. unknown[i]:sub(1, 80) .. "'", unknown[i], properties)
-    end
+  return unknown
+end
+
+local function add_unknown(faults, quiet, facts, unknown)
+  if unknown[2] then table.sort(unknown) end
+  for i = 1, math.min(#unknown, MAX_FAULTS + 1) do
+    add(faults, quiet, suggest.with_hint("there is no argument '" .. unknown[i]:sub(1, 80) .. "'", unknown[i], facts.names))
   end
+end
+
+-- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1; and these texts without values, if
+-- `quiet` is given. `why` is the failure of the whole check: the first wrong argument, unless one is missing or unknown.
+local function add_all(faults, quiet, input, args, why)
+  local facts = facts_of(input)
+  local required, properties = facts.required, facts.properties
+  for i = 1, #required do
+    if args[required[i]] == nil then add_missing(faults, quiet, required[i]) end
+  end
+  if facts.is_closed then add_unknown(faults, quiet, facts, unknown_of(properties, args)) end
   local left, check, fits = {}, check_of_known(input), false
   for name, value in pairs(args) do
     if properties[name] ~= nil then left[name] = value end
@@ -104,23 +150,19 @@ local function faults_of(input, args, why)
   while check and not fits and #faults <= MAX_FAULTS do
     local name = why.path and first_of(why.path)
     if not name or left[name] == nil then break end
-    local n = #faults + 1
-    faults[n], quiet[n] = fault_of(left, why)
+    add_fault(faults, quiet, SUBJECT, left, why)
     left[name] = nil
     if next(left) == nil then break end
     fits, why = check(left)
   end
-  return faults, setmetatable(quiet, { __index = faults })
 end
 
 -- Joins several texts to one.
-local function joined(faults, count)
+local function joined(faults)
+  local count = #faults
   if count == 1 then return faults[1] end
-  local lines = {}
-  for i = 1, math.min(count, MAX_FAULTS) do lines[i] = faults[i] end
-  local more = count > MAX_FAULTS
-  if more then lines[#lines + 1] = "and more" end
-  return (more and "more than " .. MAX_FAULTS or count) .. " arguments are wrong:\n- " .. table.concat(lines, "\n- ")
+  if count <= MAX_FAULTS then return count .. " arguments are wrong:\n- " .. table.concat(faults, "\n- ") end
+  return "more than " .. MAX_FAULTS .. " arguments are wrong:\n- " .. table.concat(faults, "\n- ", 1, MAX_FAULTS) .. "\n- and more"
 end
 
 local recorded = setmetatable({}, { __mode = "k" })      -- call -> why its arguments are wrong, without their values
@@ -128,20 +170,42 @@ local recorded = setmetatable({}, { __mode = "k" })      -- call -> why its argu
 --- Why the arguments of a call are wrong, for the audit: no value of an argument is in it. Nil if they were right.
 function arguments.recorded(call) return recorded[call] end
 
---- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several. `why`
---- is the failure from the schema's check. With `call`, the audit's line of the call has the text without values.
+--- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several; and, with
+--- an audit, this text without values, which the line of the call gets, if that is given. `why` is the failure from the
+--- schema's check.
 function arguments.explain(input, args, why, call)
-  local faults, quiet = faults_of(input, args, why)
-  local text, record
-  if #faults > 0 then
-    text, record = joined(faults, #faults), joined(quiet, #faults)
-  elseif not why.path or why.path == "" then
-    text, record = "the arguments do not fit: " .. why.message, "the arguments do not fit"
-  else
-    text, record = fault_of(args, why)
+  local faults, quiet = {}, audits and {} or nil
+  add_all(faults, quiet, input, args, why)
+  if not faults[1] then
+    if not why.path or why.path == "" then
+      faults[1] = "the arguments do not fit: " .. why.message
+      if quiet then quiet[1] = "the arguments do not fit" end
+    else
+      add_fault(faults, quiet, SUBJECT, args, why)
+    end
   end
+  local record = quiet and joined(quiet)
   if call then recorded[call] = record end
-  return text
+  return joined(faults), record
+end
+
+--- The same where it is known which arguments are wrong, in a schema of which `properties` alone says what they have to
+--- be, by the function `check_members` of the schema's compilation. `list`, { name, value, … }, has those that may not
+--- fit, `missing` and `unknown` the names of others. Nothing if they fit after all.
+function arguments.explain_some(input, check_members, list, missing, unknown)
+  local facts, faults, quiet = facts_of(input), {}, audits and {} or nil
+  if missing[2] then
+    local required = facts.required
+    for i = 1, #missing do missing[missing[i]] = true end
+    for i = 1, #required do
+      if missing[required[i]] then add_missing(faults, quiet, required[i]) end
+    end
+  elseif missing[1] then
+    add_missing(faults, quiet, missing[1])
+  end
+  if unknown then add_unknown(faults, quiet, facts, unknown) end
+  if list[1] and #faults <= MAX_FAULTS then check_members(list, add_member, faults, quiet, facts.subjects) end
+  if faults[1] then return joined(faults), quiet and joined(quiet) end
 end
 
 local function copy(value)

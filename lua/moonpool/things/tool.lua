@@ -91,7 +91,7 @@ end
 
 local function compile(word, written_schema, complain)
   local ok, check, why = pcall(schema.compile, written_schema)
-  if ok and check then return check end
+  if ok and check then return check, why end
   why = ok and why or check
   if type(why) == "table" then why = (why.path and why.path ~= "" and why.path .. ": " or "") .. tostring(why.message) end
   complain(word, "the " .. word .. " schema is not valid: " .. tostring(why))
@@ -120,14 +120,16 @@ function tool.build(name, value, text, complain)
       hinted[hint] = spec[option]
     end
   end
+  local check, check_members = compile("input", input, complain)
   return options.guard({
     name = name,
     description = read_spec.description,
     handler = spec.concurrency and turns.limit(name, read_spec.handler, spec.concurrency) or read_spec.handler,
     positional = read_spec.positional,
     input = input,
-    check = compile("input", input, complain),
-    output = output and compile("output", output, complain),
+    check = check,
+    check_members = check_members,
+    output = output and (compile("output", output, complain)),
     defaults = arguments.defaults(input),
     mirror = mirror.rows(input, function(what, hint) complain("header", what, hint) end),
     concurrency = spec.concurrency,

@@ -1,5 +1,5 @@
--- Arguments that do not fit: C finds the words where one argument is missing or has another type, Lua all others. Each call
--- is sent to two gateways, with plans and without, and answers and audit lines have the same bytes.
+-- Arguments that do not fit: C finds which ones, where it knows the schema, and Lua the words. Each call is sent to two
+-- gateways, with plans and without, and answers, audit lines and metrics have the same bytes.
 local audit_lines = require "spec.helpers.audit_lines"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -15,6 +15,37 @@ local scripts = {
   ["tools/open.lua"] = [[return tool { "Open.", input = t.schema { type = "object", properties = { a = { type = "number" } }, required = { "a" } },
     function() return "fits" end }]],
   ["tools/hard.lua"] = [[return tool { "Hard.", input = { list = t.list(t.number), a = t.number }, function() return "fits" end }]],
+  -- limits of which C knows all
+  ["tools/known.lua"] = [[return tool { "Known.", input = t.schema { type = "object", additionalProperties = false, required = { "z", "a" }, properties = {
+    a = { type = "integer", minimum = 2, exclusiveMaximum = 5 }, z = { type = "number", exclusiveMinimum = 0.5, maximum = 1e3 },
+    s = { type = "string", minLength = 2, maxLength = 4, enum = { "ab", "abc", "abcdef" } }, ["3"] = { type = "boolean" },
+    o = { type = "object", additionalProperties = false, required = { "x" }, properties = { x = { type = "number", minimum = 1 },
+    ["9"] = { type = "string" } } },
+    long_name = { type = "string" } } }, function() return "fits" end }]],
+  ["tools/many.lua"] = [[local fields = {}
+    for i = 1, 14 do fields["f" .. i] = t.optional(t.integer { min = i }) end
+    return tool { "Many.", input = fields, function() return "fits" end }]],
+  -- keywords of which C knows none
+  ["tools/keywords.lua"] = [[local integer = { type = "integer", maximum = 9 }
+    return tool { "Keywords.", input = t.schema { type = "object", additionalProperties = false,
+      ["$defs"] = { short = { type = "string", maxLength = 2 } }, properties = {
+        multiple = { type = "number", multipleOf = 3 }, const = { const = 5 }, enum = { enum = { 1, "b", t.null } }, pattern = { type = "string",
+        pattern = "^a+$" },
+        items = { type = "array", items = integer, minItems = 1, maxItems = 3, uniqueItems = true }, prefix = { prefixItems = { integer,
+        { type = "string" } } },
+        contains = { contains = integer, maxContains = 1 }, deep = { properties = { a = { properties = { ["b/c"] = { items = integer } } } } },
+        names = { propertyNames = { maxLength = 2 }, minProperties = 1, maxProperties = 2 }, rest = { type = "object", additionalProperties = integer },
+        by_pattern = { patternProperties = { ["^x"] = integer }, additionalProperties = false }, needs = { dependentRequired = { a = { "b" } } },
+        any = { anyOf = { { type = "string" }, { type = "object", properties = { k = { const = "z" } }, required = { "k" } } } },
+        one = { oneOf = { integer, { minimum = 5 } } }, all = { allOf = { integer, { minimum = 5 } } }, ["not"] = { ["not"] = { type = "string" } },
+        ["if"] = { ["if"] = { type = "string" }, ["then"] = { maxLength = 1 }, ["else"] = integer }, ref = { ["$ref"] = "#/$defs/short" },
+        either = { type = { "string", "integer" } }, never = false, left = { allOf = { { properties = { a = true } } }, unevaluatedProperties = false } } },
+      function() return "fits" end }]],
+  -- keywords at the root
+  ["tools/root.lua"] = [[return tool { "Root.", input = t.schema { type = "object", minProperties = 1, required = { "a" },
+  properties = { a = { type = "number" },
+    b = { type = "string" } }, patternProperties = { ["^x"] = { type = "integer" } }, additionalProperties = { type = "boolean" },
+    dependentSchemas = { b = { properties = { a = { minimum = 5 } } } } }, function() return "fits" end }]],
   ["policy/some.lua"] = [[return policy { tools = { "pair" }, function(call, next) return next(call) end }]],
 }
 
@@ -44,6 +75,54 @@ end
 for _, arguments in ipairs { "{}", '{"a":"x"}', '{"a":"x","more":1}', '{"a":1,"more":1}', '{"more":1}' } do calls[#calls + 1] = { "open", arguments } end
 for _, arguments in ipairs { "{}", '{"list":[1],"a":"x"}', '{"list":["x"],"a":1}', '{"list":[1],"a":1}' } do calls[#calls + 1] = { "hard", arguments } end
 
+for _, arguments in ipairs {
+  "{}", '{"a":1}', '{"a":2,"z":1}', '{"a":5,"z":0.5}', '{"a":6,"z":1001,"s":"a"}', '{"a":2,"z":1,"s":"abcdef"}', '{"a":2,"z":1,"s":"abcd"}',
+  '{"z":"x","a":"y","s":1,"3":2,"o":3}', '{"a":2,"z":1,"o":{}}', '{"a":2,"z":1,"o":{"x":0,"9":1}}', '{"a":2,"z":1,"o":{"9":1,"x":1}}',
+  '{"a":2,"z":1,"o":{"x":1,"y":2,"w":3}}', '{"a":2,"z":1,"o":{"x":null}}', '{"a":2,"z":1,"o":{"x":1,"9":null}}', '{"a":2,"z":"1","o":{"x":1,"9":null}}',
+  '{"a":2,"z":1,"s":null}', '{"a":null,"z":null}', '{"a":null,"z":1,"s":null}', '{"a":2,"z":1,"long_nam":"x"}', '{"longname":"x","zz":1,"A":2}',
+  '{"long_nema":"x","a":1,"z":0}', '{"a":2,"z":1,"' .. ("n"):rep(90) .. '":1}', '{"a":2,"z":1,"é":1}', '{"a":2,"z":1,"3":"a\\nb"}',
+  '{"a":2,"z":1,"3":"é\\"' .. ("é"):rep(40) .. '"}', '{"a":12345678901234567890,"z":"x"}', '{"a":1234567890123456,"z":1}', '{"a":1.0,"z":1}', '{"a":2.5,"z":1}',
+  '{"a":2.0,"z":0}', '{"a":2,"z":[1]}', '{"a":2,"z":[null]}', '{"a":2,"z":{"x":1}}', '{"a":2,"z":1,"o":[]}', '{"a":2,"z":1,"o":{"x":{"y":1}}}',
+} do calls[#calls + 1] = { "known", arguments } end
+
+-- Several faults at once, up to more than are named.
+for count = 2, 14 do
+  local some, strange = {}, {}
+  for i = 1, count do some[i], strange[i] = ('"f%d":%s'):format(i, i % 3 == 0 and '"x"' or "0"), ('"g%d":1'):format(i) end
+  calls[#calls + 1] = { "many", "{" .. table.concat(some, ",") .. "}" }
+  calls[#calls + 1] = { "many", "{" .. table.concat(strange, ",") .. "}" }
+  calls[#calls + 1] = { "many", '{"f1":"x","f2":0,' .. table.concat(strange, ",") .. "}" }
+end
+
+local KEYWORDS <const> = {
+  '"multiple":4', '"multiple":"x"', '"const":4', '"enum":2', '"pattern":"b"', '"pattern":1', '"items":[1,"x"]', '"items":[]', '"items":[1,2,3,4]',
+  '"items":[1,1]',
+  '"items":[1,10]', '"items":{}', '"prefix":["x"]', '"prefix":[1,2]', '"contains":["x"]', '"contains":[1,2]', '"deep":{"a":{"b/c":[1,"x"]}}', '"names":{}',
+  '"names":{"abc":1}', '"names":{"a":1,"b":2,"c":3}', '"rest":{"x":"y"}', '"rest":{"x":null}', '"by_pattern":{"x":"y"}', '"by_pattern":{"y":1}',
+  '"needs":{"a":1}',
+  '"any":4', '"any":{"k":1}', '"one":7', '"one":"x"', '"all":3', '"not":"x"', '"if":"xy"', '"if":10', '"ref":"abc"', '"either":true', '"either":1.5',
+  '"never":1',
+  '"left":{"b":1}', '"strange":1', '"multiples":1', '"any":null', '"pattern":null',
+}
+for i, one in ipairs(KEYWORDS) do
+  calls[#calls + 1] = { "keywords", "{" .. one .. "}" }
+  for _, distance in ipairs { 3, 7 } do
+    local list, names = {}, {}
+    for step = 0, 2 do
+      local other = KEYWORDS[(i + step * distance - 1) % #KEYWORDS + 1]
+      local name = other:match '^"(.-)"'
+      if not names[name] then list[#list + 1], names[name] = other, true end
+    end
+    calls[#calls + 1] = { "keywords", "{" .. table.concat(list, ",") .. "}" }
+  end
+end
+calls[#calls + 1] = { "keywords", '{"multiple":3,"const":5,"items":[1]}' }
+for _, arguments in ipairs {
+  "{}", '{"a":"x"}', '{"a":1,"b":"y"}', '{"a":1,"b":2}', '{"a":"x","b":2}', '{"b":2}', '{"a":1,"x1":"y"}', '{"a":"x","x1":"y","c":1}',
+  '{"a":1,"c":1}', '{"c":1}',
+  '{"a":1,"c":true}',
+} do calls[#calls + 1] = { "root", arguments } end
+
 local function start(mode)
   return gateway.start { workers = 1, scripts = scripts, env = { MOONPOOL_PLANS = mode }, config = { log = { audit = "audit.jsonl" } } }
 end
@@ -67,6 +146,7 @@ describe("arguments that do not fit", function()
           got[i] = ("%d %s"):format(answer.status, answer.body)
         end
         assert.equal(got[2], got[1], row[1] .. " " .. row[2])
+        assert.is_nil(got[1]:match "unknown tool", row[1])
       end
       local told = {}
       for i, g in ipairs(list) do
