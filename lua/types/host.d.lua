@@ -598,10 +598,10 @@ function host.forward.suspend(is_suspended) end
 function host.forward.learn(call, tool, route, client) end
 
 --- Sends a plain call to its upstream, and waits, for the policies of its tool. Nothing: it was not sent. Else the result in the base revision, as JSON,
---- and the key of the channel; or nil, the exchange, the channel and the id, where Lua has to go on.
+--- the key of the channel, and whether the client can be asked something; or nil, the exchange, the channel and the id, where Lua has to go on.
 ---@param call moonpool.Call
 ---@param arguments? string  JSON; nil: those of the client
----@return string? result, string|userdata|nil key_or_exchange, userdata? channel, integer? id
+---@return string? result, string|userdata|nil key_or_exchange, userdata|boolean|nil channel, integer? id
 function host.forward.call(call, arguments) end
 
 -- -- call plans (core/lib/shortcut/plan.c) -----------------------------------------------------------------------------

@@ -308,8 +308,8 @@ static int run_policies(lua_State *L, mp_lib_task *task, const mp_call *call)
     return mp_call_done(L, LUA_OK, (lua_KContext)task);
 }
 
-/* Slots of the stack of forward.call. */
-enum { CALL = 1, ARGUMENTS, CALLED };
+/* Slots of the stack of forward.call. CALLED: the exchange. */
+enum { CALL = 1, ARGUMENTS, CAN_ASK, CALLED };
 
 /* The step of the revision to which policies belong: results of that revision are base results. */
 static const mp_forward_step *base_step(const mp_forwards *forwards)
@@ -339,8 +339,9 @@ static int has_come_inside(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KCo
         mp_str key = mp_upstream_channel_key(L, CALLED);
         lua_pushlstring(L, forwards->result.ptr, forwards->result.len);
         lua_pushlstring(L, key.ptr, key.len);
+        lua_pushvalue(L, CAN_ASK);
         mp_upstream_release_exchange(L, CALLED);
-        return 2;
+        return 3;
     }
     mp_stat_add(&mp_stat_calls_taken_over, 1);
     lua_pushnil(L);
@@ -362,6 +363,7 @@ int mp_forward_call(lua_State *L)
     /* the principal has the scopes of the tool, as its policies run */
     if (call == NULL || mp_call_flat(call, &count) == NULL || find_way(mp_lib_of(L), call, UINT64_MAX, &it) != MP_PLAIN)
         return 0;
+    lua_pushboolean(L, it.client->can_ask);
     bool is_sent = send_call(L, task, call, &it, arguments);
     mp_channel_unref(it.channel);
     return is_sent ? mp_upstream_wait(L, CALLED, has_come_inside) : 0;

@@ -50,6 +50,7 @@ typedef struct {
     mp_buf able[2]; /* JSON: the capabilities that a stateless upstream is told; [1]: and that of waiting for tasks */
     bool can_have_task;   /* the client can have MCP tasks of this gateway */
     bool takes_questions; /* the upstream may ask the client in the middle of a call */
+    bool can_ask;         /* the client can be asked something */
 } mp_forward_client;
 
 /* The results of a revision of clients. */
@@ -111,7 +112,7 @@ bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_fo
  * call is not plain for a route, nothing has happened. Otherwise the body of the coroutine returns `*count`.  [-0, +n,
  * throws, parks] */
 mp_general mp_forward_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int *count);
-/* The function forward.call of Lua.  [-0, +0|2|4, throws, parks] */
+/* The function forward.call of Lua.  [-0, +0|3|4, throws, parks] */
 int mp_forward_call(lua_State *L);
 
 #endif

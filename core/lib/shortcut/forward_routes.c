@@ -231,7 +231,7 @@ static mp_str add_route(lua_State *L, mp_forwards *forwards)
 /* The facts of a client that Lua gives. */
 typedef struct {
     mp_str key, able, able_to_wait;
-    bool can_have_task, takes_questions;
+    bool can_have_task, takes_questions, can_ask;
 } given_client;
 
 static const mp_lua_member client_members[] = {MP_MEMBER("key", given_client, key),
@@ -239,6 +239,7 @@ static const mp_lua_member client_members[] = {MP_MEMBER("key", given_client, ke
                                                MP_MEMBER("able_to_wait", given_client, able_to_wait),
                                                MP_MEMBER("can_have_task", given_client, can_have_task),
                                                MP_MEMBER("takes_questions", given_client, takes_questions),
+                                               MP_MEMBER("can_ask", given_client, can_ask),
                                                {0}};
 
 static void replace_text(mp_buf *kept, mp_str text)
@@ -251,7 +252,7 @@ static void replace_text(mp_buf *kept, mp_str text)
  *   tool    { name, metrics, … }
  *   route   { generation, name, upstream, original, json_name, header, definition, approved, scopes, may_be_task,
  *             has_policies, pass }: of the snapshot of this generation; see mp_route
- *   client  { key, able, able_to_wait, can_have_task, takes_questions }: see mp_forward_client
+ *   client  { key, able, able_to_wait, can_have_task, takes_questions, can_ask }: see mp_forward_client
  * [-0, +0, throws] */
 static int l_learn(lua_State *L)
 {
@@ -274,6 +275,7 @@ static int l_learn(lua_State *L)
         mp_map_need(&forwards->clients, put_client(forwards, task->call, upstream), sizeof *it, &is_new);
     it->can_have_task = given.can_have_task;
     it->takes_questions = given.takes_questions;
+    it->can_ask = given.can_ask;
     replace_text(&it->key, given.key);
     replace_text(&it->able[0], given.able);
     replace_text(&it->able[1], given.able_to_wait);

@@ -316,14 +316,14 @@ end
 --- Calls the upstream's tool `name` for the policies of a plain call, without Lua as far as that goes. `args`: nil for those
 --- of the client. `handler(args)` calls it, or goes on with what has begun, where Lua is needed.
 function forward.quick_tool(record, name, args, call, handler)
-  local text, key, channel, id
+  local text, key, channel, id                             -- with a text, `channel` is whether the client can be asked something
   do
     local _ <close> = request.pause_deadline(call)
     text, key, channel, id = host.forward.call(call, args and json.encode(message.object(args)))
   end
   if text then
     sent[call] = { channel = key, times = 1, place = (sent[call] and sent[call].place or 0) + 1 }
-    repeated_requests.note_answered(record, call, "tools/call", name, text)
+    if channel then repeated_requests.note_answered(record, call, "tools/call", name, text) end
     return content.forwarded(json.preserving(text))
   end
   if channel then request.go_on(call, channel, key, id) end                    -- `key` is the exchange

@@ -328,10 +328,11 @@ local function read_back(call)
   return json.decode(bytes)
 end
 
-local function journal_of(call)
+-- `can_ask`: the client is known to be one that can be asked something.
+local function journal_of(call, can_ask)
   local journal = journals[call]
   if journal == nil then
-    journal = ask.way_of(call) == "retry" and class.can_ask(class.of(call)) and { running = {}, done = {}, size = 0 } or false
+    journal = ask.way_of(call) == "retry" and (can_ask or class.can_ask(class.of(call))) and { running = {}, done = {}, size = 0 } or false
     journals[call] = journal
     if journal then journal.found = read_back(call) end
   end
@@ -547,9 +548,10 @@ end
 --- True if an earlier run of a call has left its request number `place` to this one.
 function repeated_requests.waits(call, place) return client_request.kept(call)[PLACE .. place] ~= nil end
 
---- A request of a call was sent elsewhere, and answered with the result `text`: the repeated call gets it again.
+--- A request of a call whose client can be asked was sent elsewhere, and answered with the result `text`: the repeated
+--- call gets it again.
 function repeated_requests.note_answered(record, call, method, name, text)
-  local journal = journal_of(call)
+  local journal = journal_of(call, true)
   if journal then note(journal, { upstream = record.name, method = method, name = name, digest = "" }, { text = text }) end
 end
 

@@ -51,7 +51,7 @@ function routes.learn(record, call, tool, original, sent)
     may_be_task = sent.may_be_task, has_policies = tool.has_policies or nil, pass = record.pass,
   }, {
     key = sent.channel, able = able_text(sent.class, false), able_to_wait = able_text(sent.class, true),
-    can_have_task = sent.can_have_task, takes_questions = sent.takes_questions,
+    can_have_task = sent.can_have_task, takes_questions = sent.takes_questions, can_ask = class.can_ask(class.of(call)),
   })
 end
 
