@@ -230,8 +230,8 @@ static void serve_gateway(gateway *h)
         if (next.wait_ms < 0 || next.wait_ms > MP_TRIM_EVERY_MS)
             next.wait_ms = MP_TRIM_EVERY_MS;
         mp_watchdog_wait_begins(watchdog);
-        /* poll refuses more entries than the limit of descriptors, which may be lowered while the process runs; whatever
-         * is ready is found without it, a little later */
+        /* poll refuses more entries than the limit of descriptors, which may be lowered while the process runs;
+         * whatever is ready is found without it, a little later */
         if (poll(fds, (nfds_t)(6 + others), next.wait_ms) < 0 && errno == EINVAL)
             poll(NULL, 0, next.wait_ms < BLIND_MS ? next.wait_ms : BLIND_MS);
         mp_watchdog_wait_ends(watchdog);
