@@ -242,7 +242,7 @@ static int l_question(lua_State *L)
     void *signal = mp_check_signal(L, 4);
     lua_settop(L, 4);
     question *it = lua_newuserdatauv(L, sizeof *it, 1);
-    *it = (question){.call = {task, task->super.serial}, .signal = signal};
+    *it = (question){.call = {.task = task, .serial = task->super.serial}, .signal = signal};
     luaL_setmetatable(L, QUESTION);
     lua_pushvalue(L, 4);
     lua_setiuservalue(L, 5, 1);
