@@ -1,11 +1,13 @@
 -- growth.lua: how the processor time of a call grows with the number of connections: 64, 256, 1,000 and 4,000 of them, for
--- bare libh2o, a tool of a script, nginx before an upstream, and a forwarded call, in one run in which the servers take
--- turns. `./dev bench growth` calls it and writes the section "Growth" of docs/benchmarks.md, with the verdicts against
+-- bare libh2o, a tool of a script, nginx before an upstream, and a forwarded call, to an upstream with TLS, too, in one run
+-- in which the servers take turns. Each run begins with seconds that do not count, in which its connections are opened,
+-- those to the upstream, and their TLS. `./dev bench growth` calls it and writes the section "Growth" of docs/benchmarks.md, with the verdicts against
 -- TARGETS. A ratio is the middle of the rounds' ratios. BENCH_QUICK=1: a short run that writes nothing.
 local uv = require "luv"
 local beneath = require "bench.beneath"
 local beside = require "bench.beside"
 local gateway = require "spec.helpers.gateway"
+local certificates = require "spec.helpers.certificates"
 local machine = require "bench.machine"
 local under = require "bench.load"
 
@@ -13,9 +15,11 @@ local is_quick = os.getenv "BENCH_QUICK" == "1"
 local ROUNDS <const>, SECONDS <const> = is_quick and 1 or 5, is_quick and 1 or 2
 local CONNECTIONS <const> = { 64, 256, 1000, 4000 }
 local MODERN <const> = "2026-07-28"
-local ADD <const>, FORWARDED <const> = "add of a script", "a forwarded call of 1 KB"
+local ADD <const>, FORWARDED <const>, OVER_TLS <const> = "add of a script", "a forwarded call of 1 KB", "the same, to https"
+local HANDSHAKES <const> = 200 -- connections with TLS that are open after a second, on two processors
 -- What a call may cost at so many connections, where it costs 1 at 64.
-local TARGETS <const> = { [ADD] = { [256] = 1.15, [1000] = 1.15, [4000] = 1.3 }, [FORWARDED] = { [256] = 1.2, [1000] = 1.4 } }
+local FOR_FORWARDED <const> = { [256] = 1.2, [1000] = 1.4 }
+local TARGETS <const> = { [ADD] = { [256] = 1.15, [1000] = 1.15, [4000] = 1.3 }, [FORWARDED] = FOR_FORWARDED, [OVER_TLS] = FOR_FORWARDED }
 
 gateway.binary = os.getenv "MOONPOOL" or "build/release/moonpool"
 
@@ -29,27 +33,39 @@ local function start_gateway(scripts, more)
   return gateway.start { workers = 1, scripts = scripts, config = config }
 end
 
+local CALL <const> = {
+  name = MODERN, tool = "beneath_search", arguments = '{"query":"a text","limit":3}', expect = "0123456789", meta = under.kinds[1].meta,
+  headers = { ["mcp-protocol-version"] = MODERN, ["mcp-method"] = "tools/call", ["mcp-name"] = "beneath_search" },
+}
+
 local function start_servers()
   local below = beneath.start(MODERN, 1)
+  local stops, servers = { below.stop }, {}
+  local function add_server(name, server, request)
+    servers[#servers + 1] = { name = name, port = server.port, pids = server.pids or server.pid, request = request }
+    stops[#stops + 1] = function() server:stop() end
+  end
   local tools = start_gateway { ["tools/add.lua"] = under.add }
-  local forwarding = start_gateway({}, { upstreams = { beneath = { url = below.url, calls = 5000 } } })
-  local add = under.request(tools, under.kinds[1])
-  local call = under.request(forwarding, {
-    name = MODERN, tool = "beneath_search", arguments = '{"query":"a text","limit":3}', expect = "0123456789", meta = under.kinds[1].meta,
-    headers = { ["mcp-protocol-version"] = MODERN, ["mcp-method"] = "tools/call", ["mcp-name"] = "beneath_search" },
-  })
-  local bare, proxy = beside.bare(add.answer, 1), beside.nginx(below.port, 1)
-  local servers = {
-    { name = "bare libh2o", port = bare.port, pids = bare.pids, request = add }, { name = ADD, port = tools.port, pids = tools.pid, request = add },
-    { name = FORWARDED, port = forwarding.port, pids = forwarding.pid, request = call },
-  }
-  if proxy then table.insert(servers, 3, { name = "nginx, proxy_pass", port = proxy.port, pids = proxy.pids, request = call }) end
+  local function forward(url, more)
+    more = more or {}
+    more.upstreams = { beneath = { url = url, calls = 5000 } }
+    return start_gateway({}, more)
+  end
+  local forwarding = forward(below.url)
+  local add, call = under.request(tools, under.kinds[1]), under.request(forwarding, CALL)
+  add_server("bare libh2o", beside.bare(add.answer, 1), add)
+  add_server(ADD, tools, add)
+  local proxy = beside.nginx(below.port, 1)
+  if proxy then add_server("nginx, proxy_pass", proxy, call) end
+  add_server(FORWARDED, forwarding, call)
+  local front = beside.nginx(below.port, 1, certificates.here())
+  if front then
+    stops[#stops + 1] = front.stop
+    local over_tls = forward(("https://localhost:%d/mcp"):format(front.port), { http = { ca = front.certificate } })
+    add_server(OVER_TLS, over_tls, under.request(over_tls, CALL))
+  end
   return servers, function()
-    tools:stop()
-    forwarding:stop()
-    bare.stop()
-    if proxy then proxy.stop() end
-    below.stop()
+    for i = #stops, 1, -1 do stops[i]() end
   end
 end
 
@@ -65,7 +81,8 @@ local function measure()
     for _, server in ipairs(servers) do
       for _, connections in ipairs(CONNECTIONS) do
         local rows = server.rounds[connections]
-        rows.rate[round], rows.cost[round] = under.run(server.port, server.pids, server.request, connections, SECONDS)
+        local opening = server.name == OVER_TLS and 1 + connections // HANDSHAKES or 1
+        rows.rate[round], rows.cost[round] = under.run(server.port, server.pids, server.request, connections, SECONDS, opening)
         rows.times[round] = rows.cost[round] / server.rounds[CONNECTIONS[1]].cost[round]
       end
     end
@@ -101,7 +118,8 @@ end
 if not is_quick then
   under.write_section("growth", "## Growth\n\n" .. machine.text(about) .. "\n"
     .. "`./dev bench growth`: what a call costs at 64 to 4,000 connections, with one worker and no limit on calls: medians of "
-    .. ("%d rounds of %d s in which the servers take turns. A ratio is the median of the rounds' ratios.\n\n"):format(ROUNDS, SECONDS)
+    .. ("%d rounds of %d s in which the servers take turns, each after the seconds in which connections are opened. "):format(ROUNDS, SECONDS)
+    .. "A ratio is the median of the rounds' ratios.\n\n"
     .. "| connections | server | calls/s | CPU-µs a call | CPU, at 64 = 1 | target |\n|---|---|---|---|---|---|\n" .. table.concat(rows))
 end
 print(("  %.0f s in all"):format((uv.hrtime() - began) / 1e9))

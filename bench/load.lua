@@ -1,5 +1,6 @@
 -- load.lua: wrk's load on one tools/call of either kind of revision, for the benches.
 local lfs = require "lfs"
+local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 
@@ -95,22 +96,44 @@ local function microseconds(text)
   return tonumber(number) * units[unit]
 end
 
+-- What the threads of wrk had sent together when bench/post.lua wrote it.
+local function sent_before(path, threads)
+  local sum = 0
+  for i = 1, threads do
+    sum = sum + tonumber(load.read(path .. "." .. i))
+    os.remove(path .. "." .. i)
+  end
+  return sum
+end
+
 --- Requests per second, CPU-µs per request, and the latencies { p50, p99 } in µs of a server under wrk. `pid` is its
---- process, or a list of its processes.
-function load.run(port, pid, request, connections, seconds)
-  local lines = {}
+--- process, or a list of its processes. The first `unmeasured` seconds (nil: none), in which what is kept is opened, count
+--- for the latencies alone.
+function load.run(port, pid, request, connections, seconds, unmeasured)
+  local lines, threads = {}, math.min(2, connections)
   for name, value in pairs(request.headers) do
     lines[#lines + 1] = name .. ": " .. value
   end
-  local before = load.cpu_seconds(pid)
+  local env, path, timer = { BENCH_BODY = request.body, BENCH_HEADERS = table.concat(lines, "\n") }, os.tmpname(), uv.new_timer()
+  local began = load.cpu_seconds(pid)
+  if unmeasured then
+    local now_s, now_us = uv.gettimeofday()
+    local at = now_s + 1 + unmeasured
+    env.BENCH_COUNT = at .. " " .. path
+    timer:start((at - now_s) * 1000 - now_us // 1000, 0, function() began = load.cpu_seconds(pid) end)
+  end
   local code, out, err = gateway.run_program("/usr/bin/wrk", {
-    "--latency", "-t" .. math.min(2, connections), "-c" .. connections, "-d" .. seconds .. "s", "-s", "bench/post.lua",
+    "--latency", "-t" .. threads, "-c" .. connections, "-d" .. seconds + (unmeasured and unmeasured + 1 or 0) .. "s", "-s", "bench/post.lua",
     ("http://127.0.0.1:%d/mcp"):format(port),
-  }, { env = { BENCH_BODY = request.body, BENCH_HEADERS = table.concat(lines, "\n") }, seconds = seconds + 20 })
+  }, { env = env, seconds = seconds + (unmeasured or 0) + 20 })
+  local used = load.cpu_seconds(pid) - began
+  timer:close()
+  os.remove(path)
   assert(code == 0 and err == "" and not out:find "Non%-2xx", "wrk failed: " .. err .. out)
-  local requests = tonumber(out:match "(%d+) requests in")
-  return tonumber(out:match "Requests/sec:%s+([%d.]+)"), (load.cpu_seconds(pid) - before) / requests * 1e6,
-    { p50 = microseconds(out:match "\n%s+50%%%s+(%S+)"), p99 = microseconds(out:match "\n%s+99%%%s+(%S+)") }
+  -- of those that were sent by then, one on each connection was not answered
+  local requests = tonumber(out:match "(%d+) requests in") - (unmeasured and sent_before(path, threads) - connections or 0)
+  local rate = unmeasured and requests / seconds or tonumber(out:match "Requests/sec:%s+([%d.]+)")
+  return rate, used / requests * 1e6, { p50 = microseconds(out:match "\n%s+50%%%s+(%S+)"), p99 = microseconds(out:match "\n%s+99%%%s+(%S+)") }
 end
 
 return load

@@ -5,3 +5,28 @@ wrk.body = os.getenv "BENCH_BODY"
 for name, value in os.getenv("BENCH_HEADERS"):gmatch "([^:\n]+): ([^\n]*)" do
   wrk.headers[name] = value
 end
+
+-- BENCH_COUNT, "seconds path": each thread writes to path.NUMBER how many requests it has sent when the clock passes these
+-- seconds since 1970, which must be whole.
+local at, path = (os.getenv "BENCH_COUNT" or ""):match "^(%d+) (.+)$"
+if at then
+  local world, sent, text, threads = _G, 0, nil, 0
+  at = tonumber(at)
+  function world.setup(thread)
+    threads = threads + 1
+    thread:set("number", threads)
+  end
+  function world.init()
+    text = wrk.format()
+  end
+  function world.request()
+    if at and os.time() >= at then
+      local file = assert(io.open(path .. "." .. world.number, "w"))
+      file:write(sent)
+      file:close()
+      at = nil
+    end
+    sent = sent + 1
+    return text
+  end
+end
