@@ -64,6 +64,13 @@ static void push_of_row(lua_State *L, int at, int row, int place)
     lua_remove(L, -2);
 }
 
+/* The turn at index 1 of a metamethod, which code with the whole of Lua's library can call with anything. Upvalue 1:
+ * the metatable of turns.  [-0, +0, throws] */
+static turn *check_turn(lua_State *L)
+{
+    return mp_check_udata(L, 1, TURN, lua_topointer(L, lua_upvalueindex(1)));
+}
+
 /* -- decisions, for /metrics --------------------------------------------------------------------------------------- */
 
 /* Counts the decision of the policy that is undecided. The series exists from the first such decision on. The turn is
@@ -95,7 +102,7 @@ static void count_passed(lua_State *L, int at, turn *run)
  * +0, throws] */
 static int turn_close(lua_State *L)
 {
-    const turn *run = lua_touserdata(L, 1);
+    const turn *run = check_turn(L);
     if (lua_isnoneornil(L, 2) || run->undecided < 0)
         return 0;
     push_helper(L, "decision");
@@ -310,18 +317,19 @@ static int field_read(MP_UNUSED lua_State *L, MP_UNUSED int status, MP_UNUSED lu
     return 1;
 }
 
-/* __index of a turn: all fields of the call, and those of its own. Upvalues: a table from a field's name to its number,
- * the function of Lua that reads a field of the call, and the one that decodes arguments.  [-2, +1, throws, parks] */
+/* __index of a turn: all fields of the call, and those of its own. Upvalues: the metatable, a table from a field's name
+ * to its number, the function of Lua that reads a field of the call, and the one that decodes arguments.  [-2, +1,
+ * throws, parks] */
 static int l_index(lua_State *L)
 {
-    turn *run = lua_touserdata(L, 1);
+    turn *run = check_turn(L);
     lua_settop(L, 2);
     lua_pushvalue(L, 2);
-    lua_Integer field = lua_rawget(L, lua_upvalueindex(1)) == LUA_TNUMBER ? lua_tointeger(L, -1) : 0;
+    lua_Integer field = lua_rawget(L, lua_upvalueindex(2)) == LUA_TNUMBER ? lua_tointeger(L, -1) : 0;
     if (field == ARGS) {
         run->is_read = true;
         if (run->is_later) {
-            lua_pushvalue(L, lua_upvalueindex(3));
+            lua_pushvalue(L, lua_upvalueindex(4));
             lua_getiuservalue(L, 1, TURN_CALL);
             lua_callk(L, 1, 1, 0, args_decoded);
             return args_decoded(L, LUA_OK, 0);
@@ -333,7 +341,7 @@ static int l_index(lua_State *L)
         if (!lua_isnil(L, -1))
             return 1;
     }
-    lua_pushvalue(L, lua_upvalueindex(2));
+    lua_pushvalue(L, lua_upvalueindex(3));
     lua_getiuservalue(L, 1, TURN_CALL);
     lua_pushvalue(L, 2);
     lua_callk(L, 2, 1, 0, field_read);
@@ -476,6 +484,7 @@ static int l_begin(lua_State *L)
     lua_pushvalue(L, 1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &helpers_key);
     luaL_getmetatable(L, TURN);
+    lua_pushvalue(L, 2);
     lua_newtable(L);
     for (int i = 0; field_names[i] != NULL; i++) {
         lua_pushinteger(L, i + 1);
@@ -483,7 +492,7 @@ static int l_begin(lua_State *L)
     }
     lua_getfield(L, 1, "field");
     lua_getfield(L, 1, "decoded");
-    lua_pushcclosure(L, l_index, 3);
+    lua_pushcclosure(L, l_index, 4);
     lua_setfield(L, 2, "__index");
     lua_getfield(L, 1, "set");
     lua_setfield(L, 2, "__newindex");
@@ -499,7 +508,9 @@ MP_LIBRARY(policy)
     (void)config;
     mp_push_metatable(L, TURN, NULL);
     mp_field_text(L, "__name", "moonpool.turn");
-    mp_field_function(L, "__close", turn_close);
+    lua_pushvalue(L, -1);
+    lua_pushcclosure(L, turn_close, 1);
+    lua_setfield(L, -2, "__close");
     mp_field_function(L, "__pairs", l_pairs);
     lua_pop(L, 1);
     mp_set_members(L, functions, 0);

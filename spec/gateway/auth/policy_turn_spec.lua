@@ -148,3 +148,19 @@ describe("policies around one thing", function()
     assert.equal("129 policies are around it, and at most 128 can be", why)
   end)
 end)
+
+describe("the metatable of a policy's call", function()
+  it("does nothing with other values, where scripts have the whole library of Lua", function()
+    local g <close> = gateway.start { workers = 1, config = { scripts = { trust = "full" } }, scripts = {
+      ["tools/a.lua"] = "return tool { 'Says yes.', function() return 'yes' end }",
+      ["policy/a.lua"] = [[return policy { function(call)
+        local made, list = debug.getmetatable(call), {}
+        for _, name in ipairs { "__index", "__newindex", "__close" } do
+          list[#list + 1] = name .. " " .. tostring((pcall(made[name], io.stdout, "args", "error")))
+        end
+        return table.concat(list, ", ") end }]],
+    } }
+    local c <close> = g:client "2026-07-28"
+    assert.equal("__index false, __newindex false, __close false", c:result("tools/call", { name = "a" }).content[1].text)
+  end)
+end)
