@@ -36,6 +36,8 @@ local scripts = {
     function(args) return args.name .. " at " .. args.at.x .. ", " .. args.at.y end }]],
   ["tools/limited.lua"] = [[return tool { "Limited.", input = { n = t.number { min = 1, max = 9 }, e = t.one_of { "a", "b" }, s = t.string { max = 5 } },
     function() return "fits" end }]],
+  ["tools/listed.lua"] = [[return tool { "Listed.", input = { list = t.list(t.number), code = t.schema { type = "string", pattern = "^a+$" } },
+    function() return "fits" end }]],
   ["resources/fixed.lua"] = 'return resource { "A text.", uri = "text://fixed", mime = "text/plain", "fixed" }',
   ["resources/made.lua"] = 'return resource { "A text.", uri = "text://made", mime = "text/plain", function() return "made" end }',
 }
@@ -66,6 +68,8 @@ local shapes = {
   { name = "refused_name", message = call_of("limited", '{"n":9,"e":"a","s":"x","m":1}'), expect = "no argument" },
   { name = "refused_two", message = call_of("limited", '{"n":10,"e":"c","s":"x"}'), expect = "2 arguments" },
   { name = "refused_three", message = call_of("limited", '{"n":10,"e":"c","s":"longer"}'), expect = "3 arguments" },
+  { name = "refused_pattern", message = call_of("listed", '{"list":[1],"code":"b"}'), expect = "pattern" },
+  { name = "refused_item", message = call_of("listed", '{"list":[1,"x"],"code":"a"}'), expect = "list[1]" },
   { name = "forward", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2026-07-28" },
   { name = "forward_old", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2025-11-25",
     revision = "2025-11-25" },
@@ -317,7 +321,7 @@ for _, shape in ipairs(shapes) do
     end
     local is_over = was and count > was * allowed
     over = over + (is_over and 1 or 0)
-    print(("  %-14s %7d%s"):format(shape.name, count, was and ("   recorded %7d   %+.1f %%%s"):format(was, (count / was - 1) * 100,
+    print(("  %-15s %7d%s"):format(shape.name, count, was and ("   recorded %7d   %+.1f %%%s"):format(was, (count / was - 1) * 100,
       is_over and "   too many" or "") or ""))
     io.stdout:flush()
   end

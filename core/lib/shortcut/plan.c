@@ -298,6 +298,14 @@ static int refusal_worded(lua_State *L, MP_UNUSED int status, lua_KContext conte
     return 0;
 }
 
+/* Pushes the function refuse and the tool below the `count` values on top.  [-0, +2, throws] */
+static void push_refuse(lua_State *L, const mp_lib_task *task, int count)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->plans->refuse);
+    lua_getiuservalue(L, PLAN, MP_PLAN_TOOL);
+    lua_rotate(L, -2 - count, 2);
+}
+
 /* Has Lua say what is wrong: refuse(tool, …), whose other `count` arguments are on top, above the plan at PLAN.
  * [-n, +0, throws, parks] */
 static int refuse_arguments(lua_State *L, mp_lib_task *task, mp_call *call, int count)
@@ -305,9 +313,7 @@ static int refuse_arguments(lua_State *L, mp_lib_task *task, mp_call *call, int 
     const mp_plan *plan = lua_touserdata(L, PLAN);
     mp_call_measure(call, plan->metrics);
     mp_phase_set(MP_PHASE_HANDLER);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->plans->refuse);
-    lua_getiuservalue(L, PLAN, MP_PLAN_TOOL);
-    lua_rotate(L, -2 - count, 2);
+    push_refuse(L, task, count);
     lua_rotate(L, TASK + 1, 2 + count);
     lua_settop(L, TASK + 2 + count); /* the stack is: task, refuse, tool, … */
     lua_callk(L, 1 + count, 2, (lua_KContext)task, refusal_worded);
@@ -340,6 +346,64 @@ static int run_checked(lua_State *L, mp_lib_task *task)
     return arguments_checked(L, LUA_OK, (lua_KContext)task);
 }
 
+/* The arguments, one table on top, have their default values.  [-n, +n, throws, parks] */
+static int arguments_filled(lua_State *L, MP_UNUSED int status, lua_KContext context)
+{
+    mp_lib_task *task = (mp_lib_task *)context;
+    if (task->call == NULL)
+        return 0; /* cancelled while these were added */
+    const mp_plan *plan = lua_touserdata(L, PLAN);
+    return run_handler(L, task, plan, add_call(L, task, plan, 1));
+}
+
+/* Runs the handler with the arguments, which fit, and are one table on top without default values.  [-n, +n, throws,
+ * parks] */
+static int fill_arguments(lua_State *L, mp_lib_task *task)
+{
+    if (lua_getiuservalue(L, PLAN, MP_PLAN_FILL) == LUA_TNIL) {
+        lua_pop(L, 1);
+    } else {
+        lua_pushvalue(L, -2);
+        lua_callk(L, 1, 0, (lua_KContext)task, arguments_filled);
+    }
+    return arguments_filled(L, LUA_OK, (lua_KContext)task);
+}
+
+/* Continues after refuse(), whose words are on top, above the arguments, or nil: these fit.  [-n, +n, throws, parks] */
+static int fields_checked(lua_State *L, MP_UNUSED int status, lua_KContext context)
+{
+    mp_lib_task *task = (mp_lib_task *)context;
+    mp_call *call = task->call;
+    if (call == NULL)
+        return 0; /* cancelled while the check ran */
+    if (lua_isnil(L, -2)) {
+        lua_pop(L, 2);
+        return fill_arguments(L, task);
+    }
+    const mp_plan *plan = lua_touserdata(L, PLAN);
+    mp_call_measure(call, plan->metrics);
+    lua_rotate(L, WORDS, 2);
+    lua_settop(L, RECORD);
+    return refusal_worded(L, LUA_OK, context);
+}
+
+/* Checks the arguments, which are one table on top, field by field, those that C does not know by Lua.  [-n, +n,
+ * throws, parks] */
+static int run_by_fields(lua_State *L, mp_lib_task *task, const mp_plan *plan, const mp_plain *it)
+{
+    int args = lua_gettop(L);
+    mp_plan_push_faults(L, plan, PLAN, it, args);
+    if (lua_rawlen(L, args + 1) == 0 && lua_rawlen(L, args + 2) == 0 && lua_isnil(L, args + 3)) {
+        lua_settop(L, args);
+        return fill_arguments(L, task);
+    }
+    lua_pushnil(L);
+    lua_insert(L, -3);
+    push_refuse(L, task, 4);
+    lua_callk(L, 5, 2, (lua_KContext)task, fields_checked);
+    return fields_checked(L, LUA_OK, (lua_KContext)task);
+}
+
 mp_general mp_plan_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int *count)
 {
     const mp_plans *plans = it->lib->plans;
@@ -356,7 +420,7 @@ mp_general mp_plan_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int 
     if (it->lib->audit != MP_AUDIT_MODE_OFF)
         mp_audit_begin_plain(&task->audit, it->lib, it->call, plan->node.key);
     push_head(L, plans, plan);
-    if (!fits && mp_plan_push_faults(L, plan, PLAN, it)) {
+    if (!fits && mp_plan_push_faults(L, plan, PLAN, it, 0)) {
         lua_pushnil(L);
         lua_insert(L, -3); /* there is no failure of a check */
         *count = refuse_arguments(L, task, it->call, 4);
@@ -368,7 +432,9 @@ mp_general mp_plan_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int 
             lua_settop(L, TASK);
             return MP_GENERAL_ARGUMENTS;
         }
-        if (fits) {
+        if (plan->knows_fields && !mp_plan_has_null(it)) {
+            *count = run_by_fields(L, task, plan, it);
+        } else if (fits) {
             *count = run_checked(L, task);
         } else {
             lua_pushnil(L);

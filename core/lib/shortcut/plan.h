@@ -18,7 +18,14 @@
 #define MP_PLAN_FIELDS MP_FLAT_MAX /* fields of one object: MAX_FIELDS in registry/plan.lua */
 #define MP_PLAN_INNER 4            /* objects inside the arguments of a call */
 
-typedef enum { MP_FIELD_NUMBER, MP_FIELD_INTEGER, MP_FIELD_STRING, MP_FIELD_BOOLEAN, MP_FIELD_OBJECT } mp_field_kind;
+typedef enum {
+    MP_FIELD_NUMBER,
+    MP_FIELD_INTEGER,
+    MP_FIELD_STRING,
+    MP_FIELD_BOOLEAN,
+    MP_FIELD_OBJECT,
+    MP_FIELD_ANY
+} mp_field_kind;
 
 /* An object that C checks: `count` fields from plan->fields[first] on. */
 typedef struct {
@@ -53,6 +60,7 @@ typedef struct mp_plan {
     uint64_t scopes;    /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
     bool is_positional; /* the handler is f(a, b); false: f(args) */
     bool is_checked;    /* the library in Lua checks the arguments; false: C checks them by `input` */
+    bool knows_fields;  /* where Lua checks them: by `input` C finds the arguments that Lua has to check */
     bool has_output;    /* the tool has an output schema */
     bool knows_output;  /* C checks the result by `output`; else the library in Lua does */
     bool has_policies;  /* the spans of the policies and of the handler are made in Lua */
@@ -65,7 +73,7 @@ typedef struct mp_plan {
 } mp_plan;
 
 /* The user values of a plan's userdata; names, default values and choices follow. */
-enum { MP_PLAN_HANDLER = 1, MP_PLAN_TOOL, MP_PLAN_CHECK, MP_PLAN_OUTPUT, MP_PLAN_NAME, MP_PLAN_FIRST };
+enum { MP_PLAN_HANDLER = 1, MP_PLAN_TOOL, MP_PLAN_CHECK, MP_PLAN_FILL, MP_PLAN_OUTPUT, MP_PLAN_NAME, MP_PLAN_FIRST };
 
 /* The members of an object of a call, each with its field of the plan. */
 typedef struct {
@@ -132,11 +140,13 @@ bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_p
 /* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Returns their
  * number. `plan` is also the userdata at index `at`.  [-0, +n, throws memory] */
 int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given);
-/* Pushes what is wrong with arguments that do not fit: a list { name, value, ... } of those that C does not see to fit,
- * a list of the names of those that are missing, and one of those that are unknown, or nil. False, pushing nothing,
- * where all arguments have to be looked at together: for a null in an object, or a number that would lose digits.  [-0,
- * +0|3, throws memory] */
-bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_plain *it);
+/* True if a null is in the arguments, at any level, or may be. */
+bool mp_plan_has_null(const mp_plain *it);
+/* Pushes what is wrong with arguments: a list { name, value, ... } of those that C does not see to fit, a list of the
+ * names of those that are missing, and one of those that are unknown, or nil. `args`: the index of a table of them, or
+ * 0. False, pushing nothing, where all arguments have to be looked at together: for a null in an object, or a number
+ * that would lose digits.  [-0, +0|3, throws memory] */
+bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_plain *it, int args);
 /* Pushes all values as one table. False, pushing nothing, if a number in them would lose digits: the general path keeps
  * them.
  * [-0, +0|1, throws memory] */

@@ -110,8 +110,10 @@ static bool fits_field(const mp_plan *plan, const mp_plan_field *field, const mp
         return fits_text(plan, field, value);
     case MP_FIELD_BOOLEAN:
         return value->type == MP_JSON_T_TRUE || value->type == MP_JSON_T_FALSE;
-    default:
+    case MP_FIELD_OBJECT:
         return fits_object(plan, field, value, given, inner);
+    default:
+        return false;
     }
 }
 
@@ -292,6 +294,14 @@ static bool may_have_null(const mp_flat *value)
     return is_table && memmem(value->value.ptr, value->value.len, "null", 4) != NULL;
 }
 
+bool mp_plan_has_null(const mp_plain *it)
+{
+    for (size_t i = 0; i < it->value_count; i++)
+        if (it->values[i].type == MP_JSON_T_NULL || may_have_null(&it->values[i]))
+            return true;
+    return false;
+}
+
 /* Appends a name, which is on top, to the list at `index`.  [-1, +0, throws memory] */
 static void add_name(lua_State *L, int index)
 {
@@ -350,7 +360,18 @@ static uint32_t find_wrong(lua_State *L, const mp_plan *plan, const mp_plain *it
     return seen;
 }
 
-bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_plain *it)
+/* Pushes the value of an argument, whose name is on top; false, pushing nothing or anything.  [-0, +0|1, throws
+ * memory] */
+static bool push_wrong(lua_State *L, const mp_flat *value, int args)
+{
+    if (args == 0)
+        return !may_have_null(value) && push_value(L, value);
+    lua_pushvalue(L, -1);
+    lua_rawget(L, args);
+    return true;
+}
+
+bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_plain *it, int args)
 {
     const mp_plan_object *object = &plan->input;
     const mp_plan_field *fields = plan->fields + object->first;
@@ -363,12 +384,12 @@ bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_pla
     lua_replace(L, list);
     for (int i = 0; i < wrong.count; i++) {
         lua_getiuservalue(L, at, fields[wrong.places[i]].name_slot);
-        lua_rawseti(L, list, 2 * i + 1);
-        if (may_have_null(wrong.values[i]) || !push_value(L, wrong.values[i])) {
+        if (!push_wrong(L, wrong.values[i], args)) {
             lua_settop(L, list - 1);
             return false;
         }
         lua_rawseti(L, list, 2 * i + 2);
+        lua_rawseti(L, list, 2 * i + 1);
     }
     lua_createtable(L, absent == 0 ? 0 : 1, 0);
     lua_replace(L, missing);

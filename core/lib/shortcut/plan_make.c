@@ -109,7 +109,7 @@ static bool fill_object(lua_State *L, mp_plan *plan, int at, int row, const char
 /* Fills a field from the row on top.  [-0, +0, throws] */
 static void fill_field(lua_State *L, mp_plan *plan, int at, mp_plan_field *field, plan_size *next)
 {
-    static const char *const kinds[] = {"number", "integer", "string", "boolean", "object", NULL};
+    static const char *const kinds[] = {"number", "integer", "string", "boolean", "object", "any", NULL};
     int row = lua_gettop(L);
     lua_getfield(L, row, "name");
     field->name_slot = next->slot;
@@ -193,6 +193,7 @@ static void add_plan(lua_State *L, mp_plans *plans)
     int row = lua_gettop(L), at = row + 1;
     plan_size size = {0}, next = {.slot = MP_PLAN_FIRST};
     measure_plan(L, row, "input", &size);
+    measure_plan(L, row, "fields", &size);
     measure_plan(L, row, "output", &size);
     size_t bytes = sizeof(mp_plan) + size.fields * sizeof(mp_plan_field) + size.choices * sizeof(mp_str);
     mp_plan *plan = lua_newuserdatauv(L, bytes, MP_PLAN_FIRST + (int)(2 * size.fields + size.choices));
@@ -207,10 +208,12 @@ static void add_plan(lua_State *L, mp_plans *plans)
     plan->metrics = lua_touserdata(L, -1);
     lua_pop(L, 1);
     plan->is_checked = !fill_object(L, plan, at, row, "input", &plan->input, &next);
+    plan->knows_fields = plan->is_checked && fill_object(L, plan, at, row, "fields", &plan->input, &next);
     plan->knows_output = fill_object(L, plan, at, row, "output", &plan->output, &next);
     set_user_value(L, row, "handler", at, MP_PLAN_HANDLER);
     set_user_value(L, row, "tool", at, MP_PLAN_TOOL);
     set_user_value(L, row, "check", at, MP_PLAN_CHECK);
+    set_user_value(L, row, "fill", at, MP_PLAN_FILL);
     set_user_value(L, row, "output_check", at, MP_PLAN_OUTPUT);
     lua_getfield(L, row, "name");
     plan->node.key = mp_check_str(L, -1);

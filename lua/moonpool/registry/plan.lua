@@ -42,7 +42,7 @@ local object_of
 
 -- The field of an object as C checks it; nil if its schema says more than C knows. Objects inside are known where the
 -- object is not one itself.
-local function field_of(name, schema, is_required, is_inner)
+local function known_field(name, schema, is_required, is_inner)
   if type(schema) ~= "table" then return nil end
   local made = { name = name, kind = schema.type, is_required = is_required, default = schema.default }
   if made.default ~= nil and not is_scalar[type(made.default)] then return nil end
@@ -66,6 +66,11 @@ local function field_of(name, schema, is_required, is_inner)
   return made
 end
 
+local function field_of(name, schema, is_required, is_inner, takes_any)
+  local made = known_field(name, schema, is_required, is_inner)
+  return made or takes_any and { name = name, kind = "any", is_required = is_required } or nil
+end
+
 local object_keywords = { type = true, properties = true, required = true, additionalProperties = true }
 
 -- The indexes of the fields to which default values may be added, in the order in which arguments.fill adds them.
@@ -76,21 +81,22 @@ local function defaults_of(schema, fields)
   return order
 end
 
--- An object schema as C checks it, its fields in the order of `names`; nil if the schema says more than C knows.
-function object_of(schema, names, is_inner)
+-- An object schema as C checks it, its fields in the order of `names`; nil if the schema says more than C knows. With
+-- `takes_any` the schemas of its fields may say more.
+function object_of(schema, names, is_inner, takes_any)
   local properties, required, fields = schema.properties or {}, {}, {}
   names = names or sorted(properties)
   if schema.type ~= "object" or #names > MAX_FIELDS then return nil end
   if schema.additionalProperties ~= nil and type(schema.additionalProperties) ~= "boolean" then return nil end
   for keyword in pairs(schema) do
-    if not object_keywords[keyword] and not annotations[keyword] then return nil end
+    if not object_keywords[keyword] and not annotations[keyword] and not (takes_any and keyword == "$defs") then return nil end
   end
   for _, name in ipairs(schema.required or {}) do
     if properties[name] == nil then return nil end
     required[name] = true
   end
   for i, name in ipairs(names) do
-    fields[i] = field_of(name, properties[name], required[name] or false, is_inner)
+    fields[i] = field_of(name, properties[name], required[name] or false, is_inner, takes_any)
     if not fields[i] then return nil end
   end
   return { fields = fields, is_closed = schema.additionalProperties == false, defaults = defaults_of(schema, fields) }
@@ -160,7 +166,10 @@ local function plan_of(tool, known)
       made.call = 2
     end
   end
-  if not made.input then made.check = checker(tool) end
+  if not made.input then
+    made.check, made.fields = checker(tool), object_of(tool.input, nil, nil, true)
+    made.fill = tool.defaults and function(args) arguments.fill(tool.defaults, args) end
+  end
   return made
 end
 

@@ -8,7 +8,7 @@ local suggest = require "moonpool.runtime.suggest"
 
 local arguments = {}
 
-local byte = string.byte
+local byte, find, sub = string.byte, string.find, string.sub
 local none <const> = {}
 local SUBJECT <const> = "argument '"
 local audits <const> = host.config.audit
@@ -16,8 +16,11 @@ local audits <const> = host.config.audit
 -- Follows a JSON pointer into a value. Returns `out` and the pointer as people write a path, and the value there:
 -- "/orders/0/id" is "argument 'orders[0].id".
 local function follow(value, pointer, out)
-  local is_escaped = pointer:find("~", 1, true)
-  for part in pointer:gmatch "/([^/]*)" do
+  local is_escaped, from = find(pointer, "~", 1, true), 2
+  repeat
+    local to = find(pointer, "/", from, true) or #pointer + 1
+    local part = sub(pointer, from, to - 1)
+    from = to + 1
     if is_escaped then part = part:gsub("~1", "/"):gsub("~0", "~") end
     local first, index = byte(part), nil
     if first and first >= 48 and first <= 57 and part:find "^%d+$" then
@@ -32,7 +35,7 @@ local function follow(value, pointer, out)
     else
       value = nil
     end
-  end
+  until to > #pointer
   return out, value
 end
 
@@ -87,9 +90,10 @@ local function facts_of(input)
 end
 
 -- Adds two texts about a wrong argument: for the client, and for the audit, which names the rule and shows no value.
--- `subject` is the text about it, up to the path in `why`, the failure of its check. Returns whether there are enough.
-local function add_fault(faults, quiet, subject, value, why)
-  local path, message, keyword, n = why.path, why.message, why.keyword, #faults + 1
+-- `subjects` has the text about it by its `name`, up to the path in `why`, the failure of its check. Returns whether there
+-- are enough.
+local function add_fault(faults, quiet, subjects, name, value, why)
+  local path, message, keyword, subject, n = why.path, why.message, why.keyword, subjects[name], #faults + 1
   if path ~= "" then subject, value = follow(value, path, subject) end
   if keyword ~= "type" or type(value) == "number" and not message:find("got a ", 1, true) then      -- it names the number
     faults[n] = subject .. "' " .. message
@@ -100,7 +104,7 @@ local function add_fault(faults, quiet, subject, value, why)
   return n > MAX_FAULTS
 end
 
-local function add_member(faults, quiet, subjects, name, value, why) return add_fault(faults, quiet, subjects[name], value, why) end
+local whole <const> = { [""] = SUBJECT }      -- for failures of the check of all arguments
 
 -- The first member of a JSON pointer.
 local function first_of(pointer)
@@ -150,7 +154,7 @@ local function add_all(faults, quiet, input, args, why)
   while check and not fits and #faults <= MAX_FAULTS do
     local name = why.path and first_of(why.path)
     if not name or left[name] == nil then break end
-    add_fault(faults, quiet, SUBJECT, left, why)
+    add_fault(faults, quiet, whole, "", left, why)
     left[name] = nil
     if next(left) == nil then break end
     fits, why = check(left)
@@ -161,6 +165,7 @@ end
 local function joined(faults)
   local count = #faults
   if count == 1 then return faults[1] end
+  if count == 2 then return "2 arguments are wrong:\n- " .. faults[1] .. "\n- " .. faults[2] end
   if count <= MAX_FAULTS then return count .. " arguments are wrong:\n- " .. table.concat(faults, "\n- ") end
   return "more than " .. MAX_FAULTS .. " arguments are wrong:\n- " .. table.concat(faults, "\n- ", 1, MAX_FAULTS) .. "\n- and more"
 end
@@ -181,7 +186,7 @@ function arguments.explain(input, args, why, call)
       faults[1] = "the arguments do not fit: " .. why.message
       if quiet then quiet[1] = "the arguments do not fit" end
     else
-      add_fault(faults, quiet, SUBJECT, args, why)
+      add_fault(faults, quiet, whole, "", args, why)
     end
   end
   local record = quiet and joined(quiet)
@@ -204,7 +209,7 @@ function arguments.explain_some(input, check_members, list, missing, unknown)
     add_missing(faults, quiet, missing[1])
   end
   if unknown then add_unknown(faults, quiet, facts, unknown) end
-  if list[1] and #faults <= MAX_FAULTS then check_members(list, add_member, faults, quiet, facts.subjects) end
+  if list[1] and #faults <= MAX_FAULTS then check_members(list, add_fault, faults, quiet, facts.subjects) end
   if faults[1] then return joined(faults), quiet and joined(quiet) end
 end
 

@@ -41,6 +41,10 @@ local scripts = {
         ["if"] = { ["if"] = { type = "string" }, ["then"] = { maxLength = 1 }, ["else"] = integer }, ref = { ["$ref"] = "#/$defs/short" },
         either = { type = { "string", "integer" } }, never = false, left = { allOf = { { properties = { a = true } } }, unevaluatedProperties = false } } },
       function() return "fits" end }]],
+  -- default values beside what C does not know
+  ["tools/filled.lua"] = [[return tool { "Filled.", input = t.schema { type = "object", properties = { n = { type = "integer", default = 3 },
+    list = { type = "array", items = { type = "integer" } }, o = { type = "object", properties = { x = { default = 4 }, y = { type = "array" } } } } },
+    function(args) return args end }]],
   -- keywords at the root
   ["tools/root.lua"] = [[return tool { "Root.", input = t.schema { type = "object", minProperties = 1, required = { "a" },
   properties = { a = { type = "number" },
@@ -122,6 +126,11 @@ for _, arguments in ipairs {
   '{"a":1,"c":1}', '{"c":1}',
   '{"a":1,"c":true}',
 } do calls[#calls + 1] = { "root", arguments } end
+
+for _, arguments in ipairs {
+  "{}", '{"list":[1]}', '{"n":5,"list":[1],"o":{}}', '{"o":{"y":[1]}}', '{"o":{"x":[],"y":{}}}', '{"list":null}', '{"n":null}', '{"list":["x"],"n":null}',
+  '{"n":1,"other":[1]}', '{"n":123456789012345678,"list":[1]}', '{"n":"x"}', '{"n":"x","list":[1]}', '{"list":[12345678901234567890]}', '{"list":{},"o":1}',
+} do calls[#calls + 1] = { "filled", arguments } end
 
 local function start(mode)
   return gateway.start { workers = 1, scripts = scripts, env = { MOONPOOL_PLANS = mode }, config = { log = { audit = "audit.jsonl" } } }
