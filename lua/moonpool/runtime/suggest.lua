@@ -7,10 +7,10 @@ local distance = host.script.edit_distance
 
 local suggest = {}
 
+local FARTHEST <const> = 3     -- the greatest of limit_of
+
 -- The greatest edit distance at which a name is suggested for `wrong`. In words of at most five letters a distance of
 -- two changes half of the letters ("True", "time"), so there the first three letters must be equal ("revue", "review").
-local FARTHEST <const> = 3
-
 local function limit_of(wrong, name)
   if #wrong > 8 then return 3 end
   if #wrong > 5 then return 2 end
