@@ -4,9 +4,10 @@
 MP_GAUGE(http_requests, "http_requests", "", "", "outgoing HTTP requests in flight")
 MP_GAUGE(http_handles, "http_handles", "", "",
          "handles of outgoing HTTP requests that are kept for the next ones: no more than were in flight in the last "
-         "seconds, or sixteen for each client")
+         "0.4 s, or sixteen for each client")
 
-#define SECOND_MS 1000
+#define WINDOW_MS 200 /* two of them end before core/gateway/trim.c returns the memory of clients that have left */
+#define RARELY_MS 2000
 #define ALWAYS_KEPT 16 /* handles that are kept as long as a lane is open */
 #define FREED_AT_ONCE 256
 
@@ -76,17 +77,19 @@ static int64_t wanted_handles(const mp_client *client)
     return most - client->active > least ? most - client->active : least;
 }
 
-static void on_second(mp_timer *timer);
+static void on_window(mp_timer *timer);
 
-/* Few handles stay as long as there are transfers or connections, and need no timer while there are transfers. */
-static void count_second(mp_client *client, uint64_t ms)
+/* Few handles stay as long as there are transfers or connections, and are looked at rarely. */
+static void count_window(mp_client *client)
 {
-    if (client->kept.count > (client->active > 0 ? ALWAYS_KEPT : 0) && client->kept.timer.slot == 0)
-        mp_timer_start(client->loop, &client->kept.timer, ms, on_second);
+    uint64_t ms = client->kept.count > ALWAYS_KEPT ? WINDOW_MS : RARELY_MS;
+    bool is_late = client->kept.timer.slot == 0 || client->kept.timer.at > mp_loop_now(client->loop) + ms;
+    if (is_late && client->kept.count > (client->active > 0 ? ALWAYS_KEPT : 0))
+        mp_timer_start(client->loop, &client->kept.timer, ms, on_window);
 }
 
-/* Frees handles, some in each turn, and begins the next second when all are freed that are not wanted. */
-static void on_second(mp_timer *timer)
+/* Frees handles, some in each turn, and begins the next window when all are freed that are not wanted. */
+static void on_window(mp_timer *timer)
 {
     mp_client *client = mp_container(timer, mp_client, kept.timer);
     const mp_curl_api *curl = client->curl;
@@ -94,12 +97,12 @@ static void on_second(mp_timer *timer)
     if (curl != NULL && excess > 0)
         free_kept(client, curl, excess < FREED_AT_ONCE ? (int)excess : FREED_AT_ONCE);
     if (excess > FREED_AT_ONCE) {
-        count_second(client, 0);
+        mp_timer_start(client->loop, timer, 0, on_window);
         return;
     }
     client->kept.before = client->kept.most;
     client->kept.most = client->active;
-    count_second(client, SECOND_MS);
+    count_window(client);
 }
 
 CURL *MP_NULLABLE mp_client_take(mp_client *client, const mp_curl_api *curl)
@@ -114,7 +117,7 @@ void mp_client_give(mp_client *client, const mp_curl_api *curl, CURL *easy)
 {
     if (client->kept.count >= wanted_handles(client)) {
         curl->easy_cleanup(easy);
-        count_second(client, SECOND_MS);
+        count_window(client);
         return;
     }
     if (client->kept.count == client->kept.size) {
@@ -124,7 +127,7 @@ void mp_client_give(mp_client *client, const mp_curl_api *curl, CURL *easy)
     curl->easy_reset(easy);
     client->kept.handles[client->kept.count++] = easy;
     mp_stat_add(&mp_stat_http_handles, 1);
-    count_second(client, SECOND_MS);
+    count_window(client);
 }
 
 void mp_client_free(mp_client *MP_NULLABLE client)

@@ -14,8 +14,8 @@ struct mp_client {
     struct {
         CURL **handles; /* of transfers that were freed: the next ones cost less than new handles */
         int count, size;
-        int64_t most, before; /* the most transfers at once in this second, and in the one before */
-        mp_timer timer;       /* ends the second, and the handles that were not needed in two of them */
+        int64_t most, before; /* the most transfers at once in this window of time, and in the one before */
+        mp_timer timer;       /* ends the window, and the handles that were not needed in two of them */
     } kept;
     size_t held;
 };
