@@ -178,14 +178,13 @@ local function open_tap(g, path)
   return reader
 end
 
-local reports = 0 -- of the gateway that runs
+local reports = {} -- gateway -> how many reports its callgrind has written
 
 -- A gateway under callgrind for a shape, which is closed by leaving the scope of the second value.
 local function start(wrapper, shape)
   gateway.binary = wrapper
   local below = shape.upstream and beneath.start(shape.upstream, 1) or nil
   local g = gateway.start(options_of(shape, below))
-  reports = 0
   return g, setmetatable({}, { __close = function()
     g:stop()
     if below then below.stop() end
@@ -253,9 +252,9 @@ local function measure_request(g, out, shape)
   local count = COUNT + order(g, "dump", ask)
   c:close()
   for _, tap in ipairs(taps) do tap:close() end
-  reports = reports + 1
+  reports[g] = (reports[g] or 0) + 1
   local sum, most = 0, 0
-  for _, total in ipairs(totals_of(out, "." .. reports)) do sum, most = sum + total, math.max(most, total) end
+  for _, total in ipairs(totals_of(out, "." .. reports[g])) do sum, most = sum + total, math.max(most, total) end
   return math.floor((shape.is_named and sum or most) / count + 0.5)
 end
 
