@@ -52,17 +52,28 @@ end
 
 -- A function members(list, f, a, b, c) that checks members alone, each by what `properties` of the root says of its name:
 -- calls f(a, b, c, name, value, failure) for each of `list`, { name, value, … }, that does not fit, until f returns true.
--- The failure is that of a check, and may change behind the call.
+-- The failure is that of a check, and may change behind the call. As in a check of the whole value, all members up to one
+-- that does not fit share the steps of a run. Returns the failure of a run whose steps ran out; nothing else was checked
+-- then.
 local function member_checker(checks, root)
   return function(list, f, a, b, c)
-    local run = begin(root)
+    local run, ended = begin(root), nil
     for i = 1, #list, 2 do
       local name, value = list[i], list[i + 1]
-      run.left, run.value = STEPS, value
-      if not checks[name](value, run) and (run.left < 0 or f(a, b, c, name, value, run)) then break end
+      run.value = value
+      local fits = checks[name](value, run)
+      if run.left < 0 then
+        ended = fault_of(run)
+        break
+      end
+      if not fits then
+        if f(a, b, c, name, value, run) then break end
+        run.left = STEPS
+      end
     end
     run.value = nil
     spare = run
+    return ended
   end
 end
 

@@ -175,6 +175,12 @@ local recorded = setmetatable({}, { __mode = "k" })      -- call -> why its argu
 --- Why the arguments of a call are wrong, for the audit: no value of an argument is in it. Nil if they were right.
 function arguments.recorded(call) return recorded[call] end
 
+-- Adds a failure that names no argument.
+local function add_whole(faults, quiet, why)
+  faults[1] = "the arguments do not fit: " .. why.message
+  if quiet then quiet[1] = "the arguments do not fit" end
+end
+
 --- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several; and, with
 --- an audit, this text without values, which the line of the call gets, if that is given. `why` is the failure from the
 --- schema's check.
@@ -183,8 +189,7 @@ function arguments.explain(input, args, why, call)
   add_all(faults, quiet, input, args, why)
   if not faults[1] then
     if not why.path or why.path == "" then
-      faults[1] = "the arguments do not fit: " .. why.message
-      if quiet then quiet[1] = "the arguments do not fit" end
+      add_whole(faults, quiet, why)
     else
       add_fault(faults, quiet, whole, "", args, why)
     end
@@ -209,7 +214,8 @@ function arguments.explain_some(input, check_members, list, missing, unknown)
     add_missing(faults, quiet, missing[1])
   end
   if unknown then add_unknown(faults, quiet, facts, unknown) end
-  if list[1] and #faults <= MAX_FAULTS then check_members(list, add_fault, faults, quiet, facts.subjects) end
+  local ended = list[1] and #faults <= MAX_FAULTS and check_members(list, add_fault, faults, quiet, facts.subjects)
+  if ended and not faults[1] then add_whole(faults, quiet, ended) end
   if faults[1] then return joined(faults), quiet and joined(quiet) end
 end
 

@@ -41,6 +41,11 @@ local scripts = {
         ["if"] = { ["if"] = { type = "string" }, ["then"] = { maxLength = 1 }, ["else"] = integer }, ref = { ["$ref"] = "#/$defs/short" },
         either = { type = { "string", "integer" } }, never = false, left = { allOf = { { properties = { a = true } } }, unevaluatedProperties = false } } },
       function() return "fits" end }]],
+  -- checks that end without a result, since they take too long
+  ["tools/endless.lua"] = [[local slow = { pattern = "^(a+)+$" }
+    return tool { "Endless.", input = t.schema { type = "object", required = { "must" }, properties = { must = { type = "integer" }, slow = slow,
+    ["not"] = { ["not"] = slow }, a_list = { items = { type = "integer" } }, z_list = { items = { type = "integer" } } } },
+    function() return "fits" end }]],
   -- default values beside what C does not know
   ["tools/filled.lua"] = [[return tool { "Filled.", input = t.schema { type = "object", properties = { n = { type = "integer", default = 3 },
     list = { type = "array", items = { type = "integer" } }, o = { type = "object", properties = { x = { default = 4 }, y = { type = "array" } } } } },
@@ -97,6 +102,12 @@ for count = 2, 14 do
   calls[#calls + 1] = { "many", "{" .. table.concat(strange, ",") .. "}" }
   calls[#calls + 1] = { "many", '{"f1":"x","f2":0,' .. table.concat(strange, ",") .. "}" }
 end
+
+local SLOW <const> = '"' .. ("a"):rep(50000) .. '!"'
+for _, arguments in ipairs {
+  '"must":1,"slow":"ab"', '"must":1,"slow":%s', '"must":1,"not":%s', '"slow":%s', '"must":1,"slow":%s,"a_list":["x"]', '"must":1,"not":%s,"z_list":["x"]',
+  '"must":"x","a_list":["x"],"slow":%s', '"must":1,"slow":%s,"not":"b"', '"must":1,"not":"b","slow":"aa"',
+} do calls[#calls + 1] = { "endless", (("{" .. arguments .. "}"):gsub("%%s", function() return SLOW end)) } end
 
 local KEYWORDS <const> = {
   '"multiple":4', '"multiple":"x"', '"const":4', '"enum":2', '"pattern":"b"', '"pattern":1', '"items":[1,"x"]', '"items":[]', '"items":[1,2,3,4]',
