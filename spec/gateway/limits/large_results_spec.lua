@@ -183,9 +183,9 @@ for workers = 1, 2 do
       assert.equal(0, g:status().counters.dropped.slow)
       me.stream:pause()
       for _ = 1, 20 do
-        local status = me:post(me:message("tools/call", { name = "tells", arguments = { mib = 6 } })).status
-        if status == 404 then break end -- the stream has ended since its count was looked at, and its session with it
-        assert.equal(202, status)
+        local answered = me:post(me:message("tools/call", { name = "tells", arguments = { mib = 6 } })).status
+        if answered == 404 then break end -- the stream has ended since its count was looked at, and its session with it
+        assert.equal(202, answered)
         g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
         if g:status().counters.streams_ended.slow > 0 then break end
       end
