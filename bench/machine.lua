@@ -9,6 +9,15 @@ local function said(command)
   return pipe:read "l" or ""
 end
 
+-- The version of a library that is built from source.
+local function built(library)
+  for line in io.lines "cmake/dependencies.txt" do
+    local name, version = line:match "^(%S+)%s+(%d[%w.]*)"
+    if name == library then return version end
+  end
+  error("cmake/dependencies.txt has no library " .. library)
+end
+
 --- { cpu, cores, memory, load, date, moonpool, versions }, texts but for `cores` and the list `versions`. `binary`: the
 --- path of the program.
 function machine.describe(binary)
@@ -19,7 +28,7 @@ function machine.describe(binary)
     load = ("%.1f %.1f %.1f"):format(one, five, fifteen), date = os.date "!%Y-%m-%d",
     moonpool = said(binary .. " --version"):gsub("^moonpool ", "") .. " (" .. said "git rev-parse --short HEAD" .. ")",
     versions = {
-      "Linux " .. uv.os_uname().release, "libh2o " .. said "pkg-config --modversion libh2o-evloop", "Lua " .. said "pkg-config --modversion lua5.4",
+      "Linux " .. uv.os_uname().release, "libh2o " .. built "h2o", "Lua " .. built "lua",
       (said("/usr/sbin/nginx -v"):gsub("^nginx version: ", "")), said "gcc --version",
     },
   }
