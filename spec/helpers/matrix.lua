@@ -165,6 +165,20 @@ function matrix:finish()
   for _, u in pairs(self.stubs) do u:close() end
 end
 
+-- True if a list has something of each upstream, whose name is the beginning of the `member` of its things.
+local function has_all(self, one, list, member)
+  local found, cursor = {}, nil
+  repeat
+    local page = one:result(list .. "/list", { cursor = cursor })
+    for _, thing in ipairs(page[list]) do found[thing[member]:match "^%w+"] = true end
+    cursor = page.nextCursor
+  until not cursor
+  for name in pairs(self.stubs) do
+    if not found[name] then return false end
+  end
+  return true
+end
+
 -- The clients of both principals, of one kind; each has seen the lists of all upstreams.
 function matrix:pair(kind)
   local pair = self.peers[kind]
@@ -173,18 +187,9 @@ function matrix:pair(kind)
   pair = { ann = peers.start(self, kind, "ann-1", can, matrix.constants), bob = peers.start(self, kind, "bob-1", can, matrix.constants) }
   self.peers[kind] = pair
   for _, one in pairs(pair) do
-    wait.for_fact("the lists of all upstreams", 30, function()
-      local found, cursor = {}, nil
-      repeat
-        local page = one:result("tools/list", { cursor = cursor })
-        for _, tool in ipairs(page.tools) do found[tool.name:match "^%w+"] = true end
-        cursor = page.nextCursor
-      until not cursor
-      for name in pairs(self.stubs) do
-        if not found[name] then return false end
-      end
-      return true
-    end)
+    for list, member in pairs { tools = "name", prompts = "name", resources = "uri" } do
+      wait.for_fact("the " .. list .. " of all upstreams", 30, function() return has_all(self, one, list, member) end)
+    end
     if self.options.listen then one:listen(self.options.listen) end
   end
   return pair
