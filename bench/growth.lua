@@ -1,7 +1,7 @@
 -- growth.lua: how the processor time of a call grows with the number of connections: 64, 256, 1,000 and 4,000 of them, for
 -- bare libh2o, a tool of a script, nginx before an upstream, and a forwarded call, to an upstream with TLS, too, in one run
--- in which the servers take turns. Each run begins with seconds that do not count, in which its connections are opened,
--- those to the upstream, and their TLS. `./dev bench growth` calls it and writes the section "Growth" of docs/benchmarks.md, with the verdicts against
+-- in which the servers take turns. Each run begins with seconds that do not count, in which connections are opened and TLS
+-- is agreed. `./dev bench growth` calls it and writes the section "Growth" of docs/benchmarks.md, with the verdicts against
 -- TARGETS. A ratio is the middle of the rounds' ratios. BENCH_QUICK=1: a short run that writes nothing.
 local uv = require "luv"
 local beneath = require "bench.beneath"

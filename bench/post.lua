@@ -6,8 +6,8 @@ for name, value in os.getenv("BENCH_HEADERS"):gmatch "([^:\n]+): ([^\n]*)" do
   wrk.headers[name] = value
 end
 
--- BENCH_COUNT, "seconds path": each thread writes to path.NUMBER how many requests it has sent when the clock passes these
--- seconds since 1970, which must be whole.
+-- BENCH_COUNT is a time and a path: "1764460800 /tmp/sent". Each thread of wrk writes how many requests it has sent by that
+-- time, in whole seconds since 1970, to the file PATH.NUMBER.
 local at, path = (os.getenv "BENCH_COUNT" or ""):match "^(%d+) (.+)$"
 if at then
   local world, sent, text, threads = _G, 0, nil, 0

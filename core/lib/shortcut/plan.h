@@ -60,7 +60,7 @@ typedef struct mp_plan {
     uint64_t scopes;    /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
     bool is_positional; /* the handler is f(a, b); false: f(args) */
     bool is_checked;    /* the library in Lua checks the arguments; false: C checks them by `input` */
-    bool knows_fields;  /* where Lua checks them: by `input` C finds the arguments that Lua has to check */
+    bool knows_fields;  /* of a tool whose arguments Lua checks: `input` tells C which of them it can check itself */
     bool has_output;    /* the tool has an output schema */
     bool knows_output;  /* C checks the result by `output`; else the library in Lua does */
     bool has_policies;  /* the spans of the policies and of the handler are made in Lua */

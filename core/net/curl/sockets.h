@@ -30,7 +30,8 @@ ino_t mp_socket_inode(curl_socket_t fd);
 ino_t mp_socket_count(mp_sockets *sockets, curl_socket_t fd, unsigned holder);
 /* Ends that count, if it is counted. */
 void mp_socket_uncount(mp_sockets *sockets, curl_socket_t fd);
-/* Ends the registration of a descriptor, if it has one: it is about to be closed, or was and is another socket now. */
+/* Ends the registration of a descriptor, if it has one: before the descriptor is closed, and when a new socket gets the
+ * number of one whose close was not noticed. */
 void mp_socket_forget(mp_sockets *sockets, curl_socket_t fd);
 /* Lets `ready` run for `owner` when the descriptor is ready for `what`. -1 if that is impossible. */
 int mp_socket_watch_for(mp_sockets *sockets, void *owner, curl_socket_t fd, int what);

@@ -316,17 +316,19 @@ end
 --- Calls the upstream's tool `name` for the policies of a plain call, without Lua as far as that goes. `args`: nil for those
 --- of the client. `handler(args)` calls it, or goes on with what has begun, where Lua is needed.
 function forward.quick_tool(record, name, args, call, handler)
-  local text, key, channel, id                             -- with a text, `channel` is whether the client can be asked something
+  local text, first, second, id
   do
     local _ <close> = request.pause_deadline(call)
-    text, key, channel, id = host.forward.call(call, args and json.encode(message.object(args)))
+    text, first, second, id = host.forward.call(call, args and json.encode(message.object(args)))
   end
   if text then
+    local key, can_ask = first, second
     sent[call] = { channel = key, times = 1, place = (sent[call] and sent[call].place or 0) + 1 }
-    if channel then repeated_requests.note_answered(record, call, "tools/call", name, text) end
+    if can_ask then repeated_requests.note_answered(record, call, "tools/call", name, text) end
     return content.forwarded(json.preserving(text))
   end
-  if channel then request.go_on(call, channel, key, id) end                    -- `key` is the exchange
+  local exchange, channel = first, second
+  if channel then request.go_on(call, channel, exchange, id) end
   return handler(args or json.preserving(host.call.params(call, true)).arguments or {}, call)
 end
 
