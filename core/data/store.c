@@ -16,6 +16,8 @@ void mp_store_limit(mp_store *store, int64_t entries, size_t bytes)
     store->most_entries = entries;
     store->most_bytes = bytes;
     mp_rooms_limit(store->rooms, entries, bytes);
+    if (store->near != NULL)
+        mp_store_limit(store->near, entries, bytes);
 }
 
 static void entry_free(entry *e)
@@ -59,7 +61,8 @@ bool mp_store_is_own(mp_store *store)
 double mp_store_fullest(mp_store *store)
 {
     MP_LOCKED(&store->lock);
-    return mp_rooms_fullest(store->rooms);
+    double most = mp_rooms_fullest(store->rooms), near = store->near == NULL ? 0 : mp_store_fullest(store->near);
+    return near > most ? near : most;
 }
 
 /* -- order ----------------------------------------------------------------------------------------------------- */
@@ -201,7 +204,7 @@ static void leave_store(mp_store *store)
     pthread_mutex_unlock(&store->lock);
 }
 
-void mp_store_sweep(mp_store *store)
+static void sweep_own(mp_store *store)
 {
     uint64_t first = atomic_load_explicit(&store->first, memory_order_relaxed), now;
     if (first == UINT64_MAX || first > (now = mp_store_now()))
@@ -213,6 +216,14 @@ void mp_store_sweep(mp_store *store)
         while (swept < MAX_SWEPT && forget_one(store, room, now))
             swept++;
     leave_store(store);
+}
+
+void mp_store_sweep(mp_store *store)
+{
+    mp_store *near = atomic_load_explicit(&store->near, memory_order_acquire);
+    sweep_own(store);
+    if (near != NULL)
+        sweep_own(near);
 }
 
 /* -- entries ---------------------------------------------------------------------------------------------------- */
@@ -366,15 +377,23 @@ static mp_store_result in_set(mp_store *store, mp_str key, mp_str text, uint64_t
     return result;
 }
 
-static mp_store_result in_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
+static bool has_text(const entry *MP_NULLABLE e, mp_str text)
+{
+    if (e == NULL || text.ptr == NULL)
+        return e == NULL && text.ptr == NULL;
+    return compare_keys((mp_str){e->text, e->len}, text) == 0;
+}
+
+static mp_store_result in_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms)
 {
     uint64_t now = mp_store_now();
     entry *e = find_entry(store, key, now);
-    mp_store_result result = MP_STORE_THERE;
-    if (e != NULL && compare_keys((mp_str){e->text, e->len}, old) == 0)
-        result = put_entry(store, &e, key, text, now);
-    if (result == MP_STORE_DONE)
+    mp_store_result result = has_text(e, old) ? put_entry(store, &e, key, text, now) : MP_STORE_THERE;
+    if (result == MP_STORE_DONE) {
+        if (life_ms != MP_STORE_SAME_LIFE)
+            start_clock(store, e, mp_store_until(now, life_ms));
         mp_store_note_change(store, e);
+    }
     return result;
 }
 
@@ -506,12 +525,19 @@ mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t 
     return result;
 }
 
-mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
+mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms)
 {
+    bool is_known = old.ptr != NULL && life_ms == MP_STORE_SAME_LIFE;
     if (!enter_store(store))
-        return store->ask(store, &(mp_store_operation){.kind = MP_STORE_REPLACE, .key = key, .text = text, .old = old},
+        return store->ask(store,
+                          &(mp_store_operation){.kind = is_known ? MP_STORE_REPLACE : MP_STORE_CAS,
+                                                .key = key,
+                                                .text = text,
+                                                .old = old,
+                                                .number = life_ms,
+                                                .n = old.ptr == NULL},
                           NULL, NULL);
-    mp_store_result result = in_replace(store, key, old, text);
+    mp_store_result result = in_cas(store, key, old, text, life_ms);
     leave_store(store);
     return result;
 }
@@ -588,7 +614,9 @@ static mp_store_result run_operation(mp_store *store, const mp_store_operation *
     case MP_STORE_GET:
         return in_get(store, operation->key, out);
     case MP_STORE_REPLACE:
-        return in_replace(store, operation->key, operation->old, operation->text);
+    case MP_STORE_CAS:
+        return in_cas(store, operation->key, operation->n != 0 ? MP_STR_NONE : operation->old, operation->text,
+                      operation->number);
     case MP_STORE_DELETE:
         return in_delete(store, operation->key);
     case MP_STORE_KEYS:
@@ -600,6 +628,8 @@ static mp_store_result run_operation(mp_store *store, const mp_store_operation *
         return in_take(store, operation->key, operation->number, (uint64_t)operation->n, (uint64_t *)n);
     case MP_STORE_PLACE:
         return in_place(store, operation->key, operation->text, operation->n, (int64_t)operation->number);
+    case MP_STORE_KINDS:
+        break;
     }
     return MP_STORE_AWAY;
 }

@@ -25,6 +25,10 @@ typedef struct mp_store mp_store;
 /* `entries` and `bytes` (of keys and values together) are the store's limits. They are divided among its rooms, see
  * store_rooms.h. */
 mp_store *mp_store_new(int64_t entries, size_t bytes);
+/* The store of this process alone, whose room is MP_ROOM_NEAR: its operations go to no other process, it is not handed
+ * over and not saved. It is created when it is first used, has the limits of `store`, and is freed with it. */
+#define MP_STORE_NEAR_PREFIX "near " /* of its keys */
+mp_store *mp_store_near(mp_store *store);
 /* Changes the limits. Entries that are over the new limits stay. */
 void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
 /* Loads the entries of the SQLite file at `path`, and saves later changes there. NULL: the store is in memory only.
@@ -81,9 +85,10 @@ typedef enum {
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new);
 /* Appends the value of a key to `out`. NONE: the key has no value. */
 mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out);
-/* Replaces the value of a key if it equals `old`; the value expires when the old one would have. THERE: the key has
- * another value, or none. */
-mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text);
+/* Sets the value of a key if it has the value `old`, or, with ptr NULL, none. With `life_ms` MP_STORE_SAME_LIFE the
+ * value expires when the old one would have. THERE: the key has another value, or none. */
+#define MP_STORE_SAME_LIFE 0
+mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms);
 mp_store_result mp_store_delete(mp_store *store, mp_str key);
 /* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about
  * 64 KiB. Each is a uint32_t, its length, and its bytes. Sets `*count` to their number: 0 if there are none. */

@@ -49,8 +49,9 @@ struct mp_store {
     mp_buf *MP_NULLABLE moved; /* while entries are handed over: the keys that change meanwhile, see store_move.c */
     size_t most_moved;         /* limit of the bytes of `moved` */
     bool is_moved_full;
-    uint32_t moves;      /* number of hand-overs that were begun */
-    mp_store_link *link; /* connection to the process that owns the store */
+    uint32_t moves;                      /* number of hand-overs that were begun */
+    mp_store_link *link;                 /* connection to the process that owns the store */
+    _Atomic(mp_store *MP_NULLABLE) near; /* see mp_store_near */
     mp_store_result (*ask)(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
                            int64_t *MP_NULLABLE n);
     mp_store_server *MP_NULLABLE server;

@@ -14,6 +14,7 @@ mp_store *mp_store_new(int64_t entries, size_t bytes)
     atomic_init(&store->is_own, true);
     store->link = mp_store_link_new();
     store->ask = mp_store_ask;
+    atomic_init(&store->near, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -22,10 +23,22 @@ mp_store *mp_store_new(int64_t entries, size_t bytes)
     return store;
 }
 
+mp_store *mp_store_near(mp_store *store)
+{
+    mp_store *near = atomic_load_explicit(&store->near, memory_order_acquire);
+    if (near != NULL)
+        return near;
+    MP_LOCKED(&store->lock);
+    if (store->near == NULL)
+        store->near = mp_store_new(store->most_entries, store->most_bytes);
+    return store->near;
+}
+
 void mp_store_free(mp_store *MP_NULLABLE store)
 {
     if (store == NULL)
         return;
+    mp_store_free(store->near);
     mp_store_move_end(store);
     mp_store_server_free(store->server);
     if (store->file != NULL)

@@ -7,9 +7,10 @@
 #define PREFIX(text, room, is_saved) {{text, sizeof(text) - 1}, MP_ROOM_##room, is_saved}
 
 static const mp_store_prefix prefixes[] = {
-    PREFIX("s:", SCRIPTS, true), /* the library `store`: a key belongs to all scripts, so that no script has a share */
-    PREFIX("l:", LIMITS, false), /* policies `limit`, and other rates, of principals */
-    PREFIX("q:", QUOTAS, true),  /* policies `quota` of principals */
+    PREFIX("s:", SCRIPTS, true),  /* the library `store`: a key belongs to all scripts, so that no script has a share */
+    PREFIX("near ", NEAR, false), /* the library `store.near`, in a store of its own (mp_store_near) */
+    PREFIX("l:", LIMITS, false),  /* policies `limit`, and other rates, of principals */
+    PREFIX("q:", QUOTAS, true),   /* policies `quota` of principals */
     PREFIX("visitor l:", VISITOR_LIMITS, false), /* rates of callers without a name, and by keys that callers choose */
     PREFIX("visitor q:", VISITOR_QUOTAS, true),
     PREFIX("task:", TASKS, false),       /* followed by the id of a task */
@@ -39,6 +40,7 @@ typedef struct {
                "entries that this room of the store had no place for")
 
 MP_ROOM_STATS(scripts)
+MP_ROOM_STATS(near)
 MP_ROOM_STATS(limits)
 MP_ROOM_STATS(quotas)
 MP_ROOM_STATS(visitor_limits)
@@ -61,6 +63,7 @@ MP_COUNTER(evicted_remembered, "evicted", "kind", "remembered",
 /* An operator switches off at most 1,000 things (registry.MAX_OFF), and a name and its note have less than 4 KiB. */
 static const rule rules[MP_ROOMS] = {
     {"scripts", 80, 76, 0, 0, false, false, false, STATS(scripts)},
+    {"near", 10, 10, 0, 0, false, false, false, STATS(near)},
     {"limits", 4, 2, 1000, KIB(256), true, false, false, STATS(limits)},
     {"quotas", 4, 2, 1000, KIB(256), true, false, true, STATS(quotas)},
     {"visitor_limits", 3, 1, 1000, KIB(256), true, false, false, STATS(visitor_limits)},

@@ -10,6 +10,7 @@ struct entry;
 /* The rooms, in the order of the table in store_rooms.c. */
 typedef enum {
     MP_ROOM_SCRIPTS,
+    MP_ROOM_NEAR,
     MP_ROOM_LIMITS,
     MP_ROOM_QUOTAS,
     MP_ROOM_VISITOR_LIMITS,

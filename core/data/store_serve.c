@@ -136,7 +136,7 @@ static void do_order(mp_store_server *server, client *c, const mp_store_frame *f
                                           .old = {at + frame->key_len + frame->text_len, (size_t)frame->old_len},
                                           .number = frame->number,
                                           .n = frame->n};
-    if (frame->what > MP_STORE_PLACE) {
+    if (frame->what >= MP_STORE_KINDS) {
         put_answer(c, MP_WIRE_REFUSED, 0, 0, MP_STR_NONE);
         return;
     }

@@ -33,9 +33,11 @@ typedef struct {
     uint32_t kind;
     uint32_t what; /* of an operation: its mp_store_kind; of an answer: its mp_store_result */
     uint64_t key_len, text_len, old_len;
-    uint64_t number; /* life_ms of set and incr, interval_us of take, the most keys of keys, the most places of place */
-    int64_t n; /* the addend of incr, burst of take, only_new of set; of an answer: the sum, the time to wait, or the
-                  number of keys */
+    /* life_ms of set, incr and cas, interval_us of take, the most keys of keys, the most places of place */
+    uint64_t number;
+    /* the addend of incr, burst of take, only_new of set, 1 for cas without an old value; of an answer: the sum, the
+     * time to wait, or the number of keys */
+    int64_t n;
     uint64_t until_us;
 } mp_store_frame;
 
@@ -47,7 +49,9 @@ typedef enum {
     MP_STORE_KEYS,
     MP_STORE_INCR,
     MP_STORE_TAKE,
-    MP_STORE_PLACE
+    MP_STORE_PLACE,
+    MP_STORE_CAS, /* a process that does not know it refuses it: so what REPLACE can say is sent as that */
+    MP_STORE_KINDS
 } mp_store_kind;
 
 struct mp_store_operation {

@@ -9,9 +9,11 @@
 
 /* -- the store --------------------------------------------------------------------------------------------------- */
 
-static mp_store *store_of(lua_State *L)
+/* The store that has the key, or the keys that begin with it. */
+static mp_store *store_of(lua_State *L, mp_str key)
 {
-    return lua_touserdata(L, lua_upvalueindex(1));
+    mp_store *store = lua_touserdata(L, lua_upvalueindex(1));
+    return mp_str_starts(key, MP_STR(MP_STORE_NEAR_PREFIX)) ? mp_store_near(store) : store;
 }
 
 /* The time to live at `index`, seconds, in ms.  [-0, +0, throws] */
@@ -61,7 +63,7 @@ static int push_result(lua_State *L, mp_store_result result)
 static int l_set(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
-    return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), false));
+    return push_result(L, mp_store_set(store_of(L, key), key, text, opt_ttl_ms(L, 3), false));
 }
 
 /* store.add(key, text[, seconds]): stores the text if the key does not exist. True; false if the key exists; or nil,
@@ -69,14 +71,18 @@ static int l_set(lua_State *L)
 static int l_add(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
-    return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), true));
+    return push_result(L, mp_store_set(store_of(L, key), key, text, opt_ttl_ms(L, 3), true));
 }
 
-/* store.replace(key, old, text): replaces the text if it is `old`; the time to live stays. True; false if the key has
- * another text, or none; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
-static int l_replace(lua_State *L)
+/* store.cas(key, old, text[, seconds]): stores the text if the key has the text `old`, or none if `old` is false; for
+ * `seconds`, else the time to live stays. True; false if the key has another text, or none; or nil, "full" or
+ * "unavailable".  [-0, +1|2, throws] */
+static int l_cas(lua_State *L)
 {
-    return push_result(L, mp_store_replace(store_of(L), mp_check_str(L, 1), mp_check_str(L, 2), mp_check_str(L, 3)));
+    mp_str key = mp_check_str(L, 1), old = lua_toboolean(L, 2) ? mp_check_str(L, 2) : MP_STR_NONE;
+    mp_str text = mp_check_str(L, 3);
+    uint64_t life_ms = lua_isnoneornil(L, 4) ? MP_STORE_SAME_LIFE : opt_ttl_ms(L, 4);
+    return push_result(L, mp_store_cas(store_of(L, key), key, old, text, life_ms));
 }
 
 /* store.get(key): the key's text; nil; or nil, "unavailable".  [-0, +1|2, throws] */
@@ -84,7 +90,7 @@ static int l_get(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
     mp_buf *text = scratch_of(L);
-    mp_store_result result = mp_store_get(store_of(L), key, text);
+    mp_store_result result = mp_store_get(store_of(L, key), key, text);
     if (result == MP_STORE_AWAY)
         return push_away(L);
     if (result == MP_STORE_DONE)
@@ -97,7 +103,8 @@ static int l_get(lua_State *L)
 /* store.delete(key): removes the key, if it exists. True; or nil, "unavailable".  [-0, +1|2, throws] */
 static int l_delete(lua_State *L)
 {
-    return push_result(L, mp_store_delete(store_of(L), mp_check_str(L, 1)));
+    mp_str key = mp_check_str(L, 1);
+    return push_result(L, mp_store_delete(store_of(L, key), key));
 }
 
 /* Appends the keys of mp_store_keys to the table at `list`, behind its first `count`. Returns the last one, whose bytes
@@ -125,7 +132,7 @@ static int l_keys(lua_State *L)
     lua_newtable(L);
     for (; all < most && count > 0; all += count) {
         mp_buf *keys = scratch_of(L);
-        if (mp_store_keys(store_of(L), prefix, after, (uint64_t)(most - all), keys, &count) != MP_STORE_DONE) {
+        if (mp_store_keys(store_of(L, prefix), prefix, after, (uint64_t)(most - all), keys, &count) != MP_STORE_DONE) {
             lua_newtable(L);
             lua_pushliteral(L, "unavailable");
             return 2;
@@ -141,7 +148,7 @@ static int l_incr(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
     int64_t sum = 0;
-    mp_store_result result = mp_store_incr(store_of(L), key, luaL_checkinteger(L, 2), opt_ttl_ms(L, 3), &sum);
+    mp_store_result result = mp_store_incr(store_of(L, key), key, luaL_checkinteger(L, 2), opt_ttl_ms(L, 3), &sum);
     if (result == MP_STORE_NO_NUMBER)
         return luaL_error(L, "the text of this key is not a whole number");
     if (result != MP_STORE_DONE)
@@ -163,7 +170,8 @@ static int l_take(lua_State *L)
     luaL_argcheck(L, interval >= 1e-6 && interval <= MAX_INTERVAL_S, 2, "the interval is a microsecond to 30 days");
     luaL_argcheck(L, burst >= 1 && burst <= MAX_BURST_TOKENS, 3, "the burst is 1 to 1000000");
     uint64_t wait_us = 0;
-    mp_store_result result = mp_store_take(store_of(L), key, (uint64_t)ceil(interval * 1e6), (uint64_t)burst, &wait_us);
+    mp_store_result result =
+        mp_store_take(store_of(L, key), key, (uint64_t)ceil(interval * 1e6), (uint64_t)burst, &wait_us);
     int pushed = push_result(L, result);
     if (result != MP_STORE_THERE)
         return pushed;
@@ -229,9 +237,9 @@ static int l_unbase64(lua_State *L)
 
 MP_SCRIPT_LIBRARY(store)
 {
-    static const luaL_Reg shared[] = {{"store.set", l_set},       {"store.add", l_add},         {"store.get", l_get},
-                                      {"store.delete", l_delete}, {"store.keys", l_keys},       {"store.incr", l_incr},
-                                      {"store.take", l_take},     {"store.replace", l_replace}, {NULL, NULL}};
+    static const luaL_Reg shared[] = {{"store.set", l_set},       {"store.add", l_add},   {"store.get", l_get},
+                                      {"store.delete", l_delete}, {"store.keys", l_keys}, {"store.incr", l_incr},
+                                      {"store.take", l_take},     {"store.cas", l_cas},   {NULL, NULL}};
     static const luaL_Reg pure[] = {{"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, config->store);
     mp_set_members(L, shared, 1);

@@ -918,13 +918,15 @@ function host.store.set(key, text, seconds) end
 ---@return string? why
 function host.store.add(key, text, seconds) end
 
---- Replaces the text of the key and returns true if it is `old`; else returns false. The time to live stays.
+--- Sets the text and returns true if the key has the text `old`, or none if `old` is false; else returns false. Without `seconds` the time to
+--- live stays.
 ---@param key string
----@param old string
+---@param old string|false
 ---@param text string
+---@param seconds? number
 ---@return boolean? ok
 ---@return string? why
-function host.store.replace(key, old, text) end
+function host.store.cas(key, old, text, seconds) end
 
 ---@param key string
 ---@return string? text

@@ -809,10 +809,13 @@ function job(spec) end
 --- returns nil and "unavailable": then nothing was done, unless that process ended at that moment.
 ---@class moonpool.lib.store
 store = {}
+---@class moonpool.StoreOptions
+---@field ttl? number                  Time to live in seconds
+---@field sync? boolean                The value is in a second place before the function returns. This store has one place: it changes nothing
 --- Sets the value of the key.
 ---@param key string
 ---@param value any                    Any value that json.encode accepts
----@param options? { ttl?: number }    Time to live in seconds
+---@param options? moonpool.StoreOptions
 ---@return true? done, string? why     "full" or "unavailable"
 function store.set(key, value, options) end
 --- The value of the key.
@@ -822,13 +825,21 @@ function store.get(key) end
 --- Sets the value if the key has none and returns true; else returns false.
 ---@param key string
 ---@param value any
----@param options? { ttl?: number }
+---@param options? moonpool.StoreOptions
 ---@return boolean? done, string? why
 function store.add(key, value, options) end
+--- Sets the value and returns true if the key has the value `old`, or none if `old` is nil; else returns false: another call was faster. Values are
+--- equal if their JSON is, with sorted names; 1 and 1.0 are two values. Without `ttl` the time to live stays.
+---@param key string
+---@param old any                      The value that store.get gave
+---@param value any
+---@param options? moonpool.StoreOptions
+---@return boolean? done, string? why
+function store.cas(key, old, value, options) end
 --- Adds `by` to the integer value of the key, which is 0 if the key has none. `ttl` applies only if the key is new.
 ---@param key string
 ---@param by? integer                  1
----@param options? { ttl?: number }
+---@param options? moonpool.StoreOptions
 ---@return integer? sum, string? why
 function store.incr(key, by, options) end
 --- Removes the key and its value, if there is one.
@@ -840,6 +851,11 @@ function store.delete(key) end
 ---@param most? integer
 ---@return string[]? keys, string? why
 function store.list(prefix, most) end
+
+--- The same functions for values of this process alone: for caches that need not be shared. They never wait, and are never "unavailable". The values end
+--- with the process: store.file does not save them, and at an upgrade the newer process begins without them. It has a room of its own.
+---@type moonpool.lib.store
+store.near = {}
 
 --- Hash functions of at most 16 MiB. The result is in hexadecimal digits, or in bytes if `form` is "bytes".
 ---@class moonpool.lib.digest

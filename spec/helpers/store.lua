@@ -22,8 +22,10 @@ function store.add(host)
     return get(key) == nil and set(key, text, seconds)
   end
 
-  function host.store.replace(key, old, text)
-    if get(key) ~= old then return false end
+  function host.store.cas(key, old, text, seconds)
+    local was = get(key)
+    if was ~= (old or nil) then return false end
+    if not was or seconds then return set(key, text, seconds) end
     self.texts[key] = text
     return true
   end

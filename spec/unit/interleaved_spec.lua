@@ -240,7 +240,7 @@ describe("an MCP task whose job is interrupted at any instruction", function()
   before_each(function()
     vm = host.start { ["tools/quick.lua"] = 'return tool { "Quick.", task = "optional", function(_, call) sleep(1) call:status "at work" return "ok" end }' }
     vm.host.store.set = guard(vm.host.store.set)
-    vm.host.store.replace = vm.host.store.replace and guard(vm.host.store.replace)
+    vm.host.store.cas = guard(vm.host.store.cas)
     vm.host.time.now = function() return 0 end
     vm.host.job.stop = function(it) it.stopped = true end
     vm.host.job.spawn = function(call, f)

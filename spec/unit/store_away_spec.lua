@@ -9,6 +9,7 @@ return tool { "Keep.", input = { what = t.string }, function(args)
   local ways = {
     set = function() return store.set(key, 1) end, add = function() return store.add(key, 1) end, get = function() return store.get(key) end,
     delete = function() return store.delete(key) end, incr = function() return store.incr(key) end, list = function() return store.list() end,
+    cas = function() return store.cas(key, 1, 2) end, none = function() return store.cas(key, nil, 2) end, table = function() return store.cas(key, {}, 2) end,
   }
   local value, why = ways[args.what]()
   return tostring(value) .. " " .. tostring(why)
@@ -40,7 +41,7 @@ describe("while the process that has the store does not answer", function()
   it("every function of the library says that it is unavailable", function()
     assert.equal("true nil", text_of("keep", { what = "set" }))
     vm.store.is_away = true
-    for _, what in ipairs { "set", "add", "get", "delete", "incr", "list" } do
+    for _, what in ipairs { "set", "add", "get", "delete", "incr", "list", "cas", "none", "table" } do
       assert.equal("nil unavailable", text_of("keep", { what = what }), what)
     end
     vm.store.is_away = false
@@ -116,10 +117,10 @@ describe("while the process that has the store does not answer", function()
       vm.store.now = vm.store.now + seconds
       if vm.store.now > 2 then vm.store.is_away = false end
     end
-    local replace = vm.host.store.replace
-    vm.host.store.replace = function(...)
+    local cas = vm.host.store.cas
+    vm.host.store.cas = function(...)
       if vm.store.now == 0 then vm.store.is_away = true end
-      return replace(...)
+      return cas(...)
     end
     local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
     assert.equal("completed", vm:call("tasks/get", { taskId = made.taskId }, tasks).status)

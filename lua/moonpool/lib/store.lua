@@ -1,37 +1,40 @@
--- The library `store` of scripts: JSON values by key, shared by all workers. Keys of scripts get a prefix, so scripts
--- cannot reach the entries of the gateway. Keys that moonpool.yaml grants to single scripts are reserved: other scripts
--- can neither read nor change them.
--- Every function may give nil, "unavailable": after an upgrade the store is in the newest process, which does not
--- answer for the moment.
+-- The library `store` of scripts: JSON values by key, shared by all workers; and `store.near`, the same functions for
+-- values of this process alone. Keys of scripts get a prefix, so scripts cannot reach the entries of the gateway. Keys
+-- that moonpool.yaml grants to single scripts are reserved: other scripts can neither read nor change them.
+-- Every function of `store` may give nil, "unavailable": after an upgrade the store is in the newest process, which does
+-- not answer for the moment.
 
 local host = require "moonpool.host"
 local grants = require "moonpool.runtime.grants"
 local copied = require "moonpool.runtime.copied"
+local exact = require "moonpool.runtime.exact"
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
 
-local store = {}
-
-local PREFIX = "s:"
 local MAX_KEY_BYTES = 1024
 local MAX_KEYS = 1000
+local NAMES <const> = { "set", "add", "get", "cas", "delete", "incr", "list" }
 
-local function full_key(key, what)
+local function check_key(key, what)
   if type(key) ~= "string" or #key > MAX_KEY_BYTES then
-    problem.raise(3, what .. " needs a key: a string of at most " .. MAX_KEY_BYTES .. " bytes, not a " .. type(key))
+    problem.raise(4, what .. " needs a key: a string of at most " .. MAX_KEY_BYTES .. " bytes, not a " .. type(key))
   end
-  return PREFIX .. key
 end
 
+-- The ttl of the options. `sync` asks that the change is in a second place before the function returns; this store has
+-- one place only, so the change is complete when it is made.
 local function life(options, what)
   if options == nil then return nil end
   if type(options) ~= "table" then problem.raise(3, what .. ": options must be a table", "as in { ttl = 5 * minutes }") end
   options = copied(options)
   for name in next, options do
-    if name ~= "ttl" then problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", "the only option is 'ttl'") end
+    if name ~= "ttl" and name ~= "sync" then
+      problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", "the options are 'ttl' and 'sync'")
+    end
   end
-  local ttl = options.ttl
+  local ttl, sync = options.ttl, options.sync
   if ttl ~= nil and not (type(ttl) == "number" and ttl > 0) then problem.raise(3, what .. ": 'ttl' must be above 0 seconds") end
+  if sync ~= nil and type(sync) ~= "boolean" then problem.raise(3, what .. ": 'sync' must be true or false") end
   return ttl
 end
 
@@ -42,45 +45,78 @@ local function text_of(value, what)
   return text
 end
 
---- set(key, value [, { ttl = seconds }]): true; or nil, "full" or "unavailable".
-function store.set(key, value, options)
-  return host.store.set(full_key(key, "store.set"), text_of(value, "store.set"), life(options, "store.set"))
+-- The text that a table has once it was stored and read: its members are sorted by name.
+local function sorted(text) return json.encode((json.decode(text))) end
+
+-- The functions of the library `word`, whose keys have this prefix.
+local function functions(word, prefix)
+  local store = {}
+  local SET <const>, ADD <const>, GET <const>, CAS <const> = word .. ".set", word .. ".add", word .. ".get", word .. ".cas"
+  local DELETE <const>, INCR <const>, LIST <const> = word .. ".delete", word .. ".incr", word .. ".list"
+
+  local function full_key(key, what)
+    check_key(key, what)
+    return prefix .. key
+  end
+
+  --- set(key, value [, { ttl = seconds, sync = true }]): true; or nil, "full" or "unavailable".
+  function store.set(key, value, options)
+    return host.store.set(full_key(key, SET), text_of(value, SET), life(options, SET))
+  end
+
+  --- add(key, value [, { ttl, sync }]): sets the value and returns true if the key has none; else false; or nil, "full"
+  --- or "unavailable".
+  function store.add(key, value, options)
+    return host.store.add(full_key(key, ADD), text_of(value, ADD), life(options, ADD))
+  end
+
+  --- get(key): the value of the key; nil; or nil, "unavailable".
+  function store.get(key)
+    local text, why = host.store.get(full_key(key, GET))
+    if text == nil then return nil, why end
+    return (json.decode(text))
+  end
+
+  --- cas(key, old, value [, { ttl, sync }]): sets the value and returns true if the key has the value `old`, or none if
+  --- `old` is nil; else false; or nil, "full" or "unavailable". Without `ttl` the time to live stays. The texts of the
+  --- values are compared; a stored text whose members have another order than the sorted one is equal, too.
+  function store.cas(key, old, value, options)
+    local full, ttl = full_key(key, CAS), life(options, CAS)
+    local old_text, text = old ~= nil and text_of(old, CAS), text_of(value, CAS)
+    local done, why = host.store.cas(full, old_text, text, ttl)
+    if done ~= false or type(old) ~= "table" then return done, why end
+    local stored, away = host.store.get(full)
+    if not stored then return away == nil and false or nil, away end
+    if sorted(stored) ~= sorted(old_text) then return false end
+    return host.store.cas(full, stored, text, ttl)
+  end
+
+  --- delete(key): true; or nil, "unavailable".
+  function store.delete(key) return host.store.delete(full_key(key, DELETE)) end
+
+  --- incr(key [, by [, { ttl, sync }]]): the sum; or nil, "full" or "unavailable". `ttl` applies only to a new key.
+  function store.incr(key, by, options)
+    by = by == nil and 1 or by
+    if math.type(by) ~= "integer" then problem.raise(2, INCR .. " adds whole numbers, not " .. tostring(by)) end
+    local full, ttl = full_key(key, INCR), life(options, INCR)
+    local ok, sum, why = pcall(host.store.incr, full, by, ttl)
+    if not ok then problem.raise(2, INCR .. ": the value of '" .. key .. "' is not a whole number") end
+    return sum, why
+  end
+
+  --- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default; or nil,
+  --- "unavailable".
+  function store.list(begin, most)
+    local keys, why = host.store.keys(full_key(begin == nil and "" or begin, LIST), most or MAX_KEYS)
+    if why then return nil, why end
+    for i, key in ipairs(keys) do keys[i] = key:sub(#prefix + 1) end
+    return keys
+  end
+
+  return store
 end
 
---- add(key, value [, { ttl }]): sets the value and returns true if the key has none; else false; or nil, "full" or
---- "unavailable".
-function store.add(key, value, options)
-  return host.store.add(full_key(key, "store.add"), text_of(value, "store.add"), life(options, "store.add"))
-end
-
---- get(key): the value of the key; nil; or nil, "unavailable".
-function store.get(key)
-  local text, why = host.store.get(full_key(key, "store.get"))
-  if text == nil then return nil, why end
-  return (json.decode(text))
-end
-
---- delete(key): true; or nil, "unavailable".
-function store.delete(key) return host.store.delete(full_key(key, "store.delete")) end
-
---- incr(key [, by [, { ttl }]]): the sum; or nil, "full" or "unavailable". `ttl` applies only to a new key.
-function store.incr(key, by, options)
-  by = by == nil and 1 or by
-  if math.type(by) ~= "integer" then problem.raise(2, "store.incr adds whole numbers, not " .. tostring(by)) end
-  local full, ttl = full_key(key, "store.incr"), life(options, "store.incr")
-  local ok, sum, why = pcall(host.store.incr, full, by, ttl)
-  if not ok then problem.raise(2, "store.incr: the value of '" .. key .. "' is not a whole number") end
-  return sum, why
-end
-
---- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default; or nil,
---- "unavailable".
-function store.list(prefix, most)
-  local keys, why = host.store.keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MAX_KEYS)
-  if why then return nil, why end
-  for i, key in ipairs(keys) do keys[i] = key:sub(#PREFIX + 1) end
-  return keys
-end
+local store, near = functions("store", "s:"), functions("store.near", "near s:")
 
 -- -- reserved keys -------------------------------------------------------------------------------------------------------
 
@@ -92,28 +128,38 @@ local function reserved_by(reserved, own, key)
   end
 end
 
---- The library of one script file. `granted` is what grants.of(path) gives.
-function store.library(granted, path)
-  local library, reserved = {}, grants.reserved "store"
-  for _, name in ipairs { "set", "add", "get", "delete", "incr", "list" } do library[name] = store[name] end
-  if #reserved == 0 then return library end
-  for _, name in ipairs { "set", "add", "get", "delete", "incr" } do
-    local f = store[name]
-    library[name] = function(key, ...)
-      local pattern = type(key) == "string" and reserved_by(reserved, granted.store, key)
-      if not pattern then return f(key, ...) end
-      host.log.write("warn", "store refused", { file = path, keys = pattern, why = "no grant" })
-      return nil, grants.refusal("store", pattern, path)
+-- A copy of `all`, the functions of one store, for the script file at `path`.
+local function library_of(all, reserved, granted, path)
+  local library = {}
+  for _, name in ipairs(NAMES) do
+    local f = all[name]
+    library[name] = f
+    if #reserved > 0 then
+      library[name] = function(key, ...)
+        local pattern = type(key) == "string" and reserved_by(reserved, granted.store, key)
+        if not pattern then return f(key, ...) end
+        host.log.write("warn", "store refused", { file = path, keys = pattern, why = "no grant" })
+        return nil, grants.refusal("store", pattern, path)
+      end
     end
   end
+  if #reserved == 0 then return library end
   function library.list(prefix, most)
-    local keys, all, why = {}, store.list(prefix, most)
-    if not all then return nil, why end
-    for _, key in ipairs(all) do
+    local keys, found, why = {}, all.list(prefix, most)
+    if not found then return nil, why end
+    for _, key in ipairs(found) do
       if not reserved_by(reserved, granted.store, key) then keys[#keys + 1] = key end
     end
     return keys
   end
+  return library
+end
+
+--- The library of one script file. `granted` is what grants.of(path) gives.
+function store.library(granted, path)
+  local reserved = grants.reserved "store"
+  local library = library_of(store, reserved, granted, path)
+  library.near = exact.all("store.near.", library_of(near, reserved, granted, path))
   return library
 end
 

@@ -23,9 +23,9 @@ local function place(root, rest)
   return paths.shown(rest == "" and root or root == "/" and "/" .. rest or root .. "/" .. rest)
 end
 
--- Entries of the store that the gateway itself keeps, such as the buckets of limits, go another way than those of
--- scripts.
-local function is_of_scripts(key) return type(key) == "string" and key:sub(1, 2) == "s:" end
+-- The libraries of scripts by the prefixes of their keys. Entries of the store that the gateway itself keeps, such as
+-- the buckets of limits, go another way than those of scripts.
+local stores = { ["s:"] = "store ", ["near s:"] = "store.near " }
 
 --- Puts the hooks in place. `through(kind, args, real)` gives the results of real(), or others; `value(kind, real,
 --- ...)` one value of a clock or a generator.
@@ -62,13 +62,14 @@ function hooks.install(through, value)
       return through("fs " .. what, { path = place(root, rest), text = text }, function() return real(what, root, rest, text) end)
     end
   end)
-  for _, name in ipairs { "get", "set", "add", "incr", "delete", "keys" } do
+  for _, name in ipairs { "get", "set", "add", "cas", "incr", "delete", "keys" } do
     swap("store", name, function(real)
       return function(key, ...)
-        if not is_of_scripts(key) then return real(key, ...) end
+        local prefix = type(key) == "string" and key:match "^[%l ]+:"
+        if not stores[prefix] then return real(key, ...) end
         local more = { ... }
-        local args = { key = key:sub(3), values = #more > 0 and json.array(more) or nil }
-        return through("store " .. name, args, function() return real(key, table.unpack(more)) end)
+        local args = { key = key:sub(#prefix + 1), values = #more > 0 and json.array(more) or nil }
+        return through(stores[prefix] .. name, args, function() return real(key, table.unpack(more)) end)
       end
     end)
   end

@@ -10,6 +10,7 @@ local clock = {}
 local real = {
   time = os.time, date = os.date, sleep = host.time.sleep, clock = host.time.clock, now = host.time.now,
   set = host.store.set, add = host.store.add, get = host.store.get, keys = host.store.keys, incr = host.store.incr, delete = host.store.delete,
+  cas = host.store.cas,
 }
 
 local at            -- seconds since 1970; nil: the real clock
@@ -91,6 +92,13 @@ end
 function host.store.get(key)
   if is_over(key) then return nil end
   return real.get(key)
+end
+
+function host.store.cas(key, old, text, seconds)
+  is_over(key)
+  local done, why = real.cas(key, old, text)
+  if done and seconds then keep(key, seconds) end
+  return done, why
 end
 
 function host.store.delete(key)

@@ -103,7 +103,7 @@ function task_record.save(record, final)
     local stored = decode(text)
     if ended[stored.status] then return stored, false end
     local shot = snapshot(record, final)
-    local done, full = host.store.replace(key(record.id), text, encode(shot))
+    local done, full = host.store.cas(key(record.id), text, encode(shot))
     if done then return shot, true end
     if full == "unavailable" then return nil, false, full end
     if full and final == no_room then return stored, false end

@@ -4,11 +4,11 @@ local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"
 
 bounds.row([[host.store.add
+  host.store.cas
   host.store.delete
   host.store.get
   host.store.incr
   host.store.keys
-  host.store.replace
   host.store.set
   host.store.take]], 60, "a value of limits.call.output; a list of all of store.entries",
   { "for i = 1, 5000 do store.set('k' .. i, i) end", "return #store.list('', 100000)" },
@@ -51,34 +51,6 @@ describe("the store", function()
       for _, key in ipairs(host.store.keys "") do host.store.delete(key) end
       return found]]))
     me:close()
-    assert.has_nothing_left(g)
-  end)
-
-  it("replaces a text only if it is the expected one, in one step, and keeps its time to live", function()
-    local g <close> = trusted.start { config = { store = { bytes = "64KiB" } } }
-    local one, two = trusted.workers(g)
-    assert.same({ false, false, true, "new\0", "nil full", "new\0" }, run(one, [[
-      local store = host.store
-      local absent = store.replace("a", "", "x")
-      store.set("a", "old\0")
-      local other, done = store.replace("a", "old", "x"), store.replace("a", "old\0", "new\0")
-      local text = store.get "a"
-      local none, why = store.replace("a", "new\0", ("x"):rep(70000))
-      return { absent, other, done, text, tostring(none) .. " " .. tostring(why), store.get "a" }]]))
-    run(one, 'host.store.set("brief", "1", 0.05) host.store.replace("brief", "1", "2")')
-    wait.for_fact("the replaced text to expire", 10, function() return run(two, 'return host.store.get "brief"') == nil end)
-    run(one, 'host.store.set("sum", "0")')
-    local streams = {}
-    for i, client in ipairs { one, two, one, two } do
-      streams[i] = client:open("tools/call", trusted.code [[
-        for _ = 1, 500 do
-          repeat local text = host.store.get "sum" until host.store.replace("sum", text, tostring(text + 1)) == true
-        end]])
-    end
-    for _, stream in ipairs(streams) do trusted.read(stream:answer(20)) end
-    assert.equal("2000", run(one, 'return host.store.get "sum"'))
-    run(one, 'host.store.delete "a" host.store.delete "sum"')
-    close(one, two)
     assert.has_nothing_left(g)
   end)
 

@@ -15,7 +15,8 @@ local shop = [[return tool {
     local db = sqlite.open("data/shop.db", { setup = "create table if not exists orders (id integer primary key, item text)" })
     local _, id = db:exec("insert into orders (item) values (?)", { args.item })
     local rows = db:query("select item from orders where id = ?", { id })
-    local n = store.incr "orders"
+    local n = store.incr "orders" + store.near.incr "orders"
+    assert(store.cas("last", store.get "last", n))
     local out = try(exec { "echo", "ordered", args.item })
     try(fs.write("data/last.txt", args.item))
     local price = try(http.get(env "SHOP_URL" .. "/price?item=" .. args.item, { headers = { authorization = secret "SHOP_KEY" } }))
