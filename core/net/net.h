@@ -59,8 +59,7 @@ typedef struct {
 
 /* NULL, with the reason in `err`: there are too few descriptors. */
 mp_server *MP_NULLABLE mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
-/* `by` 1: the process is overloaded, and its servers accept connections up to nine tenths of the limit; -1: that is
- * over. The calls add up. Any thread. */
+/* `by` 1: the process is overloaded, and accepts up to nine tenths of the limit; -1: that is over. Any thread. */
 void mp_servers_press(int by);
 /* Sets other limits; `request_ms` cannot change. Call it on the server's thread. */
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
@@ -222,8 +221,7 @@ int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const m
                            size_t count);
 /* Queues copies of complete events. -1: the stream is gone, or now ended as slow, with `gone`, as they do not fit. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
-/* As mp_stream_send, for an event that answers a request of the client. It is queued however much already waits: the
- * stream does not end as slow. The caller bounds how many of them wait. */
+/* As mp_stream_send, for an answer to a request of the client: queued however much waits, which the caller bounds. */
 int mp_stream_send_answer(mp_stream *stream, mp_str bytes);
 /* Free bytes in an event stream's queue, and bytes that wait in it. */
 size_t mp_stream_room(const mp_stream *stream);
@@ -233,8 +231,7 @@ void mp_stream_on_drained(mp_stream *stream, void (*MP_NULLABLE drained)(void *c
                           void *MP_NULLABLE ctx);
 /* Writes what is queued, then ends the answer. A stream that was not answered at all gets status 500. */
 void mp_stream_end(mp_stream *stream);
-/* Ends the stream and drops its queued bytes. Its connection ends too, unless other streams use it. `is_slow`: the
- * reader stalled, or too many bytes wait for it. Calls `gone`. */
+/* Ends the stream, drops its bytes, and its connection unless others use it. Calls `gone`. `is_slow`: too slow. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
 /* True if the stream is gone because its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);

@@ -1,5 +1,6 @@
 /* client.c: the client of one loop: the handles that it keeps, and its lanes. */
 #include "transfer.h"
+#include <openssl/ssl.h>
 
 MP_GAUGE(http_requests, "http_requests", "", "", "outgoing HTTP requests in flight")
 MP_GAUGE(http_handles, "http_handles", "", "",
@@ -137,6 +138,7 @@ void mp_client_free(mp_client *MP_NULLABLE client)
     const mp_curl_api *curl = client->curl;
     mp_lanes_clear(&client->lanes);
     mp_timer_stop(client->loop, &client->kept.timer);
+    SSL_CTX_free(client->tls);
     if (curl != NULL)
         free_kept(client, curl, client->kept.count);
     free(client->kept.handles);

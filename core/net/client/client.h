@@ -11,6 +11,7 @@
 #include "telemetry/telemetry.h"
 
 struct mp_loop;
+struct ssl_ctx_st;
 typedef struct mp_client mp_client;
 typedef struct mp_transfer mp_transfer;
 
@@ -28,14 +29,11 @@ typedef struct {
 mp_client *mp_client_new(struct mp_loop *loop, const mp_client_limits *limits);
 /* Sets the limits of transfers that start from now on. Call it on the client's thread. */
 void mp_client_configure(mp_client *client, const mp_client_limits *limits);
-/* Sends now, and not in the next turn of the loop, the requests of transfers that have started. `ready` of transfers
- * may run. Not for use inside a function that libcurl calls. */
+/* Sends the requests of started transfers now, not in the next turn. `ready` may run. Not inside a call of libcurl. */
 void mp_client_begin(mp_client *client);
-/* Call it after all transfers are freed and before the loop is freed. */
-void mp_client_free(mp_client *client);
+void mp_client_free(mp_client *client); /* after all its transfers, and before its loop */
 
 #define MP_ADDRESS_TEXT 46
-
 typedef enum {
     MP_ADDRESS_POLICY_PUBLIC,   /* addresses of the public Internet */
     MP_ADDRESS_POLICY_LOOPBACK, /* loopback addresses only */
@@ -78,8 +76,7 @@ typedef struct {
     uint64_t connect_ms;               /* time limit of connecting; 0: libcurl's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
     const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;
-    /* Called when a stream's head or bytes have arrived, and at the end; perhaps by libcurl: only marks and enqueues.
-     */
+    /* Called when a stream's head or bytes are there, and at the end; perhaps by libcurl: only marks and enqueues. */
     void (*ready)(mp_transfer *transfer, void *ctx);
     void *ctx;
 } mp_outgoing;
@@ -109,11 +106,20 @@ typedef enum {
 } mp_transfer_trouble;      /* the kind of a failure */
 mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer);
 
+typedef struct mp_dial mp_dial; /* a TCP connection that is being opened */
+/* Runs once, later. `fd`: -1 with the reason, or nonblocking, and counted for `holder` until mp_outgoing_give. */
+typedef void mp_dial_done(void *ctx, int fd, const mp_err *why);
+/* Connects to an address of `host` that the policy allows. Cancel it before the client is freed. */
+mp_dial *mp_dial_start(mp_client *client, const char *host, uint16_t port, const mp_address_policy *policy,
+                       unsigned holder, mp_dial_done *done, void *ctx);
+void mp_dial_cancel(mp_dial *MP_NULLABLE dial); /* `done` will not run; NULL does nothing */
+/* OpenSSL's context for a connection whose server is checked as that of an https URL; the client owns it. */
+struct ssl_ctx_st *MP_NULLABLE mp_client_tls(mp_client *client, mp_err *err);
+
 /* -- without a loop ------------------------------------------------------------------------------------------------ */
 
 /* One request of a command line, which has no event loop: it blocks the thread. A gateway never calls it (fetch.c). */
 #define MP_FETCH_HEADERS 4
-
 typedef struct {
     const char *method, *MP_NULLABLE url;
     const char *MP_NULLABLE socket; /* path of the Unix socket to connect to; NULL: connect to the URL's host */

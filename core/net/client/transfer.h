@@ -4,6 +4,7 @@
 
 #include "net/curl/lanes.h"
 #include "net/net.h"
+#include <sys/stat.h>
 
 struct mp_client {
     mp_loop *loop;
@@ -18,7 +19,11 @@ struct mp_client {
         mp_timer timer;       /* ends the window, and the handles that were not needed in two of them */
     } kept;
     size_t held;
+    struct ssl_ctx_st *MP_NULLABLE tls; /* of mp_client_tls; NULL until it is first asked for */
+    struct stat tls_ca;                 /* the file that it was made of, as it was then */
 };
+
+extern const mp_stat mp_stat_refused_address, mp_stat_refused_lookups;
 
 /* A handle with libcurl's defaults; NULL if there is no memory for it. */
 CURL *MP_NULLABLE mp_client_take(mp_client *client, const mp_curl_api *curl);

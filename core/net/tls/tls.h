@@ -17,7 +17,6 @@ typedef struct {
 } mp_tls_files;
 
 typedef enum { MP_TLS_CERTIFICATE, MP_TLS_KEY, MP_TLS_CLIENT_CA } mp_tls_file;
-
 #define MP_TLS_FINDINGS 8
 
 /* Problems found in the files, for people to read. */
@@ -33,11 +32,9 @@ typedef struct {
 /* Returns NULL if `findings` contains an error; warnings alone do not fail. */
 mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings);
 void mp_tls_unref(mp_tls *MP_NULLABLE tls);
-/* The end of the certificate's validity, in seconds since 1970. */
-int64_t mp_tls_expires(const mp_tls *tls);
+int64_t mp_tls_expires(const mp_tls *tls); /* the end of the certificate's validity, in seconds since 1970 */
 
 #define MP_TLS_TICKET_KEYS 80 /* bytes: the name of the keys, and the two keys */
-
 /* The keys of session tickets; false: there are none. Connections with `tls` resume what was begun with another one
  * that has the same keys, so both must have the same certificate, and accept the same clients. */
 bool mp_tls_get_ticket_keys(const mp_tls *tls, unsigned char keys[MP_TLS_TICKET_KEYS]);
