@@ -2,6 +2,7 @@
 #include "libraries.h"
 #include "lib/lib.h"
 #include "net/net.h"
+#include "redis/redis.h"
 #include <gnu/libc-version.h>
 #include <yaml.h>
 #include <zlib.h>
@@ -28,6 +29,7 @@ void mp_gateway_put_libraries(mp_buf *out)
     mp_buf_put(out, MP_STR("linked in:\n"));
     for (size_t i = 0; i < sizeof linked / sizeof *linked; i++)
         mp_buf_printf(out, "  %-10s %s, patches: %d\n", linked[i].name, linked[i].version, linked[i].patches);
+    put_line(out, "hiredis", mp_redis_version());
 #ifndef MP_PORTABLE
     mp_buf_put(out, MP_STR("of this system:\n"));
 #endif

@@ -35,6 +35,11 @@ void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams);
 void mp_lib_on_observed(void *ctx);
 /* Pushes a secret with this text.  [-0, +1, throws] */
 void mp_push_secret(lua_State *L, mp_str text);
+/* The address policy that the field `reach` of the table at `index` names: "public", "loopback", "private", or an
+ * address.  [-0, +0, throws] */
+mp_address_policy mp_reach_field(lua_State *L, int index);
+/* Closes the VM's connections to Redis servers, on the thread of its loop. No task is left. */
+void mp_lib_close_redis(mp_lib *lib);
 /* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
 /* script.edit_distance(a, b): mp_edit_distance of two words.  [-0, +1, throws] */

@@ -139,7 +139,7 @@ static int push_transfer_failure(lua_State *L, const handle *it)
 
 /* -- requests ---------------------------------------------------------------------------------------------------- */
 
-static mp_address_policy reach_field(lua_State *L, int index)
+mp_address_policy mp_reach_field(lua_State *L, int index)
 {
     static const char *const kinds[] = {"public", "loopback", "private", NULL};
     mp_address_policy reach = {.kind = MP_ADDRESS_POLICY_ADDRESS};
@@ -294,7 +294,7 @@ static int l_http(lua_State *L)
                             .ctx = it};
     outgoing.headers = mp_push_texts(L, 1, "headers", MAX_HEADERS);
     outgoing.most = (size_t)mp_number_field(L, 1, "most");
-    outgoing.policy = reach_field(L, 1);
+    outgoing.policy = mp_reach_field(L, 1);
     if (lua_getfield(L, 1, "script") == LUA_TSTRING) {
         size_t len;
         const char *script = lua_tolstring(L, -1, &len);

@@ -20,6 +20,8 @@ MP_HISTOGRAM(http_client, "moonpool_http_client_duration_seconds", mp_bounds_cal
              "grant", "outcome")
 MP_HISTOGRAM(db_client, "moonpool_db_client_duration_seconds", mp_bounds_call, 150,
              "time of a database statement of a script, by the granted path", "db_system_name", "database", "outcome")
+MP_HISTOGRAM(redis_client, "moonpool_redis_client_duration_seconds", mp_bounds_call, 150,
+             "time of a command of a script to a Redis server, by the command's name", "command", "outcome")
 MP_HISTOGRAM(exec, "moonpool_exec_duration_seconds", mp_bounds_call, 100, "time of a program that a script ran",
              "program", "outcome")
 MP_LABELLED_COUNTER(policy_decisions, "moonpool_policy_decisions", 800, "decisions of policies about calls", "policy",
@@ -28,8 +30,13 @@ MP_LABELLED_COUNTER(policy_decisions, "moonpool_policy_decisions", 800, "decisio
 static const struct {
     const char *word;
     const mp_family *family;
-} families[] = {{"auth", &mp_family_auth}, {"http", &mp_family_http_client},        {"sqlite", &mp_family_db_client},
-                {"exec", &mp_family_exec}, {"policy", &mp_family_policy_decisions}, {NULL, NULL}};
+} families[] = {{"auth", &mp_family_auth},
+                {"http", &mp_family_http_client},
+                {"sqlite", &mp_family_db_client},
+                {"exec", &mp_family_exec},
+                {"redis", &mp_family_redis_client},
+                {"policy", &mp_family_policy_decisions},
+                {NULL, NULL}};
 
 static const mp_family *check_family(lua_State *L, int index)
 {

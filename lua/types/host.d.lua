@@ -181,7 +181,7 @@ function host.metrics.resource(name) end
 function host.metrics.numbers(kind, name) end
 
 --- The number of a series: the family's name, then the values of its labels.
----@param family "auth"|"http"|"sqlite"|"exec"|"policy"
+---@param family "auth"|"http"|"sqlite"|"redis"|"exec"|"policy"
 ---@param ... string
 ---@return integer
 function host.metrics.series(family, ...) end
@@ -1064,6 +1064,30 @@ function host.sqlite.undo(database) end
 
 --- Counts a database that was refused because all places are taken.
 function host.sqlite.count_refused() end
+
+-- -- Redis (core/lib/redis.c) -------------------------------------------------------------------------------------------
+
+---@class moonpool.host.redis
+host.redis = {}
+--- A connection that is opened by its first command.
+---@param server { host: string, port: integer, tls: boolean, database: integer, user: string, password: string, reach: string, script: string, place: string, lists: table }
+---@return userdata
+function host.redis.connection(server) end
+
+---@param connection userdata
+---@return integer  Requests that are queued or not answered
+function host.redis.load(connection) end
+
+--- Sends requests together and waits. true and the reply, of several requests the list of the replies; or nil, why, and "error",
+--- "unavailable" or "unknown".
+---@param connection userdata
+---@param requests string[][]
+---@param seconds number
+---@param operation string  The name of the command, for spans
+---@return true? done
+---@return any reply
+---@return string? reason
+function host.redis.send(connection, requests, seconds, operation) end
 
 -- -- upstreams (core/lib/upstream/channel.c) ---------------------------------------------------------------------------
 

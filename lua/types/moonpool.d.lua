@@ -737,6 +737,27 @@ function sqlite.open(path, options) end
 ---@return table
 function sqlite.blob(bytes) end
 
+--- A value, or nil. Of nil `why` says whether it is a failure: an error of the server ("WRONGTYPE …"), or a text that begins with `reason`:
+--- "unavailable", if the command was not sent, or "unknown", if it was sent and not answered: it may have run, or may run yet. `reason` is
+--- "error" for an error of the server. Nothing is sent twice.
+---@class moonpool.Redis
+---@field get fun(self, key: string|number): string?, string?, string?  The text at a key; nil if there is none
+---@field set fun(self, key: string|number, value: string|number|userdata, options?: { ttl?: number, only?: "new"|"existing" }): boolean?, string?, string?  Stores a text, for `ttl` seconds if given; false if `only` prevented it
+---@field call fun(self, command: string, ...: string|number|userdata): any, string?, string?  Sends any command: an integer, a text, a list or nil. In a list nil is json.null and an error is { error = why }
+---@field pipeline fun(self, commands: (string|number|userdata)[][]): any[]?, string?, string?  Sends commands together, as { {"INCR", key}, {"EXPIRE", key, 60} }: the list of their replies, with errors as { error = why }
+
+--- Servers that speak the protocol of Redis (Redis, Valkey). A script needs a `net` grant with the port: `scripts: {allow: {net:
+--- ["cache.internal:6379 private"]}}`. Other calls run while a command waits; when its call ends, its reply is read and dropped.
+---@class moonpool.lib.redis
+redis = {}
+--- Opens a cache: `redis://HOST:PORT/DATABASE`, or `rediss://…` with TLS, where the certificate must be for the host. Nothing is connected
+--- until the first command. All scripts with the same options share `pool` connections in each worker (1 unless given, at most 8), on which
+--- the commands of all calls are sent one after another without waiting. So commands that block or change the connection are refused, and
+--- the error says what to use instead. `timeout`: seconds until a command is given up, 1 unless given. A reply may have 16 MiB.
+---@param options { [1]: string, user?: string, password?: string|userdata, pool?: integer, timeout?: number }
+---@return moonpool.Redis? cache, string? why
+function redis.open(options) end
+
 ---@class moonpool.Job
 ---@field [1] string                    The description
 ---@field [2] fun(call: moonpool.Call): any, string?

@@ -407,6 +407,11 @@ row([[host.sqlite.count
   moonpool.statement.__gc]], 100, "SQL runs in a thread of its database, under limits.sqlite, and ends within 100 ms of processor time after its call "
   .. "(sqlite_stop_spec.lua has the worst statements); parameters and rows are copied once",
   { "local db = sqlite.open ':memory:' local s = ('x'):rep(4000000)", "return #assert(db:query('select ? as a', { s }))[1].a" })
+row([[host.redis.connection
+  host.redis.load
+  host.redis.send
+  moonpool.redis.__gc]], 50, "begins to wait for a reply of 16 MiB at most, of which each value counts 64 bytes; a command of 16 MiB is copied once",
+  { text, "local cache = assert(redis.open { 'redis://127.0.0.1:1', timeout = 0.1 }) return pcall(cache.set, cache, 'k', s)" })
 row([[moonpool.secret.__concat
   moonpool.secret.__tostring
   moonpool.owning.__gc

@@ -137,6 +137,8 @@ rawequal
 rawget
 rawlen
 rawset
+redis
+redis.open
 regex
 regex.new
 require

@@ -102,7 +102,8 @@ describe("gauges and counters", function()
     ["name server silent"] = "clients may choose names",
     ["call not recorded"] = "a script's fault", ["<close> handler failed"] = "a script's fault", ["task ended without an answer"] = "a script's fault",
     ["resource list incomplete"] = "a script's fault", ["exec refused"] = "a script's fault", ["fs refused"] = "a script's fault",
-    ["http refused"] = "a script's fault", ["sqlite refused"] = "a script's fault", ["store refused"] = "a script's fault",
+    ["http refused"] = "a script's fault", ["sqlite refused"] = "a script's fault", ["redis refused"] = "a script's fault",
+    ["store refused"] = "a script's fault",
     ["notification of an upstream failed"] = "a script's fault",
   }
 

@@ -152,8 +152,11 @@ describe("the Debian package", function()
       assert.matches("^%x+$", known[name].checksums[1].checksumValue)
       assert.not_equal("NOASSERTION", known[name].licenseConcluded)
     end
-    assert.equal(#list.packages, count + 1)
-    assert.equal(count + 1, #list.relationships)
+    local hiredis = linked:match "hiredis +(%S+)\n"
+    assert.equal(hiredis, known.hiredis.versionInfo:match "^[%d.]+")
+    assert.equal("BSD-3-Clause", known.hiredis.licenseConcluded)
+    assert.equal(#list.packages, count + 2)
+    assert.equal(count + 2, #list.relationships)
   end)
 
   it("satisfies lintian", function()

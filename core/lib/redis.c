@@ -1,0 +1,355 @@
+/* redis.c: Redis for tasks: sends commands on connections that all tasks of the worker share, waits for the replies,
+ * and makes Lua values of them. lua/moonpool/lib/redis.lua checks grants and commands. */
+#include "lib/bindings.h"
+#include "lib/fields.h"
+#include "lib/spans.h"
+#include "redis/redis.h"
+#include <lauxlib.h>
+#include <math.h>
+
+MP_REFUSED(refused_redis, "redis_connections", MP_LIMIT_REACHED, "connections to Redis servers above 32 of one worker")
+
+#define MAX_CONNECTIONS MP_LIMIT(redis_connections, 32) /* of one worker's scripts: each is a descriptor */
+#define MAX_WORDS 65536 /* of one request: what a server takes at once in some milliseconds */
+#define CONNECTION "moonpool.redis"
+#define USER_VALUES 1 /* of a connection: the metatable of lists */
+
+/* A connection of scripts. It is opened by the first command. */
+typedef struct {
+    mp_link link;                /* in mp_lib.redis while there is a `redis` */
+    mp_redis *MP_NULLABLE redis; /* NULL: no command has been sent, or the VM is detached */
+    mp_lib *lib;
+    mp_redis_server server; /* owns its texts */
+    char *place;            /* "cache.internal:6379" */
+} connection;
+
+/* A command in the task that waits for it. */
+typedef struct {
+    mp_owning_op super;
+    mp_timer timer;
+    mp_redis_command *MP_NULLABLE command; /* NULL: it has ended for the task */
+    mp_redis_end late;                     /* how it stood when its time was over; MP_REDIS_WAITS: it was not */
+    mp_open_span span;
+} waiting;
+
+static void drop_command(waiting *it)
+{
+    mp_open_span_close(&it->span);
+    mp_timer_stop(it->super.super.loop, &it->timer);
+    if (it->command != NULL)
+        mp_redis_command_free(it->command, false);
+    it->command = NULL;
+}
+
+static void on_cancel(mp_op *op)
+{
+    drop_command(mp_container(op, waiting, super.super));
+}
+
+static void on_release(mp_resource *resource)
+{
+    drop_command(mp_container(resource, waiting, super.resource));
+}
+
+static void on_done(void *ctx)
+{
+    waiting *it = ctx;
+    mp_timer_stop(it->super.super.loop, &it->timer);
+    mp_op_done(&it->super.super);
+}
+
+static void on_late(mp_timer *timer)
+{
+    waiting *it = mp_container(timer, waiting, timer);
+    it->late = mp_redis_command_free(MP_NEVER_NULL(it->command), true); /* the timer runs while there is a command */
+    it->command = NULL;
+    mp_op_done(&it->super.super);
+}
+
+/* -- connections --------------------------------------------------------------------------------------------------- */
+
+static void close_connection(connection *it)
+{
+    if (it->redis == NULL)
+        return;
+    mp_link_drop(&it->link);
+    it->lib->redis_count--;
+    mp_redis_free(it->redis);
+    it->redis = NULL;
+}
+
+void mp_lib_close_redis(mp_lib *lib)
+{
+    MP_EACH(connection, it, &lib->redis, link)
+        close_connection(it);
+}
+
+static void free_secret(mp_str text)
+{
+    char *bytes = (char *)(uintptr_t)text.ptr;
+    if (bytes != NULL)
+        explicit_bzero(bytes, text.len);
+    free(bytes);
+}
+
+static int l_collect(lua_State *L)
+{
+    connection *it = luaL_checkudata(L, 1, CONNECTION);
+    close_connection(it);
+    free_secret(mp_str_of(it->server.host));
+    free_secret(it->server.user);
+    free_secret(it->server.password);
+    free(it->place);
+    it->server = (mp_redis_server){0};
+    it->place = MP_UNSET;
+    return 0;
+}
+
+/* redis.connection { host, port, tls, database, user, password, reach, script, place, lists }: a connection, which is
+ * not open yet. `lists`: the metatable of lists.  [-0, +1, throws] */
+static int l_connection(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    connection *it = lua_newuserdatauv(L, sizeof *it, USER_VALUES);
+    *it = (connection){.lib = mp_lib_of(L)};
+    luaL_setmetatable(L, CONNECTION);
+    mp_str host = mp_text_field(L, 1, "host"), user = mp_text_field(L, 1, "user"),
+           password = mp_text_field(L, 1, "password"), script = mp_text_field(L, 1, "script");
+    it->server.policy = mp_reach_field(L, 1);
+    it->server.port = (uint16_t)mp_number_field(L, 1, "port");
+    it->server.database = (int)mp_number_field(L, 1, "database");
+    lua_getfield(L, 1, "tls");
+    it->server.is_tls = lua_toboolean(L, -1);
+    it->server.holder = mp_holder_number(script.ptr, script.len);
+    it->server.host = mp_dup(host);
+    it->server.user = (mp_str){mp_dup(user), user.len};
+    it->server.password = (mp_str){mp_dup(password), password.len};
+    it->place = mp_dup(mp_text_field(L, 1, "place"));
+    lua_getfield(L, 1, "lists");
+    lua_setiuservalue(L, 2, 1);
+    lua_settop(L, 2);
+    return 1;
+}
+
+/* The open connection, or a new one; NULL: there are too many.  [-0, +0, throws] */
+static mp_redis *MP_NULLABLE need_redis(lua_State *L, connection *it)
+{
+    mp_lib *lib = it->lib;
+    mp_loop *loop = mp_state_of(mp_vm_of(L))->loop;
+    if (it->redis != NULL)
+        return it->redis;
+    if (loop == NULL || lib->client == NULL)
+        luaL_error(L, MP_NOT_SERVING);
+    if (lib->redis_count >= MAX_CONNECTIONS) {
+        mp_stat_add(&mp_stat_refused_redis, 1);
+        return NULL;
+    }
+    it->redis = mp_redis_new(loop, MP_NEVER_NULL(lib->client), &it->server);
+    mp_link_put(&lib->redis, &it->link);
+    lib->redis_count++;
+    return it->redis;
+}
+
+/* redis.load(connection): how many requests it has to answer.  [-0, +1, throws] */
+static int l_load(lua_State *L)
+{
+    const connection *it = luaL_checkudata(L, 1, CONNECTION);
+    lua_pushinteger(L, it->redis == NULL ? 0 : (lua_Integer)mp_redis_load(it->redis));
+    return 1;
+}
+
+/* -- replies ------------------------------------------------------------------------------------------------------- */
+
+/* Pushes the value at `at`, and returns where the next one is. nil in a list is json.null, an error { error = text }.
+ * `lists`: stack index of the metatable of lists.  [-0, +1, throws] */
+static const char *push_value(lua_State *L, const char *at, int lists, bool is_inner)
+{
+    mp_redis_value value;
+    at = mp_redis_next(at, &value);
+    luaL_checkstack(L, 4, "too many lists");
+    switch (value.kind) {
+    case MP_REDIS_NIL:
+        if (is_inner)
+            mp_lua_push_null(L);
+        else
+            lua_pushnil(L);
+        break;
+    case MP_REDIS_INTEGER:
+        lua_pushinteger(L, value.integer);
+        break;
+    case MP_REDIS_TEXT:
+        lua_pushlstring(L, value.text.ptr, value.text.len);
+        break;
+    case MP_REDIS_ERROR:
+        lua_createtable(L, 0, 1);
+        lua_pushlstring(L, value.text.ptr, value.text.len);
+        lua_setfield(L, -2, "error");
+        break;
+    case MP_REDIS_LIST:
+        lua_createtable(L, (int)value.integer, 0);
+        lua_pushvalue(L, lists);
+        lua_setmetatable(L, -2);
+        for (lua_Integer i = 1; i <= value.integer; i++) {
+            at = push_value(L, at, lists, true);
+            lua_rawseti(L, -2, i);
+        }
+        break;
+    }
+    return at;
+}
+
+/* Pushes nil, why, and the reason, "unavailable" or "unknown".  [-0, +3, throws] */
+static int push_failure(lua_State *L, mp_redis_end end, const char *place, const char *why)
+{
+    const char *reason = end == MP_REDIS_UNKNOWN ? "unknown" : "unavailable";
+    lua_pushnil(L);
+    lua_pushfstring(L, "%s: %s: %s", reason, place, why);
+    lua_pushstring(L, reason);
+    return 3;
+}
+
+/* Pushes the results of redis.send(). Stack: 1 the connection, 2 the requests, 3 the seconds, 5 the op.  [-0, +?,
+ * throws] */
+static int push_results(lua_State *L, MP_UNUSED int status, lua_KContext context)
+{
+    waiting *it = lua_touserdata(L, (int)context);
+    const connection *of = lua_touserdata(L, 1);
+    mp_redis_command *command = it->command;
+    mp_redis_end end = command == NULL ? it->late : mp_redis_end_of(command);
+    if (end != MP_REDIS_ANSWERED || command == NULL) {
+        char why[64];
+        snprintf(why, sizeof why, "no answer within %g s", lua_tonumber(L, 3));
+        mp_open_span_fail(&it->span, end == MP_REDIS_UNKNOWN ? "unknown" : "unavailable", MP_STR_NONE);
+        int count = push_failure(L, end, of->place, command == NULL ? why : mp_redis_why(command));
+        drop_command(it);
+        return count;
+    }
+    const char *at = mp_redis_replies(command);
+    if (at == NULL) {
+        mp_open_span_fail(&it->span, "_OTHER", MP_STR_NONE);
+        drop_command(it);
+        return push_failure(L, MP_REDIS_UNKNOWN, of->place, "the replies together are larger than 16 MiB");
+    }
+    lua_Integer count = (lua_Integer)lua_rawlen(L, 2);
+    lua_getiuservalue(L, 1, 1);
+    int lists = lua_gettop(L);
+    mp_redis_value first;
+    mp_redis_next(at, &first);
+    if (count == 1 && first.kind == MP_REDIS_ERROR) {
+        mp_open_span_fail(&it->span, "error", MP_STR_NONE);
+        lua_pushnil(L);
+        lua_pushlstring(L, first.text.ptr, first.text.len);
+        lua_pushliteral(L, "error");
+        drop_command(it);
+        return 3;
+    }
+    lua_pushboolean(L, true);
+    if (count == 1) {
+        push_value(L, at, lists, false);
+    } else {
+        lua_createtable(L, (int)count, 0);
+        lua_pushvalue(L, lists);
+        lua_setmetatable(L, -2);
+        for (lua_Integer i = 1; i <= count; i++) {
+            at = push_value(L, at, lists, true);
+            lua_rawseti(L, -2, i);
+        }
+    }
+    drop_command(it);
+    return 2;
+}
+
+/* -- requests ------------------------------------------------------------------------------------------------------ */
+
+/* Adds the request on top of the stack, a list of texts. Returns NULL, or the error text.  [-0, +0, throws] */
+static const char *MP_NULLABLE add_request(lua_State *L, mp_redis_command *command)
+{
+    luaL_checktype(L, -1, LUA_TTABLE);
+    lua_Unsigned count = lua_rawlen(L, -1);
+    int request = lua_gettop(L);
+    if (count == 0 || count > MAX_WORDS)
+        return "a command has from 1 to 65,536 words";
+    const char **words = lua_newuserdatauv(L, (size_t)count * sizeof *words, 0);
+    size_t *lens = lua_newuserdatauv(L, (size_t)count * sizeof *lens, 0);
+    for (lua_Unsigned i = 0; i < count; i++) {
+        if (lua_rawgeti(L, request, (lua_Integer)i + 1) != LUA_TSTRING)
+            luaL_error(L, "a word of a command is a %s", luaL_typename(L, -1));
+        words[i] = lua_tolstring(L, -1, &lens[i]); /* the list keeps it */
+        lua_pop(L, 1);
+    }
+    int failed = mp_redis_command_add(command, (int)count, words, lens);
+    lua_settop(L, request);
+    return failed != 0 ? "the command is larger than 16 MiB" : NULL;
+}
+
+/* Begins the span of a command: it has no keys and no values.  [-0, +0, throws] */
+static mp_open_span begin_span(lua_State *L, const connection *of, mp_str operation, lua_Integer count)
+{
+    char name[MP_SPAN_NAME_BYTES], database[16];
+    mp_lib_task *task = mp_lib_task_running(L);
+    if (mp_task_trace(task) == NULL)
+        return (mp_open_span){NULL, 0, MP_NO_SPAN};
+    snprintf(name, sizeof name, "%.*s %s", MP_STR_ARG(operation), of->place);
+    mp_open_span span = mp_task_span_open(task, MP_SPAN_CLIENT, mp_str_of(name));
+    mp_trace *trace = mp_open_span_trace(&span);
+    snprintf(database, sizeof database, "%d", of->server.database);
+    mp_span_text(trace, span.span, "db.system.name", MP_STR("redis"));
+    mp_span_text(trace, span.span, "db.namespace", mp_str_of(database));
+    mp_span_text(trace, span.span, "db.operation.name", operation);
+    mp_span_text(trace, span.span, "server.address", mp_str_of(of->server.host));
+    mp_span_int(trace, span.span, "server.port", of->server.port);
+    if (count > 1)
+        mp_span_int(trace, span.span, "db.operation.batch.size", count);
+    return span;
+}
+
+/* redis.send(connection, requests, seconds, operation): sends the requests, each a list of texts, together, and waits.
+ * One request: true and the value of its reply; or nil, the error's text, "error". Several: true and the list of their
+ * replies. Else nil, why, and "unavailable" or "unknown". `operation`: the name of the command, for the span.  [-0,
+ * +2|3, throws, parks] */
+static int l_send(lua_State *L)
+{
+    connection *of = luaL_checkudata(L, 1, CONNECTION);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    double seconds = luaL_checknumber(L, 3);
+    mp_str operation = mp_check_str(L, 4);
+    luaL_argcheck(L, seconds > 0 && seconds <= 86400, 3, "from above 0 to a day");
+    lua_settop(L, 4);
+    waiting *it = mp_owning_op_new(L, sizeof *it, on_cancel, on_release);
+    mp_redis_command *command = it->command = mp_redis_command_new(on_done, it);
+    lua_Integer count = (lua_Integer)lua_rawlen(L, 2);
+    const char *why = count == 0 ? "there is no command" : NULL;
+    for (lua_Integer i = 1; why == NULL && i <= count; i++) {
+        lua_rawgeti(L, 2, i);
+        why = add_request(L, command);
+        lua_pop(L, 1);
+    }
+    mp_err err;
+    mp_redis *redis = why != NULL ? NULL : need_redis(L, of);
+    if (why == NULL && redis == NULL)
+        why = "more than 32 connections to Redis servers are open";
+    if (redis != NULL) {
+        it->span = begin_span(L, of, operation, count);
+        if (mp_redis_send(redis, command, &err) != 0)
+            why = err.text;
+    }
+    if (why != NULL) {
+        mp_open_span_fail(&it->span, "unavailable", MP_STR_NONE);
+        drop_command(it);
+        return push_failure(L, MP_REDIS_UNAVAILABLE, of->place, why);
+    }
+    if (mp_redis_end_of(command) == MP_REDIS_WAITS)
+        mp_timer_start(it->super.super.loop, &it->timer, (uint64_t)ceil(seconds * 1000), on_late);
+    return mp_op_park_then(L, &it->super.super, push_results, 5);
+}
+
+MP_SCRIPT_LIBRARY(redis)
+{
+    static const luaL_Reg functions[] = {
+        {"redis.connection", l_connection}, {"redis.load", l_load}, {"redis.send", l_send}, {NULL, NULL}};
+    (void)config;
+    mp_set_members(L, functions, 0);
+    mp_push_metatable(L, CONNECTION, l_collect);
+    lua_pop(L, 1);
+}

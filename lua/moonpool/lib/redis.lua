@@ -1,0 +1,285 @@
+-- The library `redis` of scripts: caches and other data in servers that speak the protocol of Redis. All tasks of a
+-- worker share the connections of a cache, so that a command may not change what they are for.
+
+local host = require "moonpool.host"
+local commands = require "moonpool.lib.redis_commands"
+local copied = require "moonpool.runtime.copied"
+local grants = require "moonpool.runtime.grants"
+local json = require "moonpool.json"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
+local problem = require "moonpool.runtime.diagnostic"
+local reach = require "moonpool.lib.http.reach"
+local suggest = require "moonpool.runtime.suggest"
+local timed = require "moonpool.runtime.timed"
+local weak = require "moonpool.runtime.weak"
+
+local redis = {}
+
+local DEFAULT_PORT <const> = 6379
+local TIMEOUT_S <const>, MAX_TIMEOUT_S <const> = 1, 3600
+local MAX_POOL <const> = 8            -- connections of one cache in a worker: one is enough unless replies are large
+local MAX_DATABASE <const> = 65535
+
+local options <const> = { "user", "password", "pool", "timeout" }
+local only_words <const> = { new = "NX", existing = "XX" }
+
+-- What all scripts of a VM share: { shown, connections, timeout }, by server, user, password, pool and reach.
+local by_server = setmetatable({}, weak.values)
+local states = setmetatable({}, weak.keys)      -- of each cache that a script holds
+local timeouts = setmetatable({}, weak.keys)
+local measures = {}                             -- owners of time series, by command
+
+local methods = {}
+local cache_mt = { __index = methods, __metatable = false, __name = "redis.cache" }
+
+-- -- commands ---------------------------------------------------------------------------------------------------------
+
+-- A word of a command as a text.
+local function word_of(what, value, place)
+  local kind = math.type(value)
+  if kind == "integer" then return tostring(value) end
+  if kind == "float" then return ("%.17g"):format(value) end
+  if type(value) == "string" then return value end
+  local revealed = host.secret.reveal(value)
+  if revealed then return revealed end
+  local hint = type(value) == "boolean" and "Redis has no booleans: send 1 and 0, or texts"
+    or type(value) == "table" and "send json.encode(value), or the fields of a hash one by one" or "a command is a list of texts and numbers"
+  problem.raise(4, ("%s: word %d is a %s"):format(what, place, value == json.null and "json.null" or type(value)), hint)
+end
+
+-- A command of a script as a list of texts: a new one.
+local function words_of(what, given, count)
+  if count == 0 then problem.raise(4, what .. " needs a command", 'as in cache:call("HSET", key, field, value)') end
+  local words = {}
+  for i = 1, count do words[i] = word_of(what, given[i], i) end
+  local why = commands.refusal(words)
+  if why then problem.raise(4, ("%s: %s is refused"):format(what, words[1]:upper()), why) end
+  return words
+end
+
+local function least_loaded(state)
+  local best, load = state[1], host.redis.load(state[1])
+  for i = 2, #state do
+    local other = host.redis.load(state[i])
+    if other < load then best, load = state[i], other end
+  end
+  return best
+end
+
+local function send_now(state, requests, seconds, operation)
+  local owner = measures[operation]
+  if not owner then
+    owner = {}
+    measures[operation] = owner
+  end
+  local measured <close> = timed.start(owner, "redis", operation)
+  local done, value, reason
+  if redis.stand_in then
+    done, value, reason = redis.stand_in(requests)
+  else
+    done, value, reason = host.redis.send(#state > 1 and least_loaded(state) or state[1], requests, seconds, operation)
+  end
+  measured.outcome = done and "ok" or reason
+  return done, value, reason
+end
+
+-- Sends requests: true and the reply, or the list of replies; or nil, why, reason.
+local function send(state, requests, seconds, operation)
+  local watch = outside_hooks.redis
+  if not watch then return send_now(state, requests, seconds, operation) end
+  return watch(state.shown, requests, function() return send_now(state, requests, seconds, operation) end)
+end
+
+local function state_of(self, what)
+  local state = states[self]
+  if not state then problem.raise(3, what .. " is a method of a cache", "as in cache:" .. what .. "(…)") end
+  return state, timeouts[self]
+end
+
+-- Sends one request and returns its reply.
+local function ask(self, what, words)
+  local state, seconds = state_of(self, what)
+  local done, value, reason = send(state, { words }, seconds, commands.shown(words[1]))
+  if done then return value end
+  return nil, value, reason
+end
+
+--- call(command, …): the reply of one command; or nil, why, reason.
+function methods:call(...)
+  state_of(self, "call")
+  return ask(self, "call", words_of("call", { ... }, select("#", ...)))
+end
+
+--- get(key): the text at a key; nil if there is none; or nil, why, reason.
+function methods:get(key)
+  state_of(self, "get")
+  return ask(self, "get", words_of("get", { "GET", key }, 2))
+end
+
+-- The words of SET for the options.
+local function set_words(key, value, given)
+  local words = { "SET", key, value }
+  if given == nil then return words end
+  if type(given) ~= "table" then problem.raise(3, "set: options must be a table", 'as in { ttl = 60, only = "new" }') end
+  given = copied(given)
+  for name in next, given do
+    if name ~= "ttl" and name ~= "only" then
+      problem.raise(3, "set has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "ttl", "only" }) or "its options are ttl and only")
+    end
+  end
+  if given.ttl ~= nil then
+    if type(given.ttl) ~= "number" or not (given.ttl >= 0.001 and given.ttl < 2 ^ 40) then
+      problem.raise(3, "set: 'ttl' must be a number of seconds, from 0.001 on")
+    end
+    words[4], words[5] = "PX", (given.ttl * 1000) // 1 | 0
+  end
+  if given.only ~= nil then
+    words[#words + 1] = only_words[given.only] or problem.raise(3, "set: 'only' must be \"new\" or \"existing\"")
+  end
+  return words
+end
+
+--- set(key, value [, { ttl = seconds, only = "new" | "existing" }]): true; false if `only` has prevented it; or nil,
+--- why, reason.
+function methods:set(key, value, given)
+  local state, seconds = state_of(self, "set")
+  local words = set_words(key, value, given)
+  words = words_of("set", words, #words > 3 and #words or 3)
+  local done, reply, reason = send(state, { words }, seconds, "SET")
+  if not done then return nil, reply, reason end
+  return reply ~= nil
+end
+
+-- The commands of a pipeline or a transaction as lists of texts.
+local function requests_of(what, list)
+  if type(list) ~= "table" then
+    problem.raise(3, ("%s needs a list of commands, got a %s"):format(what, type(list)), ('as in cache:%s { {"INCR", key}, {"EXPIRE", key, 60} }'):format(what))
+  end
+  local requests = {}
+  for i, given in ipairs(copied(list)) do
+    if type(given) ~= "table" then
+      problem.raise(3, ("%s: command %d is a %s"):format(what, i, type(given)), 'a command is a list, as {"INCR", key}')
+    end
+    given = copied(given)
+    requests[i] = words_of(what, given, #given)
+  end
+  return requests
+end
+
+--- pipeline { {"INCR", key}, {"EXPIRE", key, 60} }: sends the commands together: the list of their replies, in which an
+--- error is { error = why } and nil is json.null; or nil, why, reason.
+function methods:pipeline(list)
+  local state, seconds = state_of(self, "pipeline")
+  local requests = requests_of("pipeline", list)
+  if #requests == 0 then return json.array {} end
+  local done, replies, reason = send(state, requests, seconds, #requests == 1 and commands.shown(requests[1][1]) or "PIPELINE")
+  if #requests > 1 then
+    if done then return replies end
+    return nil, replies, reason
+  end
+  if done then return json.array { replies == nil and json.null or replies } end
+  if reason == "error" then return json.array { { error = replies } } end
+  return nil, replies, reason
+end
+
+-- -- opening ----------------------------------------------------------------------------------------------------------
+
+-- The parts of a URL: { tls, host, port, database, shown }; nil, why, hint.
+local function parse(text)
+  if type(text) ~= "string" then return nil, "redis.open needs a URL", 'as in redis.open { "redis://127.0.0.1:6379/0" }' end
+  local scheme, place, path = text:match "^(%a+)://([^/?#]*)(.*)$"
+  scheme = scheme and scheme:lower()
+  if scheme ~= "redis" and scheme ~= "rediss" then
+    return nil, "redis.open: the URL must begin with redis:// or rediss://", "rediss:// is TLS; as in \"rediss://cache.internal:6379/0\""
+  end
+  if place:find "@" then
+    return nil, "redis.open: the URL must not have a user or a password", 'they are options: user = "app", password = secret "REDIS_PASSWORD"'
+  end
+  local name, port = place:match "^%[([%x:.]+)%]:?(%d*)$"
+  if not name then name, port = place:match "^([%w_.-]+):?(%d*)$" end
+  if not name or #name > 253 then return nil, "redis.open: the URL has no host", "as in \"redis://cache.internal:6379/0\"" end
+  local number = port == "" and DEFAULT_PORT or math.tointeger(tonumber(port))
+  if not number or number < 1 or number > 65535 then return nil, "redis.open: the port must be from 1 to 65535" end
+  local database = path == "" and 0 or path == "/" and 0 or math.tointeger(tonumber(path:match "^/(%d%d?%d?%d?%d?)$"))
+  if not database or database > MAX_DATABASE then
+    return nil, "redis.open: after the host, the URL has the number of the database at most", "as in \"redis://cache.internal:6379/0\""
+  end
+  name = name:lower():gsub("%.$", "")
+  name = host.http.address(name) or name
+  if name:find "^[%d.]+$" and not host.http.address(name) then return nil, "redis.open: '" .. name .. "' is no address" end
+  local shown = (name:find(":", 1, true) and "[" .. name .. "]" or name) .. ":" .. number
+  return { tls = scheme == "rediss", host = name, port = number, database = database, place = shown }
+end
+
+local function text_option(given, name)
+  local value = given[name]
+  if value == nil then return "" end
+  local text = type(value) == "string" and value or host.secret.reveal(value)
+  if type(text) ~= "string" or text == "" then
+    problem.raise(3, ("redis.open: '%s' must be a text or a secret"):format(name), 'as in password = secret "REDIS_PASSWORD"')
+  end
+  return text
+end
+
+local function number_option(given, name, default, least, most)
+  local value = given[name]
+  if value == nil then return default end
+  if type(value) ~= "number" or not (value >= least and value <= most) then
+    problem.raise(3, ("redis.open: '%s' must be a number from %s to %s"):format(name, least, most))
+  end
+  return value
+end
+
+local function check_options(given)
+  if type(given) == "string" then given = { given } end
+  if type(given) ~= "table" then problem.raise(2, "redis.open needs a table", 'as in redis.open { "redis://127.0.0.1:6379/0" }') end
+  given = copied(given)
+  for name in next, given do
+    if name ~= 1 and not (function() for _, known in ipairs(options) do if known == name then return true end end end)() then
+      problem.raise(2, "redis.open has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), options)
+        or "its options are the URL, user, password, pool and timeout")
+    end
+  end
+  return given
+end
+
+-- The connections for these options, which all scripts of the VM with the same ones share.
+local function share(server, pool, file)
+  local key = table.concat({ server.place, tostring(server.tls), server.database, server.reach, pool, #server.user, server.user, server.password }, "\0")
+  local state = by_server[key]
+  if not state then
+    state = { shown = server.place }
+    server.script, server.lists = file, debug.getmetatable(json.array {})
+    for i = 1, pool do state[i] = host.redis.connection(server) end
+    by_server[key] = state
+  end
+  return state
+end
+
+--- The library of one script file. `granted` is what grants.of(path) gives.
+function redis.library(granted, file)
+  local library, allowed = {}, {}
+  for _, text in ipairs(granted.net) do allowed[#allowed + 1] = reach.parse(text) end
+
+  --- open { url, user =, password =, pool =, timeout = }: a cache; or nil, why. Connects with the first command.
+  function library.open(given)
+    given = check_options(given)
+    local server, wrong, hint = parse(given[1])
+    if not server then problem.raise(1, wrong, hint) end
+    server.user, server.password = text_option(given, "user"), text_option(given, "password")
+    if server.user ~= "" and server.password == "" then problem.raise(1, "redis.open: a 'user' needs a 'password'") end
+    local pool = number_option(given, "pool", 1, 1, MAX_POOL) // 1 | 0
+    local timeout = number_option(given, "timeout", TIMEOUT_S, 0.001, MAX_TIMEOUT_S)
+    server.reach = reach.find(allowed, server)
+    if not server.reach then
+      host.log.write("warn", "redis refused", { file = file, host = server.place, why = "no grant", grant = grants.yaml("net", server.place, file) })
+      return nil, grants.refusal("net", server.place, file)
+    end
+    local cache = setmetatable({}, cache_mt)
+    states[cache], timeouts[cache] = share(server, pool, file), timeout
+    return cache
+  end
+  return library
+end
+
+return redis

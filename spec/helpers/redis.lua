@@ -1,0 +1,150 @@
+-- Redis servers for specs: a real one (redis-server, or valkey-server where that is installed), and one that answers as
+-- a spec says.
+local uv = require "luv"
+local certificates = require "spec.helpers.certificates"
+local children = require "spec.helpers.children"
+local free_port = require "spec.helpers.free_port"
+local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
+
+local redis = {}
+local server = {}
+
+local function find(...)
+  for _, name in ipairs { ... } do
+    for _, folder in ipairs { "/usr/bin/", "/usr/local/bin/" } do
+      if uv.fs_access(folder .. name, "X") then return folder .. name end
+    end
+  end
+end
+
+--- The path of the server's program, or nil: specs that need one are skipped. Debian's redis-tools has it under another
+--- name: redis-server adds that name, and a service that would begin at once.
+function redis.find() return find("redis-server", "valkey-server", "redis-check-rdb", "valkey-check-rdb") end
+
+--- `it`, or `pending` where there is no server.
+function redis.it(it, pending)
+  if redis.find() then return it end
+  return function(name) pending(name .. " (redis-tools is not installed)") end
+end
+
+--- The output of a command of the server's own client.
+function server:cli(...)
+  local args = { "-h", "127.0.0.1", "-p", tostring(self.port) }
+  if self.password then table.move({ "--no-auth-warning", "-a", self.password }, 1, 3, #args + 1, args) end
+  if self.tls then table.move({ "--tls", "--insecure" }, 1, 2, #args + 1, args) end
+  table.move({ ... }, 1, select("#", ...), #args + 1, args)
+  local _, out, err = gateway.run_program(find("redis-cli", "valkey-cli"), args)
+  return ((out .. err):gsub("\n$", ""))
+end
+
+function server:kill(signal)
+  self.handle:kill(signal or "sigkill")
+end
+
+--- Kills the server and waits for its end.
+function server:stop()
+  if not self.code then self.handle:kill "sigkill" end
+  wait.for_fact("redis-server to end", 20, function() return self.code end)
+end
+
+function server:__close()
+  self:stop()
+  for _, file in ipairs(self.files) do os.remove(file) end
+  os.remove(self.dir)
+end
+
+--- Starts the program (again, after stop()) and waits until it answers.
+function server:begin()
+  self.code = nil
+  local handle, pid = uv.spawn(self.program, { args = self.args, cwd = self.dir },
+    function(exit)
+      self.code = exit
+      children.alive[self.pid] = nil
+      self.handle:close()
+    end)
+  self.handle, self.pid = assert(handle, pid), pid
+  children.alive[pid] = true
+  wait.for_fact("redis-server to answer", 20, function() return self.code or self:cli "PING" == "PONG" end)
+  assert(not self.code, "redis-server has ended")
+end
+
+--- A server without persistence. `options`: password, tls (a certificate of certificates.make), port, args (further
+--- ones).
+function redis.start(options)
+  options = options or {}
+  local self = setmetatable({ port = options.port or free_port(), password = options.password, tls = options.tls, files = {} },
+    { __index = server, __close = server.__close })
+  self.dir = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/redis.XXXXXX"))
+  self.at = "127.0.0.1:" .. self.port
+  self.program = self.dir .. "/redis-server"      -- the program looks at its name
+  assert(uv.fs_symlink(redis.find(), self.program))
+  self.args = { "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no", "--loglevel", "warning", "--logfile", self.dir .. "/log" }
+  self.files[1], self.files[2] = self.dir .. "/log", self.program
+  local function add(...) table.move({ ... }, 1, select("#", ...), #self.args + 1, self.args) end
+  if options.password then add("--requirepass", options.password) end
+  if options.tls then
+    for _, name in ipairs { "own", "key" } do
+      self.files[#self.files + 1] = self.dir .. "/" .. name
+      certificates.write(self.dir .. "/" .. name, options.tls[name])
+    end
+    add("--port", "0", "--tls-port", tostring(self.port), "--tls-cert-file", self.dir .. "/own", "--tls-key-file", self.dir .. "/key",
+      "--tls-auth-clients", "no", "--tls-ca-cert-file", self.dir .. "/own")
+  else
+    add("--port", tostring(self.port))
+  end
+  add(table.unpack(options.args or {}))
+  self:begin()
+  return self
+end
+
+-- -- a server that answers as told -------------------------------------------------------------------------------------
+
+local told = {}
+
+function told:__close()
+  if not self.server:is_closing() then self.server:close() end
+  for _, client in ipairs(self.clients) do
+    if not client:is_closing() then client:close() end
+  end
+end
+
+--- Takes connections and calls answer(command, client, self) for each command, a list of its words: a text that it
+--- returns is sent. Commands of the login are answered, unless `options.login` is false. Fields: port, at, clients,
+--- commands (all that have come).
+function redis.told(answer, options)
+  local self = setmetatable({ server = uv.new_tcp(), clients = {}, commands = {} }, { __close = told.__close })
+  self.server:bind("127.0.0.1", 0)
+  self.server:listen(128, function()
+    local client, rest = uv.new_tcp(), ""
+    self.server:accept(client)
+    self.clients[#self.clients + 1] = client
+    client:read_start(function(_, bytes)
+      if not bytes then
+        if not client:is_closing() then client:close() end
+        return
+      end
+      rest = rest .. bytes
+      while true do
+        local count, at = rest:match "^%*(%d+)\r\n()"
+        if not count then return end
+        local words = {}
+        for i = 1, tonumber(count) do
+          local size, from = rest:match("^%$(%d+)\r\n()", at)
+          if not size or #rest < from + size + 1 then return end
+          words[i], at = rest:sub(from, from + size - 1), from + tonumber(size) + 2
+        end
+        rest = rest:sub(at)
+        self.commands[#self.commands + 1] = words
+        local text
+        if words[1] == "PING" and #words == 1 and (options or {}).login ~= false then text = "+PONG\r\n" else text = answer(words, client, self) end
+        if text and not client:is_closing() then client:write(text) end
+      end
+    end)
+  end)
+  self.port = self.server:getsockname().port
+  self.at = "127.0.0.1:" .. self.port
+  return self
+end
+
+return redis
