@@ -742,9 +742,12 @@ function sqlite.blob(bytes) end
 --- "error" for an error of the server. Nothing is sent twice.
 ---@class moonpool.Redis
 ---@field get fun(self, key: string|number): string?, string?, string?  The text at a key; nil if there is none
----@field set fun(self, key: string|number, value: string|number|userdata, options?: { ttl?: number, only?: "new"|"existing" }): boolean?, string?, string?  Stores a text, for `ttl` seconds if given; false if `only` prevented it
----@field call fun(self, command: string, ...: string|number|userdata): any, string?, string?  Sends any command: an integer, a text, a list or nil. In a list nil is json.null and an error is { error = why }
----@field pipeline fun(self, commands: (string|number|userdata)[][]): any[]?, string?, string?  Sends commands together, as { {"INCR", key}, {"EXPIRE", key, 60} }: the list of their replies, with errors as { error = why }
+---@field set fun(self, key: string|number, value: string|number, options?: { ttl?: number, only?: "new"|"existing" }): boolean?, string?, string?  Stores a text, for `ttl` seconds if given; false if `only` prevented it
+---@field call fun(self, command: string, ...: string|number): any, string?, string?  Sends any command: an integer, a text, a list or nil. In a list nil is json.null and an error is { error = why }
+---@field pipeline fun(self, commands: (string|number)[][]): any[]?, string?, string?  Sends commands together, as { {"INCR", key}, {"EXPIRE", key, 60} }: the list of their replies, with errors as { error = why }
+---@field transaction fun(self, commands: (string|number)[][]): any[]?, string?, string?  The same by MULTI and EXEC: the server runs no other commands between them
+---@field eval fun(self, script: string, keys?: (string|number)[], args?: (string|number)[]): any, string?, string?  Runs a script in the server, by its hash where the server has it
+---@field scan fun(self, pattern?: string, options?: { count?: integer, type?: string }): fun(): string?  Iterates over the keys that match, as `for key in cache:scan "user:*" do`; a key may come twice
 
 --- Servers that speak the protocol of Redis (Redis, Valkey). A script needs a `net` grant with the port: `scripts: {allow: {net:
 --- ["cache.internal:6379 private"]}}`. Other calls run while a command waits; when its call ends, its reply is read and dropped.
@@ -753,7 +756,7 @@ redis = {}
 --- Opens a cache: `redis://HOST:PORT/DATABASE`, or `rediss://…` with TLS, where the certificate must be for the host. Nothing is connected
 --- until the first command. All scripts with the same options share `pool` connections in each worker (1 unless given, at most 8), on which
 --- the commands of all calls are sent one after another without waiting. So commands that block or change the connection are refused, and
---- the error says what to use instead. `timeout`: seconds until a command is given up, 1 unless given. A reply may have 16 MiB.
+--- the error says what to use instead. `user` and `password` log in, as `password = try(secret "REDIS_PASSWORD")`. `timeout`: seconds until a command is given up, 1 unless given. A reply may have 16 MiB.
 ---@param options { [1]: string, user?: string, password?: string|userdata, pool?: integer, timeout?: number }
 ---@return moonpool.Redis? cache, string? why
 function redis.open(options) end

@@ -139,6 +139,12 @@ function fake.secret(values) end
 ---@return table[] ran
 function fake.exec(answers) end
 
+--- Fakes Redis servers, by the command or its beginning: a text, a number, a list, false for nil, { error = why }, or a function of the
+--- command, a list of texts, that returns one of them, or nil and a reason. Returns the list of later commands, which grows.
+---@param replies table<string, string|number|table|false|fun(command: string[]): any, string?>
+---@return string[][] sent
+function fake.redis(replies) end
+
 --- Replaces the file system by these files, by path; a path that ends in "/" is a folder. Returns the table of files, in which files that
 --- scripts write appear.
 ---@param files? table<string, string>

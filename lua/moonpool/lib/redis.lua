@@ -4,6 +4,8 @@
 local host = require "moonpool.host"
 local commands = require "moonpool.lib.redis_commands"
 local copied = require "moonpool.runtime.copied"
+local digest = require "moonpool.lib.digest"
+local failure = require "moonpool.runtime.outcome"
 local grants = require "moonpool.runtime.grants"
 local json = require "moonpool.json"
 local outside_hooks = require "moonpool.runtime.outside_hooks"
@@ -19,6 +21,7 @@ local DEFAULT_PORT <const> = 6379
 local TIMEOUT_S <const>, MAX_TIMEOUT_S <const> = 1, 3600
 local MAX_POOL <const> = 8            -- connections of one cache in a worker: one is enough unless replies are large
 local MAX_DATABASE <const> = 65535
+local SCAN_COUNT <const> = 100        -- keys that the server looks at for one page
 
 local options <const> = { "user", "password", "pool", "timeout" }
 local only_words <const> = { new = "NX", existing = "XX" }
@@ -40,11 +43,11 @@ local function word_of(what, value, place)
   if kind == "integer" then return tostring(value) end
   if kind == "float" then return ("%.17g"):format(value) end
   if type(value) == "string" then return value end
-  local revealed = host.secret.reveal(value)
-  if revealed then return revealed end
-  local hint = type(value) == "boolean" and "Redis has no booleans: send 1 and 0, or texts"
+  local hint = host.secret.reveal(value) and "a command may be recorded: a secret is for logging in, as in password = secret \"…\""
+    or type(value) == "boolean" and "Redis has no booleans: send 1 and 0, or texts"
     or type(value) == "table" and "send json.encode(value), or the fields of a hash one by one" or "a command is a list of texts and numbers"
-  problem.raise(4, ("%s: word %d is a %s"):format(what, place, value == json.null and "json.null" or type(value)), hint)
+  local shown = value == json.null and "json.null" or host.secret.reveal(value) and "secret" or type(value)
+  problem.raise(4, ("%s: word %d is a %s"):format(what, place, shown), hint)
 end
 
 -- A command of a script as a list of texts: a new one.
@@ -180,6 +183,83 @@ function methods:pipeline(list)
   if done then return json.array { replies == nil and json.null or replies } end
   if reason == "error" then return json.array { { error = replies } } end
   return nil, replies, reason
+end
+
+--- transaction { {"INCR", key}, {"EXPIRE", key, 60} }: the same as one step, between whose commands the server runs no
+--- others: the list of their replies; or nil, why, reason.
+function methods:transaction(list)
+  local state, seconds = state_of(self, "transaction")
+  local requests = requests_of("transaction", list)
+  if #requests == 0 then return json.array {} end
+  table.insert(requests, 1, { "MULTI" })
+  requests[#requests + 1] = { "EXEC" }
+  local done, replies, reason = send(state, requests, seconds, "TRANSACTION")
+  if not done then return nil, replies, reason end
+  local results = replies[#requests]
+  if type(results) == "table" and not results.error then return results end
+  for i = 1, #replies do    -- the first command that the server has refused is why all are dropped
+    local refused = type(replies[i]) == "table" and replies[i].error
+    if refused then return nil, refused, "error" end
+  end
+  return nil, "the server has dropped the transaction", "error"
+end
+
+local function texts_of(what, name, list)
+  if list == nil then return {} end
+  if type(list) ~= "table" then problem.raise(3, ("%s: the %s must be a list, not a %s"):format(what, name, type(list))) end
+  return copied(list)
+end
+
+--- eval(script, keys, args): runs Lua in the server, which has it under its hash from the second time on: its result; or
+--- nil, why, reason.
+function methods:eval(script, keys, args)
+  local state, seconds = state_of(self, "eval")
+  if type(script) ~= "string" then
+    problem.raise(2, "eval needs a script, got a " .. type(script), 'as in cache:eval("return redis.call(\'INCR\', KEYS[1])", { key })')
+  end
+  keys, args = texts_of("eval", "keys", keys), texts_of("eval", "arguments", args)
+  local words = { "EVALSHA", digest.sha1(script), #keys }
+  table.move(keys, 1, #keys, 4, words)
+  table.move(args, 1, #args, 4 + #keys, words)
+  words = words_of("eval", words, 3 + #keys + #args)
+  local done, reply, reason = send(state, { words }, seconds, "EVALSHA")
+  if not done and reason == "error" and reply:find "^NOSCRIPT" then
+    words[1], words[2] = "EVAL", script
+    done, reply, reason = send(state, { words }, seconds, "EVAL")
+  end
+  if done then return reply end
+  return nil, reply, reason
+end
+
+--- scan(pattern [, { count =, type = }]): iterates over the keys that match, some at a time; a key may come twice.
+--- Raises a failure where the server cannot be asked.
+function methods:scan(pattern, given)
+  state_of(self, "scan")
+  if pattern ~= nil and type(pattern) ~= "string" then problem.raise(2, "scan needs a pattern, got a " .. type(pattern), 'as in cache:scan "user:*"') end
+  given = given == nil and {} or type(given) == "table" and copied(given) or problem.raise(2, "scan: options must be a table", "as in { count = 100 }")
+  for name in next, given do
+    if name ~= "count" and name ~= "type" then
+      problem.raise(2, "scan has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "count", "type" }) or "its options are count and type")
+    end
+  end
+  local words = { "SCAN", "0", "MATCH", pattern or "*", "COUNT", given.count or SCAN_COUNT }
+  if given.type ~= nil then words[7], words[8] = "TYPE", given.type end
+  words = words_of("scan", words, #words)
+  local page, at = {}, 0
+  return function()
+    while at == #page do
+      if not words then return nil end
+      local reply, why = ask(self, "scan", words)
+      if type(reply) ~= "table" or type(reply[1]) ~= "string" or type(reply[2]) ~= "table" then
+        failure.fail(why or "the server's reply to SCAN is no page of keys")
+      end
+      page, at = reply[2], 0
+      words[2] = reply[1]
+      if reply[1] == "0" then words = nil end
+    end
+    at = at + 1
+    return page[at]
+  end
 end
 
 -- -- opening ----------------------------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ function hooks.install(through, value)
     return function(call, method, params) return through("question", { method = method, params = params }, function() return real(call, method, params) end) end
   end)
   watch("sqlite", function(shown, kind, sql, params, real) return through("sqlite " .. kind, { database = shown, sql = sql, params = params }, real) end)
+  watch("redis", function(server, commands, real) return through("redis", { server = server, commands = commands }, real) end)
   watch("upstream", function(name, what, called, args, real)
     return through("upstream " .. what, { upstream = name, name = called, arguments = args }, real)
   end)

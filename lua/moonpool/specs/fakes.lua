@@ -75,6 +75,16 @@ function fake.fs(given)
   return files
 end
 
+--- fake.redis { ["GET user:1"] = "Ann" }: by the command or its beginning: a text, a number, a list, false for nil, {
+--- error = why }, or a function of the command, a list of texts, that returns one of them, or nil and why. Returns the
+--- list of later commands.
+function fake.redis(given)
+  need_table("redis", given, "replies by command")
+  local stand_in, sent = machine.redis(given)
+  require "moonpool.lib.redis".stand_in = waiting(stand_in)
+  return sent
+end
+
 -- The value of a faked call, read or prompt, from the spec's value for its name: a text, or a value that becomes JSON.
 local function upstream_value(what, given)
   local is_text = type(given) ~= "table"
@@ -191,6 +201,7 @@ function fakes.reset()
   require "moonpool.lib.env".stand_ins = {}
   require "moonpool.lib.exec".stand_in = nil
   require "moonpool.lib.fs".stand_in = nil
+  require "moonpool.lib.redis".stand_in = nil
   require "moonpool.lib.metrics".stand_in = nil
   require "moonpool.upstream.script_handle".stand_ins = {}
 end

@@ -1,7 +1,8 @@
--- fake.env, fake.secret, fake.exec and fake.fs: fake variables, programs and files. Scripts need the same grants as in
+-- fake.env, fake.secret, fake.exec, fake.fs and fake.redis: fake variables, programs, files and caches. Scripts need the same grants as in
 -- `moonpool run`.
 
 local host = require "moonpool.host"
+local json = require "moonpool.json"
 local paths = require "moonpool.runtime.paths"
 
 local machine = {}
@@ -135,6 +136,51 @@ function machine.files(given)
   end
 
   return function(action, path, text) return act[action](path, text) end, files
+end
+
+-- -- Redis -------------------------------------------------------------------------------------------------------------
+
+-- A faked reply as the library gets it: the value; or nil, why, reason.
+local function reply_of(given, words)
+  local answer = find(given, words)
+  local line = table.concat(words, " ")
+  if answer == nil then return nil, ("fake.redis has no answer for '%s': add [\"%s\"] = … to its table"):format(line, words[1]), "unavailable" end
+  if type(answer) == "function" then
+    local value, why = answer(words)
+    if value == nil then return nil, why or ("the function for '%s' in fake.redis returned nothing"):format(line), "error" end
+    answer = value
+  end
+  if answer == false then return true, nil end
+  if type(answer) == "table" and answer.error then return nil, tostring(answer.error), "error" end
+  return true, math.type(answer) == "float" and tostring(answer) or answer
+end
+
+-- The replies to several commands, as they are in a list.
+local function replies_of(given, requests, first, last)
+  local list = json.array {}
+  for i = first, last do
+    local done, value, reason = reply_of(given, requests[i])
+    if reason == "unavailable" then return nil, value, reason end
+    if done then list[#list + 1] = value == nil and json.null or value else list[#list + 1] = { error = value } end
+  end
+  return list
+end
+
+--- Makes the function that replaces host.redis.send, and the list to which it appends commands.
+function machine.redis(given)
+  local sent = {}
+  return function(requests)
+    for _, words in ipairs(requests) do sent[#sent + 1] = words end
+    if #requests == 1 then return reply_of(given, requests[1]) end
+    local is_transaction = requests[1][1] == "MULTI"
+    local inside, why, reason = replies_of(given, requests, is_transaction and 2 or 1, is_transaction and #requests - 1 or #requests)
+    if not inside then return nil, why, reason end
+    if not is_transaction then return true, inside end
+    local list = json.array { "OK" }
+    for i = 2, #requests - 1 do list[i] = "QUEUED" end
+    list[#requests] = inside
+    return true, list
+  end, sent
 end
 
 return machine

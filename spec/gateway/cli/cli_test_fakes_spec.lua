@@ -42,6 +42,13 @@ local scripts = {
     if out.status ~= 0 then return nil, out.stderr end
     return out.stdout
   end }]],
+  ["tools/cached.lua"] = [[local cache = try(redis.open { "redis://127.0.0.1:6379", timeout = 0.1 })
+  return tool { "Cached.", function()
+    local value, why, reason = cache:get "k"
+    if reason then return nil, reason .. " " .. why end
+    local got = try(cache:transaction { { "INCR", "n" }, { "GET", "none" } })
+    return { value = value, n = got[1], none = got[2] == json.null, last = cache:pipeline({ { "GET", "l" } })[1].error }
+  end }]],
   ["tools/files.lua"] = [[return tool { "Files.", function()
     local text = try(fs.read "data/in.csv")
     try(fs.write("data/out.csv", text:upper()))
@@ -94,7 +101,7 @@ local scripts = {
 }
 
 local config = { scripts = { path = "scripts", allow = {
-  env = { "API_*" }, net = { "api.example" }, run = { "git" }, read = { "data/" }, write = { "data/" },
+  env = { "API_*" }, net = { "api.example", "127.0.0.1:6379" }, run = { "git" }, read = { "data/" }, write = { "data/" },
 } } }
 
 local function run(text, more)
@@ -226,6 +233,21 @@ describe("a spec of scripts", function()
         fake.exec {}
         assert.equal("fake.exec has no answer for 'git log -1': add [\"git\"] = … to its table", select(2, call("log", { n = 1 })))
       end)
+    ]]
+  end)
+
+  it("has caches in Redis", function()
+    fine [[
+      it("answers commands", function()
+        local sent = fake.redis { ["GET k"] = "v", INCR = function(command) return #command end, ["GET none"] = false, ["GET l"] = { error = "WRONGTYPE" } }
+        assert.same({ value = "v", n = 2, none = true, last = "WRONGTYPE" }, call("cached").structured)
+        assert.same({ "MULTI" }, sent[2])
+      end)
+      it("says what to add", function()
+        fake.redis {}
+        assert.equal("unavailable fake.redis has no answer for 'GET k': add [\"GET\"] = … to its table", select(2, call("cached")))
+      end)
+      it("leaves them behind", function() assert.contains("unavailable unavailable: 127.0.0.1:6379", select(2, call("cached"))) end)
     ]]
   end)
 
