@@ -388,7 +388,14 @@ static mp_store_result in_cas(mp_store *store, mp_str key, mp_str old, mp_str te
 {
     uint64_t now = mp_store_now();
     entry *e = find_entry(store, key, now);
-    mp_store_result result = has_text(e, old) ? put_entry(store, &e, key, text, now) : MP_STORE_THERE;
+    if (!has_text(e, old))
+        return MP_STORE_THERE;
+    if (text.ptr == NULL) {
+        if (e != NULL)
+            mp_store_forget(store, e);
+        return MP_STORE_DONE;
+    }
+    mp_store_result result = put_entry(store, &e, key, text, now);
     if (result == MP_STORE_DONE) {
         if (life_ms != MP_STORE_SAME_LIFE)
             start_clock(store, e, mp_store_until(now, life_ms));
@@ -451,11 +458,17 @@ static mp_store_result in_incr(mp_store *store, mp_str key, int64_t n, uint64_t 
     return result;
 }
 
-static mp_store_result in_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
+/* The time in microseconds since 1970. */
+static uint64_t wall_us(void)
 {
     struct timespec clock;
     clock_gettime(CLOCK_REALTIME, &clock);
-    uint64_t wall = (uint64_t)clock.tv_sec * 1000000 + (uint64_t)clock.tv_nsec / 1000, now = mp_store_now();
+    return (uint64_t)clock.tv_sec * 1000000 + (uint64_t)clock.tv_nsec / 1000;
+}
+
+static mp_store_result in_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
+{
+    uint64_t wall = wall_us(), now = mp_store_now();
     uint64_t whole = interval_us * burst; /* time in which an empty bucket becomes full */
     entry *e = find_entry(store, key, now);
     int64_t text = 0;
@@ -475,6 +488,43 @@ static mp_store_result in_take(mp_store *store, mp_str key, uint64_t interval_us
         mp_store_note_change(store, e);
     }
     return result;
+}
+
+/* The key of the last fence that was given: fences rise also when the wall clock was set back. It expires once that
+ * clock must be right again, so that a store without locks is empty at last. */
+#define FENCE MP_STR("fence:")
+#define FENCE_LIFE_MS ((uint64_t)30 * 86400 * 1000)
+
+static mp_store_result put_for(mp_store *store, mp_str key, int64_t n, uint64_t now, uint64_t life_ms)
+{
+    entry *e = find_entry(store, key, now);
+    mp_store_result result = put_number(store, &e, key, n, now);
+    if (result == MP_STORE_DONE) {
+        start_clock(store, e, mp_store_until(now, life_ms));
+        mp_store_note_change(store, e);
+    }
+    return result;
+}
+
+static mp_store_result in_lock(mp_store *store, mp_str key, uint64_t life_ms, int64_t *fence)
+{
+    uint64_t now = mp_store_now();
+    if (find_entry(store, key, now) != NULL)
+        return MP_STORE_THERE;
+    int64_t last = 0, wall = (int64_t)wall_us();
+    const entry *e = find_entry(store, FENCE, now);
+    *fence = e != NULL && number_of(e, &last) && last >= wall ? last + 1 : wall;
+    mp_store_result result = put_for(store, FENCE, *fence, now, FENCE_LIFE_MS);
+    return result == MP_STORE_DONE ? put_for(store, key, *fence, now, life_ms) : result;
+}
+
+static mp_store_result in_set_locked(mp_store *store, const mp_store_operation *it)
+{
+    int64_t fence;
+    const entry *e = find_entry(store, it->old, mp_store_now());
+    if (e == NULL || !number_of(e, &fence) || fence != it->n)
+        return MP_STORE_THERE;
+    return in_set(store, it->key, it->text, it->number, false);
 }
 
 /* Prefix of the keys by which the processes of a gateway count the places of a semaphore that they hold: the
@@ -502,132 +552,38 @@ static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_
                 mp_store_forget(store, e);
             return MP_STORE_DONE;
         }
-        result = put_number(store, &e, mp_buf_str(&key), n, now);
-        if (result == MP_STORE_DONE)
-            start_clock(store, e, mp_store_until(now, MP_STORE_PLACE_MS));
-        if (result == MP_STORE_DONE)
-            mp_store_note_change(store, e);
+        result = put_for(store, mp_buf_str(&key), n, now, MP_STORE_PLACE_MS);
     }
     return result;
 }
 
 /* -- operations of callers ----------------------------------------------------------------------------------------- */
 
-mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
+static inline mp_store_result run_operation(mp_store *store, const mp_store_operation *it, mp_buf *out, int64_t *n)
 {
-    if (!enter_store(store))
-        return store->ask(
-            store,
-            &(mp_store_operation){.kind = MP_STORE_SET, .key = key, .text = text, .number = life_ms, .n = only_new},
-            NULL, NULL);
-    mp_store_result result = in_set(store, key, text, life_ms, only_new);
-    leave_store(store);
-    return result;
-}
-
-mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms)
-{
-    bool is_known = old.ptr != NULL && life_ms == MP_STORE_SAME_LIFE;
-    if (!enter_store(store))
-        return store->ask(store,
-                          &(mp_store_operation){.kind = is_known ? MP_STORE_REPLACE : MP_STORE_CAS,
-                                                .key = key,
-                                                .text = text,
-                                                .old = old,
-                                                .number = life_ms,
-                                                .n = old.ptr == NULL},
-                          NULL, NULL);
-    mp_store_result result = in_cas(store, key, old, text, life_ms);
-    leave_store(store);
-    return result;
-}
-
-mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out)
-{
-    if (!enter_store(store))
-        return store->ask(store, &(mp_store_operation){.kind = MP_STORE_GET, .key = key}, out, NULL);
-    mp_store_result result = in_get(store, key, out);
-    leave_store(store);
-    return result;
-}
-
-mp_store_result mp_store_delete(mp_store *store, mp_str key)
-{
-    if (!enter_store(store))
-        return store->ask(store, &(mp_store_operation){.kind = MP_STORE_DELETE, .key = key}, NULL, NULL);
-    mp_store_result result = in_delete(store, key);
-    leave_store(store);
-    return result;
-}
-
-mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count)
-{
-    if (!enter_store(store))
-        return store->ask(
-            store,
-            &(mp_store_operation){
-                .kind = MP_STORE_KEYS, .key = prefix, .old = after, .number = most, .n = after.ptr != NULL},
-            out, count);
-    mp_store_result result = in_keys(store, prefix, after, most, out, count);
-    leave_store(store);
-    return result;
-}
-
-mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
-{
-    if (!enter_store(store))
-        return store->ask(store, &(mp_store_operation){.kind = MP_STORE_INCR, .key = key, .number = life_ms, .n = n},
-                          NULL, sum);
-    mp_store_result result = in_incr(store, key, n, life_ms, sum);
-    leave_store(store);
-    return result;
-}
-
-mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
-{
-    if (!enter_store(store))
-        return store->ask(
-            store, &(mp_store_operation){.kind = MP_STORE_TAKE, .key = key, .number = interval_us, .n = (int64_t)burst},
-            NULL, (int64_t *)wait_us);
-    mp_store_result result = in_take(store, key, interval_us, burst, wait_us);
-    leave_store(store);
-    return result;
-}
-
-mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most)
-{
-    if (!enter_store(store))
-        return store->ask(
-            store,
-            &(mp_store_operation){.kind = MP_STORE_PLACE, .key = name, .text = who, .number = (uint64_t)most, .n = n},
-            NULL, NULL);
-    mp_store_result result = in_place(store, name, who, n, most);
-    leave_store(store);
-    return result;
-}
-
-static mp_store_result run_operation(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n)
-{
-    switch (operation->kind) {
+    switch (it->kind) {
     case MP_STORE_SET:
-        return in_set(store, operation->key, operation->text, operation->number, operation->n != 0);
+        return in_set(store, it->key, it->text, it->number, it->n != 0);
     case MP_STORE_GET:
-        return in_get(store, operation->key, out);
+        return in_get(store, it->key, out);
     case MP_STORE_REPLACE:
     case MP_STORE_CAS:
-        return in_cas(store, operation->key, operation->n != 0 ? MP_STR_NONE : operation->old, operation->text,
-                      operation->number);
+        return in_cas(store, it->key, (it->n & MP_STORE_NO_OLD) != 0 ? MP_STR_NONE : it->old,
+                      (it->n & MP_STORE_NO_TEXT) != 0 ? MP_STR_NONE : it->text, it->number);
     case MP_STORE_DELETE:
-        return in_delete(store, operation->key);
+        return in_delete(store, it->key);
     case MP_STORE_KEYS:
-        return in_keys(store, operation->key, operation->n != 0 ? operation->old : MP_STR_NONE, operation->number, out,
-                       n);
+        return in_keys(store, it->key, it->n != 0 ? it->old : MP_STR_NONE, it->number, out, n);
     case MP_STORE_INCR:
-        return in_incr(store, operation->key, operation->n, operation->number, n);
+        return in_incr(store, it->key, it->n, it->number, n);
     case MP_STORE_TAKE:
-        return in_take(store, operation->key, operation->number, (uint64_t)operation->n, (uint64_t *)n);
+        return in_take(store, it->key, it->number, (uint64_t)it->n, (uint64_t *)n);
     case MP_STORE_PLACE:
-        return in_place(store, operation->key, operation->text, operation->n, (int64_t)operation->number);
+        return in_place(store, it->key, it->text, it->n, (int64_t)it->number);
+    case MP_STORE_LOCK:
+        return in_lock(store, it->key, it->number, n);
+    case MP_STORE_SET_LOCKED:
+        return in_set_locked(store, it);
     case MP_STORE_KINDS:
         break;
     }
@@ -641,4 +597,75 @@ mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operatio
     mp_store_result result = run_operation(store, operation, out, n);
     leave_store(store);
     return result;
+}
+
+/* Does the operation here, or lets the process that owns the store do it. */
+static inline mp_store_result operate(mp_store *store, mp_store_operation operation, mp_buf *MP_NULLABLE out,
+                                      int64_t *MP_NULLABLE n)
+{
+    if (!enter_store(store))
+        return store->ask(store, &operation, out, n);
+    mp_store_result result = run_operation(store, &operation, out, n);
+    leave_store(store);
+    return result;
+}
+
+#define OPERATION(what, ...) ((mp_store_operation){.kind = MP_STORE_##what, __VA_ARGS__})
+
+mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
+{
+    return operate(store, OPERATION(SET, .key = key, .text = text, .number = life_ms, .n = only_new), NULL, NULL);
+}
+
+mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms)
+{
+    mp_store_operation it = OPERATION(REPLACE, .key = key, .text = text, .old = old, .number = life_ms);
+    it.n = (old.ptr == NULL ? MP_STORE_NO_OLD : 0) | (text.ptr == NULL ? MP_STORE_NO_TEXT : 0);
+    if (it.n != 0 || life_ms != MP_STORE_SAME_LIFE)
+        it.kind = MP_STORE_CAS;
+    return operate(store, it, NULL, NULL);
+}
+
+mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out)
+{
+    return operate(store, OPERATION(GET, .key = key), out, NULL);
+}
+
+mp_store_result mp_store_delete(mp_store *store, mp_str key)
+{
+    return operate(store, OPERATION(DELETE, .key = key), NULL, NULL);
+}
+
+mp_store_result mp_store_lock(mp_store *store, mp_str key, uint64_t life_ms, int64_t *fence)
+{
+    return operate(store, OPERATION(LOCK, .key = key, .number = life_ms), NULL, fence);
+}
+
+mp_store_result mp_store_set_locked(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, mp_str lock,
+                                    int64_t fence)
+{
+    return operate(store, OPERATION(SET_LOCKED, .key = key, .text = text, .old = lock, .number = life_ms, .n = fence),
+                   NULL, NULL);
+}
+
+mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count)
+{
+    return operate(store, OPERATION(KEYS, .key = prefix, .old = after, .number = most, .n = after.ptr != NULL), out,
+                   count);
+}
+
+mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
+{
+    return operate(store, OPERATION(INCR, .key = key, .number = life_ms, .n = n), NULL, sum);
+}
+
+mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
+{
+    return operate(store, OPERATION(TAKE, .key = key, .number = interval_us, .n = (int64_t)burst), NULL,
+                   (int64_t *)wait_us);
+}
+
+mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most)
+{
+    return operate(store, OPERATION(PLACE, .key = name, .text = who, .number = (uint64_t)most, .n = n), NULL, NULL);
 }

@@ -7,10 +7,11 @@
 #define PREFIX(text, room, is_saved) {{text, sizeof(text) - 1}, MP_ROOM_##room, is_saved}
 
 static const mp_store_prefix prefixes[] = {
-    PREFIX("s:", SCRIPTS, true),  /* the library `store`: a key belongs to all scripts, so that no script has a share */
-    PREFIX("near ", NEAR, false), /* the library `store.near`, in a store of its own (mp_store_near) */
-    PREFIX("l:", LIMITS, false),  /* policies `limit`, and other rates, of principals */
-    PREFIX("q:", QUOTAS, true),   /* policies `quota` of principals */
+    PREFIX("s:", SCRIPTS, true),                 /* the library `store`: keys belong to all scripts, without shares */
+    PREFIX("lock:", SCRIPTS, false),             /* locks of scripts, which end with the processes */
+    PREFIX("near ", NEAR, false),                /* the library `store.near`, in a store of its own (mp_store_near) */
+    PREFIX("l:", LIMITS, false),                 /* policies `limit`, and other rates, of principals */
+    PREFIX("q:", QUOTAS, true),                  /* policies `quota` of principals */
     PREFIX("visitor l:", VISITOR_LIMITS, false), /* rates of callers without a name, and by keys that callers choose */
     PREFIX("visitor q:", VISITOR_QUOTAS, true),
     PREFIX("task:", TASKS, false),       /* followed by the id of a task */
@@ -21,6 +22,7 @@ static const mp_store_prefix prefixes[] = {
     PREFIX("jwt ", GATEWAY, false),
     PREFIX("place:", GATEWAY, false),  /* places of semaphores */
     PREFIX("switch:", GATEWAY, false), /* switches of scripts */
+    PREFIX("fence:", GATEWAY, true),   /* the last fence of a lock */
     PREFIX("kept:", OPERATOR, true),
 };
 

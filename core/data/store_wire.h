@@ -33,10 +33,10 @@ typedef struct {
     uint32_t kind;
     uint32_t what; /* of an operation: its mp_store_kind; of an answer: its mp_store_result */
     uint64_t key_len, text_len, old_len;
-    /* life_ms of set, incr and cas, interval_us of take, the most keys of keys, the most places of place */
+    /* life_ms of set, incr, cas and lock, interval_us of take, the most keys of keys, the most places of place */
     uint64_t number;
-    /* the addend of incr, burst of take, only_new of set, 1 for cas without an old value; of an answer: the sum, the
-     * time to wait, or the number of keys */
+    /* the addend of incr, burst of take, only_new of set, fence of set_locked, for cas MP_STORE_NO_OLD and
+     * MP_STORE_NO_TEXT; of an answer: the sum, the time to wait, the number of keys, or the fence */
     int64_t n;
     uint64_t until_us;
 } mp_store_frame;
@@ -51,12 +51,18 @@ typedef enum {
     MP_STORE_TAKE,
     MP_STORE_PLACE,
     MP_STORE_CAS, /* a process that does not know it refuses it: so what REPLACE can say is sent as that */
+    MP_STORE_LOCK,
+    MP_STORE_SET_LOCKED,
     MP_STORE_KINDS
 } mp_store_kind;
 
+#define MP_STORE_NO_OLD 1
+#define MP_STORE_NO_TEXT 2
+
 struct mp_store_operation {
     mp_store_kind kind;
-    mp_str key, text, old; /* of keys: the prefix, and the key after which to begin (has_after) */
+    mp_str key, text, old; /* of keys: the prefix, and the key after which to begin (has_after); `old` of set_locked:
+                              the key of the lock */
     uint64_t number;
     int64_t n;
 };

@@ -75,14 +75,37 @@ static int l_add(lua_State *L)
 }
 
 /* store.cas(key, old, text[, seconds]): stores the text if the key has the text `old`, or none if `old` is false; for
- * `seconds`, else the time to live stays. True; false if the key has another text, or none; or nil, "full" or
- * "unavailable".  [-0, +1|2, throws] */
+ * `seconds`, else the time to live stays. With `text` false the key is deleted. True; false if the key has another
+ * text, or none; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
 static int l_cas(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), old = lua_toboolean(L, 2) ? mp_check_str(L, 2) : MP_STR_NONE;
-    mp_str text = mp_check_str(L, 3);
+    mp_str text = lua_isboolean(L, 3) && !lua_toboolean(L, 3) ? MP_STR_NONE : mp_check_str(L, 3);
     uint64_t life_ms = lua_isnoneornil(L, 4) ? MP_STORE_SAME_LIFE : opt_ttl_ms(L, 4);
     return push_result(L, mp_store_cas(store_of(L, key), key, old, text, life_ms));
+}
+
+/* store.lock(key, seconds): takes the lock for `seconds`. Its fence, which the key's text is; false if it is taken; or
+ * nil, "full" or "unavailable".  [-0, +1|2, throws] */
+static int l_lock(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1);
+    int64_t fence = 0;
+    mp_store_result result = mp_store_lock(store_of(L, key), key, opt_ttl_ms(L, 2), &fence);
+    if (result != MP_STORE_DONE)
+        return push_result(L, result);
+    lua_pushinteger(L, fence);
+    return 1;
+}
+
+/* store.set_locked(key, text, lock, fence[, seconds]): like store.set, if the lock has this fence; else false.  [-0,
+ * +1|2, throws] */
+static int l_set_locked(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2), lock = mp_check_str(L, 3);
+    int64_t fence = luaL_checkinteger(L, 4);
+    uint64_t life_ms = opt_ttl_ms(L, 5);
+    return push_result(L, mp_store_set_locked(store_of(L, key), key, text, life_ms, lock, fence));
 }
 
 /* store.get(key): the key's text; nil; or nil, "unavailable".  [-0, +1|2, throws] */
@@ -237,9 +260,17 @@ static int l_unbase64(lua_State *L)
 
 MP_SCRIPT_LIBRARY(store)
 {
-    static const luaL_Reg shared[] = {{"store.set", l_set},       {"store.add", l_add},   {"store.get", l_get},
-                                      {"store.delete", l_delete}, {"store.keys", l_keys}, {"store.incr", l_incr},
-                                      {"store.take", l_take},     {"store.cas", l_cas},   {NULL, NULL}};
+    static const luaL_Reg shared[] = {{"store.set", l_set},
+                                      {"store.add", l_add},
+                                      {"store.get", l_get},
+                                      {"store.delete", l_delete},
+                                      {"store.keys", l_keys},
+                                      {"store.incr", l_incr},
+                                      {"store.take", l_take},
+                                      {"store.cas", l_cas},
+                                      {"store.lock", l_lock},
+                                      {"store.set_locked", l_set_locked},
+                                      {NULL, NULL}};
     static const luaL_Reg pure[] = {{"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, config->store);
     mp_set_members(L, shared, 1);

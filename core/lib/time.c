@@ -43,6 +43,15 @@ static int l_now(lua_State *L)
     return 1;
 }
 
+/* time.boot(): the monotonic clock that runs on while the machine is suspended, in seconds.  [-0, +1] */
+static int l_boot(lua_State *L)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    lua_pushnumber(L, (double)now.tv_sec + (double)now.tv_nsec / 1e9);
+    return 1;
+}
+
 /* time.clock(): the wall clock, in seconds since 1970.  [-0, +1] */
 static int l_clock(lua_State *L)
 {
@@ -55,6 +64,6 @@ static int l_clock(lua_State *L)
 MP_LIBRARY(time)
 {
     static const luaL_Reg functions[] = {
-        {"time.sleep", l_sleep}, {"time.now", l_now}, {"time.clock", l_clock}, {NULL, NULL}};
+        {"time.sleep", l_sleep}, {"time.now", l_now}, {"time.boot", l_boot}, {"time.clock", l_clock}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
 }

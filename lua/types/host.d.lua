@@ -389,10 +389,14 @@ function host.record.replace(text, value, with) end
 
 --- Parks the task. With zero or a negative number it lets other tasks run first.
 ---@param seconds number
-function host.time.sleep(seconds) end
+---@param is_real? boolean  The clocks of specs do not change this sleep
+function host.time.sleep(seconds, is_real) end
 
 ---@return number seconds  The time of the monotonic clock
 function host.time.now() end
+
+---@return number seconds  The time of a monotonic clock that runs on while the machine is suspended
+function host.time.boot() end
 
 ---@return number seconds  Since 1970
 function host.time.clock() end
@@ -878,8 +882,9 @@ function host.job.note(name, outcome, next) end
 
 --- Runs the functions concurrently. True if every function returned true. If one fails, the others are cancelled.
 ---@param functions (fun(): boolean)[]
+---@param what? string  The name of the function that scripts have called, for errors
 ---@return boolean
-function host.task.parallel(functions) end
+function host.task.parallel(functions, what) end
 
 --- Cancels the running task at its n-th wait from now on; 0 removes that. For specs of scripts.
 ---@param n integer
@@ -919,14 +924,31 @@ function host.store.set(key, text, seconds) end
 function host.store.add(key, text, seconds) end
 
 --- Sets the text and returns true if the key has the text `old`, or none if `old` is false; else returns false. Without `seconds` the time to
---- live stays.
+--- live stays. With `text` false the key is deleted.
 ---@param key string
 ---@param old string|false
----@param text string
+---@param text string|false
 ---@param seconds? number
 ---@return boolean? ok
 ---@return string? why
 function host.store.cas(key, old, text, seconds) end
+
+--- Takes the lock. `fence` is a number above those of all earlier locks, and the text of the key; false if the lock is taken.
+---@param key string
+---@param seconds? number
+---@return integer|false? fence
+---@return string? why
+function host.store.lock(key, seconds) end
+
+--- Like host.store.set if the lock has this fence; else returns false.
+---@param key string
+---@param text string
+---@param lock string
+---@param fence integer
+---@param seconds? number
+---@return boolean? ok
+---@return string? why
+function host.store.set_locked(key, text, lock, fence, seconds) end
 
 ---@param key string
 ---@return string? text

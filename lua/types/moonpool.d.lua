@@ -836,6 +836,13 @@ store = {}
 ---@class moonpool.StoreOptions
 ---@field ttl? number                  Time to live in seconds
 ---@field sync? boolean                The value is in a second place before the function returns. This store has one place: it changes nothing
+---@field lock? moonpool.Lock          For store.set, in the function of store.lock: nil, "lost" if the lock is not held any more
+---@class moonpool.LockOptions
+---@field ttl? number                  Seconds after which the lock of a process that died is free: 2 to 3600, 30 by default
+---@field wait? number                 Seconds to wait for a lock that is taken: 0 to 3600, 0 by default
+---@class moonpool.Lock
+---@field key string
+---@field fence integer                A number above those of all earlier locks
 --- Sets the value of the key.
 ---@param key string
 ---@param value any                    Any value that json.encode accepts
@@ -860,6 +867,15 @@ function store.add(key, value, options) end
 ---@param options? moonpool.StoreOptions
 ---@return boolean? done, string? why
 function store.cas(key, old, value, options) end
+--- Runs f(lock) while this call alone has the lock, among all workers and processes, and returns its results. Else returns nil and why: "locked" if
+--- another call has it, also one of this call; "lost" if it could not be renewed in time. The lock is renewed while `f` runs, and given back when `f` or
+--- the call ends; if it is lost, `f` is cancelled at its next wait. A process that dies keeps it until its ttl is over. What is outside, such as a
+--- database, has to refuse a fence below the last one that it saw. Locks are no keys: store.list does not give them.
+---@param key string
+---@param options? moonpool.LockOptions
+---@param f fun(lock: moonpool.Lock): any
+---@return any ...
+function store.lock(key, options, f) end
 --- Adds `by` to the integer value of the key, which is 0 if the key has none. `ttl` applies only if the key is new.
 ---@param key string
 ---@param by? integer                  1

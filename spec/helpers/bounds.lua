@@ -318,7 +318,7 @@ family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_de
   metrics.numbers metrics.observe metrics.prompt metrics.resource metrics.series metrics.tool policy.args policy.resume policy.set_args
   policy.trail policy.turn program.find
   script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.set_audience
-  session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.clock time.now
+  session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.boot time.clock time.now
   topic.audiences trace.begin trace.context trace.fail trace.finish trace.id trace.idle trace.set]], 20,
   "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
 row("moonpool.span:event", 5, "at most 160 bytes in the trace of the call")

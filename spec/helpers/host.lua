@@ -88,6 +88,7 @@ function host.start(scripts, options)
     ["log.wants"] = function() return true end,
     ["time.sleep"] = function(seconds) vm.slept[#vm.slept + 1] = seconds end,
     ["time.now"] = os.clock,
+    ["time.boot"] = os.clock,
     ["script.edit_distance"] = require("modules").edit_distance,
     ["script.is_late"] = function() return false, 2 end,
     ["task.is_ending"] = function() return false end,

@@ -159,6 +159,7 @@ store.delete
 store.get
 store.incr
 store.list
+store.lock
 store.near
 store.near.add
 store.near.cas
@@ -166,6 +167,7 @@ store.near.delete
 store.near.get
 store.near.incr
 store.near.list
+store.near.lock
 store.near.set
 store.set
 string

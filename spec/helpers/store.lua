@@ -25,9 +25,23 @@ function store.add(host)
   function host.store.cas(key, old, text, seconds)
     local was = get(key)
     if was ~= (old or nil) then return false end
+    if not text then self.texts[key] = nil return true end
     if not was or seconds then return set(key, text, seconds) end
     self.texts[key] = text
     return true
+  end
+
+  local fence = 0
+
+  function host.store.lock(key, seconds)
+    if get(key) then return false end
+    fence = fence + 1
+    set(key, tostring(fence), seconds)
+    return fence
+  end
+
+  function host.store.set_locked(key, text, lock, of, seconds)
+    return get(lock) == tostring(of) and set(key, text, seconds)
   end
 
   function host.store.delete(key)

@@ -89,18 +89,19 @@ static int push_success(lua_State *L, MP_UNUSED int status, lua_KContext context
     return 1;
 }
 
-/* task.parallel(functions): runs the functions concurrently. True if each returned true; the first that does not
- * cancels the others.
+/* task.parallel(functions[, what]): runs the functions concurrently. True if each returned true; the first that does not
+ * cancels the others. `what` is the name of the function that scripts have called, for errors.
  *  [-0, +1, throws, parks] */
 static int l_parallel(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     int count = (int)lua_rawlen(L, 1);
     luaL_argcheck(L, count >= 1 && count <= MAX_MEMBERS, 1, "1 to 64 functions");
+    const char *what = luaL_optstring(L, 2, "parallel");
     mp_group *group = mp_op_new(L, sizeof *group, on_cancel);
     mp_task *parent = group->super.task;
     if (parent == NULL || parent->cancelled)
-        return luaL_error(L, "parallel is not available to <close> handlers of a cancelled call");
+        return luaL_error(L, "%s is not available to <close> handlers of a cancelled call", what);
     if (payer_of(parent)->members + count > MAX_MEMBERS_OF_CALL)
         return luaL_error(L, "this call runs more than %d functions at once", MAX_MEMBERS_OF_CALL);
     group->parent = parent;

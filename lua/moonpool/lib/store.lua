@@ -10,10 +10,12 @@ local copied = require "moonpool.runtime.copied"
 local exact = require "moonpool.runtime.exact"
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
+local store_lock = require "moonpool.lib.store_lock"
 
 local MAX_KEY_BYTES = 1024
 local MAX_KEYS = 1000
-local NAMES <const> = { "set", "add", "get", "cas", "delete", "incr", "list" }
+local OPTIONS <const>, OPTIONS_OF_SET <const> = "the options are 'ttl' and 'sync'", "the options are 'ttl', 'sync' and 'lock'"
+local NAMES <const> = { "set", "add", "get", "cas", "lock", "delete", "incr", "list" }
 
 local function check_key(key, what)
   if type(key) ~= "string" or #key > MAX_KEY_BYTES then
@@ -22,20 +24,21 @@ local function check_key(key, what)
 end
 
 -- The ttl of the options. `sync` asks that the change is in a second place before the function returns; this store has
--- one place only, so the change is complete when it is made.
-local function life(options, what)
+-- one place only, so the change is complete when it is made. With `more` the options may have `lock`, which is returned,
+-- too.
+local function life(options, what, more)
   if options == nil then return nil end
   if type(options) ~= "table" then problem.raise(3, what .. ": options must be a table", "as in { ttl = 5 * minutes }") end
   options = copied(options)
   for name in next, options do
-    if name ~= "ttl" and name ~= "sync" then
-      problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", "the options are 'ttl' and 'sync'")
+    if name ~= "ttl" and name ~= "sync" and name ~= more then
+      problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", more and OPTIONS_OF_SET or OPTIONS)
     end
   end
   local ttl, sync = options.ttl, options.sync
   if ttl ~= nil and not (type(ttl) == "number" and ttl > 0) then problem.raise(3, what .. ": 'ttl' must be above 0 seconds") end
   if sync ~= nil and type(sync) ~= "boolean" then problem.raise(3, what .. ": 'sync' must be true or false") end
-  return ttl
+  return ttl, options.lock
 end
 
 local function text_of(value, what)
@@ -48,20 +51,33 @@ end
 -- The text that a table has once it was stored and read: its members are sorted by name.
 local function sorted(text) return json.encode((json.decode(text))) end
 
--- The functions of the library `word`, whose keys have this prefix.
-local function functions(word, prefix)
+-- The functions of the library `word`, whose keys and locks have these prefixes.
+local function functions(word, prefix, lock_prefix)
   local store = {}
   local SET <const>, ADD <const>, GET <const>, CAS <const> = word .. ".set", word .. ".add", word .. ".get", word .. ".cas"
-  local DELETE <const>, INCR <const>, LIST <const> = word .. ".delete", word .. ".incr", word .. ".list"
+  local DELETE <const>, INCR <const>, LIST <const>, LOCK <const> = word .. ".delete", word .. ".incr", word .. ".list", word .. ".lock"
 
   local function full_key(key, what)
     check_key(key, what)
     return prefix .. key
   end
 
-  --- set(key, value [, { ttl = seconds, sync = true }]): true; or nil, "full" or "unavailable".
+  --- set(key, value [, { ttl = seconds, sync = true, lock = lock }]): true; or nil, "full" or "unavailable", or "lost" if
+  --- the lock is not held any more.
   function store.set(key, value, options)
-    return host.store.set(full_key(key, SET), text_of(value, SET), life(options, SET))
+    local full, text, ttl, lock = full_key(key, SET), text_of(value, SET), life(options, SET, "lock")
+    if lock == nil then return host.store.set(full, text, ttl) end
+    local key_of_lock, fence = store_lock.content(lock, word, SET)
+    local done, why = host.store.set_locked(full, text, key_of_lock, fence, ttl)
+    if done == false then return nil, "lost" end
+    return done, why
+  end
+
+  --- lock(key, { ttl = 30, wait = 0 }, f): the results of f(lock), which runs while this call alone has the lock; or nil,
+  --- and "locked", "lost", "full" or "unavailable".
+  function store.lock(key, options, f)
+    check_key(key, LOCK)
+    return store_lock.run(word, key, lock_prefix .. key, options, f)
   end
 
   --- add(key, value [, { ttl, sync }]): sets the value and returns true if the key has none; else false; or nil, "full"
@@ -116,7 +132,7 @@ local function functions(word, prefix)
   return store
 end
 
-local store, near = functions("store", "s:"), functions("store.near", "near s:")
+local store, near = functions("store", "s:", "lock:"), functions("store.near", "near s:", "near lock:")
 
 -- -- reserved keys -------------------------------------------------------------------------------------------------------
 

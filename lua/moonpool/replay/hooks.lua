@@ -26,6 +26,10 @@ end
 -- The libraries of scripts by the prefixes of their keys. Entries of the store that the gateway itself keeps, such as
 -- the buckets of limits, go another way than those of scripts.
 local stores = { ["s:"] = "store ", ["near s:"] = "store.near " }
+local locks = { ["lock:"] = "store ", ["near lock:"] = "store.near " }
+
+--- True if the key is that of a lock. What renews a lock and gives it back is not recorded: it goes by the time.
+function hooks.is_lock(key) return locks[key:match "^[%l ]+:"] ~= nil end
 
 --- Puts the hooks in place. `through(kind, args, real)` gives the results of real(), or others; `value(kind, real,
 --- ...)` one value of a clock or a generator.
@@ -62,14 +66,15 @@ function hooks.install(through, value)
       return through("fs " .. what, { path = place(root, rest), text = text }, function() return real(what, root, rest, text) end)
     end
   end)
-  for _, name in ipairs { "get", "set", "add", "cas", "incr", "delete", "keys" } do
+  for _, name in ipairs { "get", "set", "add", "cas", "lock", "set_locked", "incr", "delete", "keys" } do
     swap("store", name, function(real)
       return function(key, ...)
         local prefix = type(key) == "string" and key:match "^[%l ]+:"
-        if not stores[prefix] then return real(key, ...) end
+        local library = (name == "lock" and locks or stores)[prefix]
+        if not library then return real(key, ...) end
         local more = { ... }
         local args = { key = key:sub(#prefix + 1), values = #more > 0 and json.array(more) or nil }
-        return through(stores[prefix] .. name, args, function() return real(key, table.unpack(more)) end)
+        return through(library .. name, args, function() return real(key, table.unpack(more)) end)
       end
     end)
   end

@@ -10,7 +10,7 @@ local clock = {}
 local real = {
   time = os.time, date = os.date, sleep = host.time.sleep, clock = host.time.clock, now = host.time.now,
   set = host.store.set, add = host.store.add, get = host.store.get, keys = host.store.keys, incr = host.store.incr, delete = host.store.delete,
-  cas = host.store.cas,
+  cas = host.store.cas, set_locked = host.store.set_locked,
 }
 
 local at            -- seconds since 1970; nil: the real clock
@@ -39,9 +39,10 @@ local function is_first(one)
   return true
 end
 
--- Sleeps under the fake clock. Of several concurrent sleeps the one that ends first advances the clocks.
-function host.time.sleep(seconds)
-  if not at or type(seconds) ~= "number" then return real.sleep(seconds) end
+-- Sleeps under the fake clock. Of several concurrent sleeps the one that ends first advances the clocks. Renewals of a
+-- lock go by the real clock, as the lock itself: else the clocks would not stop while its holder waits for something.
+function host.time.sleep(seconds, is_real)
+  if is_real or not at or type(seconds) ~= "number" then return real.sleep(seconds) end
   local one <close> = setmetatable({}, { __close = function(self) sleepers[self] = nil end })
   sleepers[one] = at + math.max(0, seconds)
   repeat real.sleep(0) until not at or is_first(one)
@@ -95,9 +96,16 @@ function host.store.get(key)
 end
 
 function host.store.cas(key, old, text, seconds)
+  if key:find "lock:" == 1 or key:find "near lock:" == 1 then return real.cas(key, old, text, seconds) end
   is_over(key)
   local done, why = real.cas(key, old, text)
-  if done and seconds then keep(key, seconds) end
+  if done and (seconds or not text) then keep(key, seconds) end
+  return done, why
+end
+
+function host.store.set_locked(key, text, lock, fence, seconds)
+  local done, why = real.set_locked(key, text, lock, fence)
+  if done then keep(key, seconds) end
   return done, why
 end
 

@@ -165,6 +165,18 @@ describe("a spec of scripts", function()
         sleep(2 * minutes)
         assert.same({}, store.list "swapped")
       end)
+      it("keeps a lock while its holder sleeps", function()
+        fake.time(1e9)
+        assert.equal("awake", store.lock("held", { ttl = 2 }, function(lock)
+          sleep(10 * minutes)
+          assert(store.set("guarded", 1, { lock = lock, ttl = 1 * hours }))
+          return "awake"
+        end))
+        assert.equal(1e9 + 600, os.time())
+        assert.same({ nil, "locked" }, { store.lock("held", {}, function() return store.lock("held", { wait = 5 }, function() end) end) })
+        assert.equal(1e9 + 605, os.time())
+        store.delete "guarded"
+      end)
       it("ends with the fake clock that it began by", function() assert.is_nil(call("remember", {}).structured.text) end)
     ]]
   end)

@@ -17,13 +17,17 @@ local shop = [[return tool {
     local rows = db:query("select item from orders where id = ?", { id })
     local n = store.incr "orders" + store.near.incr "orders"
     assert(store.cas("last", store.get "last", n))
+    local fence = store.lock("shop", {}, function(lock)
+      try(store.set("locked", n, { lock = lock }))
+      return try(store.near.lock("shop", {}, function() return lock.fence end))
+    end)
     local out = try(exec { "echo", "ordered", args.item })
     try(fs.write("data/last.txt", args.item))
     local price = try(http.get(env "SHOP_URL" .. "/price?item=" .. args.item, { headers = { authorization = secret "SHOP_KEY" } }))
     local flow = try(http.stream(env "SHOP_URL" .. "/flow"))
     local parts = {}
     for piece in flow:chunks() do parts[#parts + 1] = piece end
-    return { id = id, rows = rows, n = n, out = out.stdout, price = json.decode(price.body).price, flow = table.concat(parts), at = os.time(),
+    return { id = id, rows = rows, n = n, fence = fence, out = out.stdout, price = json.decode(price.body).price, flow = table.concat(parts), at = os.time(),
       now = time.now(), dice = math.random(1 << 50), id4 = uuid.v4(), who = call.principal.id }
   end,
 }]]
