@@ -75,7 +75,7 @@ describe("redis", function()
       for i = 1, 3000 do calls[i] = function() try(cache:set("s" .. i, i)) return tonumber(cache:get("s" .. i)) == i end end
       local count = 0
       for from = 1, 3000, 50 do
-        for _, ok in ipairs(try(parallel { table.unpack(calls, from, from + 49) })) do count = count + (ok and 1 or 0) end
+        for _, ok in ipairs(try(parallel { table.unpack(calls, from, from + 49) })) do count = count + (ok[1] and 1 or 0) end
       end
       return count]])
     local after = tonumber(server:cli("INFO", "stats"):match "total_connections_received:(%d+)")

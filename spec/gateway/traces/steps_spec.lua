@@ -4,6 +4,7 @@ local client = require "spec.helpers.client"
 local cjson = require "cjson"
 local collector = require "spec.helpers.collector"
 local gateway = require "spec.helpers.gateway"
+local redis = require "spec.helpers.redis"
 local stub = require "spec.helpers.stub"
 local upstream = require "spec.helpers.upstream"
 
@@ -114,6 +115,32 @@ describe("the span of a step", function()
     assert.equal("select a  from n where a = ? and b > ?  ", texts[1])
     assert.equal(2, failed.status.code)
     assert.equal(":memory:", below["SELECT :memory:"].attributes["db.namespace"])
+    no_secret(c)
+  end)
+
+  it("is there for commands of Redis, without their keys and values", function()
+    local c <close> = collector.start()
+    local s <close> = redis.told(function(words)
+      return words[1] == "GET" and "$-1\r\n" or words[1] == "SET" and "+OK\r\n" or "-ERR no " .. SECRET .. "\r\n"
+    end)
+    local g <close> = start(c, { ["tools/cache.lua"] = ([[return tool { "Caches.", input = { x = t.string }, function(args)
+      local cache = try(redis.open { "redis://%s/0" })
+      try(cache:set(args.x, args.x))
+      cache:call(args.x, args.x)
+      try(cache:pipeline { { "GET", args.x }, { "GET", args.x } })
+      return "cached"
+    end }]]):format(s.at) }, nil, { net = { s.at } })
+    local peer <close> = g:client "2026-07-28"
+    assert.equal("cached", peer:result("tools/call", { name = "cache", arguments = { x = SECRET } }).content[1].text)
+    local below = c:below(c:below(c:wait "tools/call cache").handler)
+    local set, other, both = below["SET " .. s.at], below["_other " .. s.at], below["PIPELINE " .. s.at]
+    assert.equal(3, set.kind)
+    assert.equal("redis", set.attributes["db.system.name"])
+    assert.equal("SET", set.attributes["db.operation.name"])
+    assert.equal("127.0.0.1", set.attributes["server.address"])
+    assert.equal(s.port, set.attributes["server.port"])
+    assert.equal("error", other.attributes["error.type"])
+    assert.equal(2, both.attributes["db.operation.batch.size"])
     no_secret(c)
   end)
 
