@@ -25,7 +25,7 @@ foreach(part ALTSVC AWS BASIC_AUTH BEARER_AUTH COOKIES DIGEST_AUTH DOH FORM_API 
         NEGOTIATE_AUTH NETRC NTLM SRP WEBSOCKETS)
     set(CURL_DISABLE_${part} ON CACHE BOOL "libcurl" FORCE)
 endforeach()
-foreach(place CURL_CA_BUNDLE CURL_CA_PATH) # core/net/curl/authorities.c finds them
+foreach(place CURL_CA_BUNDLE CURL_CA_PATH) # core/net/curl/curl.c finds them
     set(${place} none CACHE STRING "libcurl" FORCE)
 endforeach()
 set(CMAKE_UNITY_BUILD ON) # its files in groups, which takes a third of the time

@@ -1,5 +1,6 @@
 /* client.c: the client of one loop: the handles that it keeps, and its lanes. */
 #include "transfer.h"
+#include <moonpool/version.h>
 #include <openssl/ssl.h>
 
 MP_GAUGE(http_requests, "http_requests", "", "", "outgoing HTTP requests in flight")
@@ -27,6 +28,8 @@ mp_client *mp_client_new(mp_loop *loop, const mp_client_limits *limits)
     mp_lane_limits own = lane_limits(limits);
     client->loop = loop;
     client->limits = *limits;
+    snprintf(client->agent, sizeof client->agent, "User-Agent: moonpool/%.*s", (int)strcspn(MOONPOOL_VERSION, "+"),
+             MOONPOOL_VERSION);
     mp_lanes_init(&client->lanes, loop, &own, &hooks);
     return client;
 }
@@ -68,7 +71,7 @@ static void free_kept(mp_client *client, const mp_curl_api *curl, int most)
 {
     mp_stat_add(&mp_stat_http_handles, -most);
     for (; most > 0; most--)
-        curl->easy_cleanup(client->kept.handles[--client->kept.count]);
+        mp_handle_free(curl, client->kept.handles[--client->kept.count]);
 }
 
 static int64_t wanted_handles(const mp_client *client)
@@ -106,27 +109,27 @@ static void on_window(mp_timer *timer)
     count_window(client);
 }
 
-CURL *MP_NULLABLE mp_client_take(mp_client *client, const mp_curl_api *curl)
+mp_handle *MP_NULLABLE mp_client_take(mp_client *client, const mp_curl_api *curl)
 {
     if (client->kept.count == 0)
-        return curl->easy_init();
+        return mp_handle_new(curl);
     mp_stat_add(&mp_stat_http_handles, -1);
     return client->kept.handles[--client->kept.count];
 }
 
-void mp_client_give(mp_client *client, const mp_curl_api *curl, CURL *easy)
+void mp_client_give(mp_client *client, const mp_curl_api *curl, mp_handle *handle)
 {
+    handle->owner = MP_UNSET;
     if (client->kept.count >= wanted_handles(client)) {
-        curl->easy_cleanup(easy);
+        mp_handle_free(curl, handle);
         count_window(client);
         return;
     }
     if (client->kept.count == client->kept.size) {
         client->kept.size = 2 * client->kept.size + ALWAYS_KEPT;
-        client->kept.handles = mp_resize(client->kept.handles, (size_t)client->kept.size * sizeof(CURL *));
+        client->kept.handles = mp_resize(client->kept.handles, (size_t)client->kept.size * sizeof(mp_handle *));
     }
-    curl->easy_reset(easy);
-    client->kept.handles[client->kept.count++] = easy;
+    client->kept.handles[client->kept.count++] = handle;
     mp_stat_add(&mp_stat_http_handles, 1);
     count_window(client);
 }

@@ -3,7 +3,6 @@
 #include "lookup.h"
 #include "transfer.h"
 #include <errno.h>
-#include <moonpool/version.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,14 +18,14 @@ MP_REFUSED(refused_address, "address", MP_FAULT, "outgoing connections to addres
 struct mp_transfer {
     mp_client *client;
     const mp_curl_api *curl;
-    CURL *easy;
+    mp_handle *handle;
     mp_destination *destination;
-    mp_lane *MP_NULLABLE lane; /* NULL: it is in none yet, or no more */
-    struct curl_slist *headers, *addresses;
-    mp_lookup *MP_NULLABLE lookup; /* NULL: no lookup is in progress */
-    mp_timer patience;             /* time limit of the lookup, if connecting has one */
-    mp_buf place;                  /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
-    mp_outgoing how;               /* its `url`, `headers` and paths are not valid after the start */
+    mp_lane *MP_NULLABLE lane;              /* NULL: it is in none yet, or no more */
+    struct curl_slist *headers, *addresses; /* headers: in one block of memory, with their texts */
+    mp_lookup *MP_NULLABLE lookup;          /* NULL: no lookup is in progress */
+    mp_timer patience;                      /* time limit of the lookup, if connecting has one */
+    mp_buf place;    /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
+    mp_outgoing how; /* its `url`, `headers` and paths are not valid after the start */
     int status;
     mp_buf head, body;
     size_t got;     /* bytes of the body received so far */
@@ -40,7 +39,6 @@ struct mp_transfer {
     } opened[OPENED]; /* the sockets that it has opened and that may be closed without a call of on_close */
     size_t opened_count;
     mp_err *MP_NULLABLE failure; /* NULL: the transfer has not failed */
-    char detail[CURL_ERROR_SIZE];
 };
 
 /* Records the reason of the failure; only the first one counts. */
@@ -75,7 +73,7 @@ static bool is_encoded(mp_str head)
 static size_t end_head(mp_transfer *transfer, size_t len)
 {
     long status = 0;
-    transfer->curl->easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
+    transfer->curl->easy_getinfo(transfer->handle->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status < 200)
         return len; /* a 1xx response: the final one follows */
     transfer->has_head = true;
@@ -101,7 +99,7 @@ static mp_str without_line_end(const char *ptr, size_t len)
 /* Receives one line of the head, or of the trailers, which are ignored. */
 static size_t on_header(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
 {
-    mp_transfer *transfer = ctx;
+    mp_transfer *transfer = ((const mp_handle *)ctx)->owner;
     mp_str line = without_line_end(ptr, len);
     if (transfer->has_head)
         return len;
@@ -137,7 +135,7 @@ static bool hold_body(mp_transfer *transfer, size_t len)
 
 static size_t on_body(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
 {
-    mp_transfer *transfer = ctx;
+    mp_transfer *transfer = ((const mp_handle *)ctx)->owner;
     if (transfer->how.is_stream && transfer->body.len >= WINDOW) {
         transfer->is_paused = true;
         return CURL_WRITEFUNC_PAUSE;
@@ -218,7 +216,7 @@ static void count_opened(mp_transfer *transfer, curl_socket_t fd)
 
 static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct curl_sockaddr *address)
 {
-    mp_transfer *transfer = ctx;
+    mp_transfer *transfer = ((const mp_handle *)ctx)->owner;
     bool is_counted = !transfer->client->limits.is_inner;
     if (transfer->is_unix ? address->family != AF_UNIX
                           : !mp_address_policy_allows(&transfer->how.policy, &address->addr)) {
@@ -255,11 +253,12 @@ static int on_close(void *ctx, curl_socket_t fd)
  * only a repeatable request is sent twice. */
 static int on_connected(void *ctx, char *ip, MP_UNUSED char *own_ip, MP_UNUSED int port, MP_UNUSED int own_port)
 {
-    mp_transfer *transfer = ctx;
+    mp_transfer *transfer = ((const mp_handle *)ctx)->owner;
     if (!transfer->is_unix && !mp_address_policy_allows_text(&transfer->how.policy, ip)) {
         refuse_address(transfer);
         return CURL_PREREQFUNC_ABORT;
     }
+    transfer->handle->is_spent = transfer->was_sent;
     transfer->was_repeated = transfer->was_sent && !transfer->how.is_repeatable;
     transfer->was_sent = true;
     return transfer->was_repeated ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
@@ -267,7 +266,7 @@ static int on_connected(void *ctx, char *ip, MP_UNUSED char *own_ip, MP_UNUSED i
 
 /* -- start --------------------------------------------------------------------------------------------------------- */
 
-/* Copies the request's headers, which libcurl reads until the transfer is freed. */
+/* False if there is no room for the headers. */
 static bool hold_headers(mp_transfer *transfer, const mp_outgoing *outgoing)
 {
     size_t len = 0;
@@ -276,67 +275,40 @@ static bool hold_headers(mp_transfer *transfer, const mp_outgoing *outgoing)
     return outgoing->account == NULL || hold_body(transfer, len);
 }
 
-#define SET(option, value) curl->easy_setopt(easy, (option), (value))
-
-static void set_request(mp_transfer *transfer, const mp_curl_api *curl, CURL *easy)
+static bool is_missing(const char *const *headers, const char *header)
 {
-    const mp_outgoing *how = &transfer->how;
-    SET(CURLOPT_URL, how->url);
-    if (strcmp(how->method, "HEAD") == 0) {
-        SET(CURLOPT_NOBODY, 1L);
-    } else if (how->body.ptr != NULL) {
-        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)how->body.len);
-        SET(CURLOPT_POSTFIELDS, how->body.ptr);
+    size_t len = strcspn(header, ":");
+    while (*headers != NULL &&
+           (strncasecmp(*headers, header, len) != 0 || ((*headers)[len] != ':' && (*headers)[len] != ';')))
+        headers++;
+    return *headers == NULL;
+}
+
+/* Copies the headers, and adds those of every request, unless it has its own: one block of memory. "Expect:" means that
+ * a large body is sent without a question first. */
+static struct curl_slist *copy_headers(const mp_client *client, const char *const *headers)
+{
+    const char *const usual[] = {client->agent, "Expect:"};
+    size_t own = 0, len = 0, count = 0;
+    for (; headers[own] != NULL; own++)
+        len += strlen(headers[own]) + 1;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        len += strlen(usual[i]) + 1;
+    size_t most = own + sizeof usual / sizeof *usual;
+    struct curl_slist *list = mp_new(most * sizeof *list + len);
+    char *text = (char *)(list + most);
+    for (size_t i = 0; i < most; i++) {
+        const char *header = i < own ? headers[i] : usual[i - own];
+        if (i >= own && !is_missing(headers, header))
+            continue;
+        size_t size = strlen(header) + 1;
+        list[count].data = memcpy(text, header, size);
+        if (count > 0)
+            list[count - 1].next = &list[count];
+        count++;
+        text += size;
     }
-    if (strcmp(how->method, "HEAD") != 0)
-        SET(CURLOPT_CUSTOMREQUEST, how->method);
-    transfer->headers = curl->slist_append(NULL, "Expect:");
-    for (const char *const *header = how->headers; *header != NULL; header++)
-        transfer->headers = curl->slist_append(transfer->headers, *header);
-    SET(CURLOPT_HTTPHEADER, transfer->headers);
-    SET(CURLOPT_USERAGENT, "moonpool/" MOONPOOL_VERSION);
-    if (how->is_stream)
-        SET(CURLOPT_HTTP_CONTENT_DECODING, 0L);
-    else
-        SET(CURLOPT_ACCEPT_ENCODING, "gzip, deflate");
-}
-
-static void set_callbacks(mp_transfer *transfer, const mp_curl_api *curl, CURL *easy)
-{
-    SET(CURLOPT_PRIVATE, transfer);
-    SET(CURLOPT_HEADERFUNCTION, on_header);
-    SET(CURLOPT_HEADERDATA, transfer);
-    SET(CURLOPT_WRITEFUNCTION, on_body);
-    SET(CURLOPT_WRITEDATA, transfer);
-    SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
-    SET(CURLOPT_OPENSOCKETDATA, transfer);
-    SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
-    SET(CURLOPT_CLOSESOCKETDATA, transfer->client);
-    SET(CURLOPT_PREREQFUNCTION, on_connected);
-    SET(CURLOPT_PREREQDATA, transfer);
-    SET(CURLOPT_ERRORBUFFER, transfer->detail);
-}
-
-static void set_manners(const mp_client *client, const mp_outgoing *how, const mp_curl_api *curl, CURL *easy)
-{
-    const char *ca = how->ca != NULL ? how->ca : client->limits.ca;
-    SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_PROTOCOLS_STR, "http,https");
-    SET(CURLOPT_PROXY, "");
-    SET(CURLOPT_DNS_CACHE_TIMEOUT, MP_NAMES_S);
-    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (how->unix_path != NULL)
-        SET(CURLOPT_UNIX_SOCKET_PATH, how->unix_path);
-    SET(CURLOPT_TCP_KEEPALIVE, 1L);
-    SET(CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
-    mp_curl_trust(curl, easy, ca);
-    if (how->certificate != NULL)
-        SET(CURLOPT_SSLCERT, how->certificate);
-    if (how->key != NULL)
-        SET(CURLOPT_SSLKEY, how->key);
-    if (how->connect_ms > 0)
-        SET(CURLOPT_CONNECTTIMEOUT_MS, (long)how->connect_ms);
+    return list;
 }
 
 /* -- host ---------------------------------------------------------------------------------------------------------- */
@@ -384,12 +356,12 @@ static mp_str read_name(mp_buf *place, const char *url)
 static int send_request(mp_transfer *transfer, mp_err *err)
 {
     const mp_curl_api *curl = transfer->curl;
-    CURL *easy = transfer->easy;
+    CURL *easy = transfer->handle->easy;
     if (transfer->place.len > 0) {
         mp_buf_putc(&transfer->place, '\0');
         transfer->addresses = curl->slist_append(NULL, transfer->place.ptr);
-        SET(CURLOPT_RESOLVE, transfer->addresses);
-        SET(CURLOPT_RESOLVER_START_FUNCTION, refuse_lookup);
+        curl->easy_setopt(easy, CURLOPT_RESOLVE, transfer->addresses);
+        curl->easy_setopt(easy, CURLOPT_RESOLVER_START_FUNCTION, refuse_lookup);
     }
     transfer->lane =
         mp_lanes_add(&transfer->client->lanes, curl, easy, transfer->destination, transfer->how.holder, err);
@@ -419,7 +391,7 @@ static void on_addresses(void *ctx, const char *MP_NULLABLE addresses)
         return;
     }
     if (transfer->how.connect_ms > 0)
-        transfer->curl->easy_setopt(transfer->easy, CURLOPT_CONNECTTIMEOUT_MS, until > now ? (long)(until - now) : 1L);
+        mp_handle_set_connect_ms(transfer->curl, transfer->handle, until > now ? until - now : 1);
     mp_buf_put(&transfer->place, mp_str_of(addresses));
     if (send_request(transfer, &err) != 0)
         end_transfer(transfer, CURLE_FAILED_INIT);
@@ -445,8 +417,6 @@ static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
     return 0;
 }
 
-#undef SET
-
 static void put_part(mp_buf *key, const char *MP_NULLABLE part)
 {
     mp_buf_putc(key, '\n');
@@ -463,6 +433,8 @@ static mp_destination *enter_destination(mp_client *client, const mp_outgoing *o
     put_part(&key, outgoing->certificate);
     return mp_lanes_enter(&client->lanes, mp_buf_str(&key));
 }
+
+static const mp_handle_hooks hooks = {on_header, on_body, on_open, on_connected, on_close};
 
 mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err)
 {
@@ -481,22 +453,35 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     transfer->how = *outgoing;
     transfer->is_unix = outgoing->unix_path != NULL;
     transfer->curl = curl;
-    CURL *easy = mp_client_take(client, curl);
-    if (easy == NULL) {
+    mp_handle *handle = mp_client_take(client, curl);
+    if (handle == NULL) {
         free(transfer);
         mp_err_set(err, "libcurl cannot create a handle");
         return NULL;
     }
-    transfer->easy = easy;
-    set_request(transfer, curl, easy);
-    set_callbacks(transfer, curl, easy);
-    set_manners(client, outgoing, curl, easy);
+    transfer->handle = handle;
+    handle->owner = transfer;
+    mp_handle_options options = {.method = outgoing->method,
+                                 .url = outgoing->url,
+                                 .body = outgoing->body,
+                                 .is_stream = outgoing->is_stream,
+                                 .unix_path = outgoing->unix_path,
+                                 .ca = outgoing->ca != NULL ? outgoing->ca : client->limits.ca,
+                                 .certificate = outgoing->certificate,
+                                 .key = outgoing->key,
+                                 .connect_ms = outgoing->connect_ms,
+                                 .idle_ms = client->limits.idle_ms};
+    int set = mp_handle_set(curl, handle, &options, &hooks, client);
+    transfer->headers = copy_headers(client, outgoing->headers);
+    curl->easy_setopt(handle->easy, CURLOPT_HTTPHEADER, transfer->headers);
     transfer->how.url = MP_UNSET;
     transfer->how.ca = transfer->how.certificate = transfer->how.key = transfer->how.unix_path = NULL;
     transfer->how.headers = NULL;
     transfer->destination = enter_destination(client, outgoing);
     mp_client_enter(client);
-    if (!hold_headers(transfer, outgoing))
+    if (set != 0)
+        mp_err_set(err, "libcurl refused the URL");
+    else if (!hold_headers(transfer, outgoing))
         mp_err_set(err, "no memory is left for it");
     else if (find_host(transfer, outgoing->url, err) == 0)
         return transfer;
@@ -510,7 +495,7 @@ static void explain_connect(mp_transfer *transfer)
 {
     long error = 0;
     char text[128];
-    transfer->curl->easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &error);
+    transfer->curl->easy_getinfo(transfer->handle->easy, CURLINFO_OS_ERRNO, &error);
     if (error == ECONNREFUSED || error == 0)
         snprintf(text, sizeof text, "connection refused");
     else
@@ -533,7 +518,9 @@ static void explain_result(mp_transfer *transfer, CURLcode result)
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CONNECT_ERROR:
         fail_transfer(transfer,
-                      *transfer->detail != '\0' ? transfer->detail : "the TLS handshake with the server failed", "");
+                      *transfer->handle->error != '\0' ? transfer->handle->error
+                                                       : "the TLS handshake with the server failed",
+                      "");
         break;
     case CURLE_SSL_CACERT_BADFILE:
         fail_transfer(transfer, "the CA certificates cannot be read", "http.ca in moonpool.yaml names their file");
@@ -560,7 +547,7 @@ static void leave(mp_transfer *transfer)
 {
     mp_lane *lane = transfer->lane;
     if (lane != NULL)
-        mp_lanes_remove(lane, transfer->easy, transfer->destination);
+        mp_lanes_remove(lane, transfer->handle->easy, transfer->destination);
     transfer->lane = NULL;
     mp_lanes_leave(&transfer->client->lanes, transfer->destination);
     mp_client_leave(transfer->client);
@@ -572,6 +559,7 @@ static void end_transfer(mp_transfer *transfer, CURLcode result)
 {
     leave(transfer);
     transfer->is_over = true;
+    transfer->handle->is_spent = transfer->handle->is_spent || result != CURLE_OK;
     if (result != CURLE_OK && transfer->was_refused)
         fail_transfer(transfer, "the host resolves to an address that no grant allows",
                       "host names may resolve to public addresses only; \"NAME:PORT private\" allows private ones");
@@ -586,16 +574,17 @@ static void end_transfer(mp_transfer *transfer, CURLcode result)
     call_ready(transfer);
 }
 
-static mp_transfer *MP_NULLABLE transfer_of(const mp_curl_api *curl, CURL *easy)
+/* NULL: a handle of a lane's own. */
+static mp_transfer *MP_NULLABLE find_transfer(const mp_curl_api *curl, CURL *easy)
 {
-    mp_transfer *transfer = NULL;
-    curl->easy_getinfo(easy, CURLINFO_PRIVATE, &transfer);
-    return transfer;
+    mp_handle *handle = NULL;
+    curl->easy_getinfo(easy, CURLINFO_PRIVATE, &handle);
+    return handle == NULL ? NULL : handle->owner;
 }
 
 void mp_transfer_on_end(const mp_curl_api *curl, CURL *easy, CURLcode result)
 {
-    mp_transfer *transfer = transfer_of(curl, easy);
+    mp_transfer *transfer = find_transfer(curl, easy);
     if (transfer != NULL)
         end_transfer(transfer, result);
 }
@@ -603,7 +592,7 @@ void mp_transfer_on_end(const mp_curl_api *curl, CURL *easy, CURLcode result)
 /* A connection is closed by on_close alone once it is connected. One that is not may be closed without. */
 bool mp_transfer_is_on_kept(const mp_curl_api *curl, CURL *easy)
 {
-    const mp_transfer *transfer = transfer_of(curl, easy);
+    const mp_transfer *transfer = find_transfer(curl, easy);
     return transfer != NULL && transfer->was_sent && !transfer->has_opened;
 }
 
@@ -614,12 +603,17 @@ void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
     const mp_curl_api *curl = transfer->curl;
     mp_lookup_cancel(transfer->lookup);
     mp_timer_stop(transfer->client->loop, &transfer->patience);
-    if (!transfer->is_over)
+    if (!transfer->is_over) {
+        transfer->handle->is_spent = true;
         leave(transfer);
-    if (transfer->addresses != NULL)
-        curl->easy_setopt(transfer->easy, CURLOPT_RESOLVE, NULL); /* the handle may still refer to the list */
-    mp_client_give(transfer->client, curl, transfer->easy);
-    curl->slist_free_all(transfer->headers);
+    }
+    if (transfer->addresses != NULL) {
+        curl->easy_setopt(transfer->handle->easy, CURLOPT_RESOLVE, NULL); /* the handle may still refer to the list */
+        curl->easy_setopt(transfer->handle->easy, CURLOPT_RESOLVER_START_FUNCTION, NULL);
+    }
+    curl->easy_setopt(transfer->handle->easy, CURLOPT_HTTPHEADER, NULL);
+    mp_client_give(transfer->client, curl, transfer->handle);
+    free(transfer->headers);
     curl->slist_free_all(transfer->addresses);
     mp_buf_clear(&transfer->place);
     discard_body(transfer);
@@ -654,7 +648,7 @@ void mp_transfer_take(mp_transfer *transfer)
     if (!transfer->is_paused || transfer->is_over)
         return;
     transfer->is_paused = false;
-    transfer->curl->easy_pause(transfer->easy, CURLPAUSE_CONT);
+    transfer->curl->easy_pause(transfer->handle->easy, CURLPAUSE_CONT);
 }
 
 bool mp_transfer_is_over(const mp_transfer *transfer)

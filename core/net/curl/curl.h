@@ -3,9 +3,20 @@
 #ifndef MP_NET_CURL_H
 #define MP_NET_CURL_H
 
-#include "authorities.h"
 #include "telemetry/telemetry.h"
 #include <curl/curl.h>
+
+/* How long addresses are kept by libcurl, in seconds: longer than a request waits for a connection. All handles have
+ * the same, since each drops what is too old for it. */
+#define MP_NAMES_S 3600L
+
+/* Certificate authorities. At most one of the two members is set; if none is, no server is trusted. */
+typedef struct {
+    const char *MP_NULLABLE folder; /* looked up by a certificate's hash when it is needed */
+    const char *MP_NULLABLE file;   /* read as a whole, on systems without such a folder, as Fedora */
+} mp_authorities;
+
+mp_authorities mp_find_authorities(void);
 
 /* X(name) for the function curl_name. */
 #define MP_CURL(X)                                                                                                     \

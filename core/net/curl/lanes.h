@@ -4,10 +4,6 @@
 
 #include "sockets.h"
 
-/* How long addresses are kept by libcurl, in seconds: longer than a request waits for a connection. All handles have
- * the same, since each drops what is too old for it. */
-#define MP_NAMES_S 3600L
-
 #define MP_LANES 128 /* of one client */
 
 typedef struct mp_lane mp_lane;

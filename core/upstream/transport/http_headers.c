@@ -35,7 +35,9 @@ static void add_header(mp_http_headers *to, const char *name, const char *MP_NUL
     if (value == NULL || *value == '\0' || !is_header_value(value))
         return;
     mp_buf *text = &to->text[to->texts++];
-    mp_buf_printf(text, "%s: %s", name, value);
+    mp_buf_put(text, mp_str_of(name));
+    mp_buf_put(text, MP_STR(": "));
+    mp_buf_put(text, mp_str_of(value));
     mp_buf_putc(text, '\0');
     to->list[to->count++] = text->ptr;
 }
