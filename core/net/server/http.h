@@ -155,13 +155,14 @@ struct mp_stream {
     uint32_t refs;
     mp_stream_state state : 8;
     bool is_events : 1, was_slow : 1;
-    bool is_admitted : 1; /* it counts among the event streams of its connection */
-    bool is_passage : 1;  /* see mp_stream_open_passage */
-    bool is_started : 1;  /* h2o_start_response was called */
-    bool is_writing : 1;  /* an h2o_send is in progress: the next one waits */
-    bool is_finished : 1; /* the last h2o_send was called: no other may follow */
-    bool was_reset : 1;   /* HTTP/2: the client has sent RST_STREAM */
-    bool is_lost : 1;     /* HTTP/2: the stream will be reset at the end of the turn */
+    bool is_admitted : 1;   /* it counts among the event streams of its connection */
+    bool is_passage : 1;    /* see mp_stream_open_passage */
+    bool is_started : 1;    /* h2o_start_response was called */
+    bool is_writing : 1;    /* an h2o_send is in progress: the next one waits */
+    bool is_finished : 1;   /* the last h2o_send was called: no other may follow */
+    bool was_reset : 1;     /* HTTP/2: the client has sent RST_STREAM */
+    bool is_lost : 1;       /* HTTP/2: the stream will be reset at the end of the turn */
+    bool detects_close : 1; /* HTTP/1: the end of the connection ends the stream */
     /* in the request's pool; without a method once the request has ended or was forgotten */
     const mp_request_head *head;
     void (*MP_NULLABLE gone)(void *ctx, mp_stream *stream);

@@ -90,6 +90,21 @@ for how, depart in pairs(departures) do
       assert.has_nothing_left(g)
     end)
 
+    it("is cancelled also when the connection has brought its next request before", function()
+      local g <close> = gateway.start { config = config, scripts = scripts, workers = 1 }
+      local me = g:client "2026-07-28"
+      local stream = me:open("tools/call", { name = "patient", _meta = told })
+      stream:wait "notifications/progress"
+      stream.connection:send { method = "GET", path = "/mcp" }
+      me:call("go", { n = 1 }) -- the worker has looked at its connections since
+      stream.connection[depart](stream.connection)
+      g:wait_log "outer closed"
+      g:wait_log("call cancelled", { why = "disconnected", method = "tools/call" })
+      stream:close()
+      leave(me)
+      assert.has_nothing_left(g)
+    end)
+
     it("is cancelled also when its script swallows errors, in coroutines of its own too", function()
       local g <close> = gateway.start { config = config, scripts = scripts }
       local me = g:client "2026-07-28"
