@@ -92,6 +92,9 @@ void mp_json_put_text(mp_buf *out, mp_str s);
 /* Appends `s` as a JSON string with quotes, if it is valid UTF-8; else appends nothing and gives false. */
 bool mp_json_put_utf8(mp_buf *out, mp_str s);
 void mp_json_put_int(mp_buf *out, int64_t n);
+#define MP_JSON_INT_BYTES 20 /* of the longest integer: INT64_MIN */
+/* The integer as text, in `room`, without a NUL. */
+mp_str mp_json_int_text(int64_t n, char room[MP_JSON_INT_BYTES]);
 /* Appends `n` with 15 digits if these read back as the same number, otherwise with 17; an integral number gets ".0".
  * Returns -1 and appends nothing for NaN and infinities. */
 int mp_json_put_double(mp_buf *out, double n);

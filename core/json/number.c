@@ -18,13 +18,18 @@ static char *digits_before(char *end, uint64_t n)
     return end;
 }
 
-void mp_json_put_int(mp_buf *out, int64_t n)
+mp_str mp_json_int_text(int64_t n, char room[MP_JSON_INT_BYTES])
 {
-    char text[24], *end = text + sizeof text;
-    char *at = digits_before(end, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
+    char *end = room + MP_JSON_INT_BYTES, *at = digits_before(end, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
     if (n < 0)
         *--at = '-';
-    mp_buf_put(out, (mp_str){at, (size_t)(end - at)});
+    return (mp_str){at, (size_t)(end - at)};
+}
+
+void mp_json_put_int(mp_buf *out, int64_t n)
+{
+    char room[MP_JSON_INT_BYTES];
+    mp_buf_put(out, mp_json_int_text(n, room));
 }
 
 /* Appends `n` as a decimal with at most 15 digits, 6 of them after the point. False, appending nothing, if that

@@ -93,9 +93,10 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     bool has_own = false;
     if (!read_meta(meta, traces, &has_own))
         return false;
-    char id[24], revision[24];
-    int digits = snprintf(id, sizeof id, "%lld", (long long)target->id);
-    int letters = snprintf(revision, sizeof revision, "\"%s\"", target->era->date);
+    char room[MP_JSON_INT_BYTES];
+    mp_str id = mp_json_int_text(target->id, room), date = mp_str_of(target->era->date);
+    char revision[] = "\"2026-07-28\""; /* all dates have as many letters */
+    memcpy(revision + 1, date.ptr, sizeof revision - 3);
     bool is_modern = !target->era->has_sessions;
     edits to = {.count = 0};
     add_edit(&to, MP_JSON_SET, false, MP_STR("name"), target->route->json_name);
@@ -104,18 +105,20 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     else if (find_member(params, MP_STR("arguments")).len == 0)
         add_edit(&to, MP_JSON_SET, false, MP_STR("arguments"), MP_STR("{}"));
     bool has_trace = target->traceparent.len > 0;
-    mp_str values[] = {{revision, (size_t)letters}, forwards->client, target->able};
+    mp_str values[] = {{revision, sizeof revision - 1}, forwards->client, target->able};
     for (size_t i = 0; i < 3; i++)
         add_edit(&to, is_modern ? MP_JSON_SET : MP_JSON_DROP, true, own_names[i], values[i]);
     /* always: progress of the upstream keeps the request alive */
-    add_edit(&to, MP_JSON_SET, true, MP_STR("progressToken"), (mp_str){id, (size_t)digits});
+    add_edit(&to, MP_JSON_SET, true, MP_STR("progressToken"), id);
     if (has_trace) {
         bool has_state = target->tracestate.len > 0;
         add_edit(&to, MP_JSON_SET, true, MP_STR("traceparent"), target->traceparent);
         add_edit(&to, has_state ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("tracestate"), target->tracestate);
     }
     size_t start = out->len;
-    mp_buf_printf(out, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"method\":\"tools/call\",\"params\":", id);
+    mp_buf_put(out, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":"));
+    mp_buf_put(out, id);
+    mp_buf_put(out, MP_STR(",\"method\":\"tools/call\",\"params\":"));
     bool is_done = mp_json_splice(out, params, to.list, to.count, NULL) == MP_JSON_OK;
     mp_buf_putc(out, '}');
     if (!is_done)

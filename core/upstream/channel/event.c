@@ -59,9 +59,8 @@ static bool is_answer_to(const mp_envelope *envelope, const mp_own_exchange *exc
 {
     if (envelope->is_nameless)
         return exchange->has_id;
-    char id[24];
-    int len = snprintf(id, sizeof id, "%lld", (long long)exchange->super.id);
-    return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
+    char room[MP_JSON_INT_BYTES];
+    return exchange->has_id && mp_json_id_eq(envelope->id, mp_json_int_text(exchange->super.id, room));
 }
 
 /* True if a body with this HTTP status cannot hold the message: that of a refusal has an error at most, and that of a
