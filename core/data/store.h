@@ -4,15 +4,15 @@
  *
  * While a gateway is several processes, as after an upgrade, one of them owns the store, and the others follow it:
  * their operations go to the owner over a Unix socket. An operation waits there for at most 50 ms; then its result is
- * AWAY, and that of later ones is AWAY at once, until the owner answers again: a stopped owner costs a process one such
+ * UNKNOWN, and later ones are AWAY at once, until the owner answers again: a stopped owner costs a process one such
  * wait. What is promised of an operation:
  *   - it is done at most once. It is sent again only if it was certainly not done: no whole operation was sent, or the
  *     owner said so
- *   - the owner does not do an operation that is older than 40 ms: an operation that was AWAY because the owner stood
- * still is not done later
- *   - so AWAY means not done, unless the owner ended, or was stopped, between doing the operation and the answer.
- *     Nobody can know that then
- *   - an operation on values of many megabytes may need more than 50 ms, and is AWAY then
+ *   - AWAY: it was not done, and will not be: it was not sent, or the owner said that it came too late
+ *   - UNKNOWN: it was sent, and not answered. It may have been done, or be done in the next 40 ms: the owner does not
+ * do an operation that is older
+ *   - one that only reads is AWAY where others are UNKNOWN
+ *   - an operation on values of many megabytes may need more than 50 ms, and is UNKNOWN then
  * A store that is handed over takes everything with it: entries, lifetimes, buckets and counters. No operation is lost
  * or done twice by it. */
 #ifndef MP_DATA_STORE_H
@@ -70,14 +70,15 @@ bool mp_store_arrives(mp_store *store);
 
 #define MP_STORE_FOREVER UINT64_MAX
 
-/* AWAY: another process owns the store, and does not answer, see above. */
+/* AWAY, UNKNOWN: another process owns the store, and does not answer, see above. */
 typedef enum {
     MP_STORE_DONE,
     MP_STORE_THERE,
     MP_STORE_FULL,
     MP_STORE_NO_NUMBER,
     MP_STORE_NONE,
-    MP_STORE_AWAY
+    MP_STORE_AWAY,
+    MP_STORE_UNKNOWN
 } mp_store_result;
 
 /* Sets the value of a key. The value expires after `life_ms`, or never (MP_STORE_FOREVER). With `only_new`, an

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 MP_COUNTER(store_away, "store_away", "", "", "operations of the store that another process owned and did not answer")
+MP_COUNTER(store_unknown, "store_unknown", "", "", "of these, those that may have been done nevertheless")
 
 #define WAIT_US 45000     /* us for which an operation waits: with the delays of the system at most 50 ms */
 #define ANSWER_US 5000    /* us before that time is over from which on the owner no longer begins the operation */
@@ -90,8 +91,9 @@ void mp_store_link_drop(mp_store_link *link)
 typedef enum {
     ANSWERED,
     AWAY,
-    OTHER, /* the connection is another one now, or gone, and the operation was not done: it may be sent again */
-    LATER, /* the other process does not own the store yet, and has not done the operation */
+    UNKNOWN, /* the operation was sent, and there is no answer */
+    OTHER,   /* the connection is another one now, or gone, and the operation was not done: it may be sent again */
+    LATER,   /* the other process does not own the store yet, and has not done the operation */
 } outcome;
 
 static const mp_str nothing[3];
@@ -197,8 +199,8 @@ static outcome try_operation(mp_store_link *link, const mp_store_operation *oper
     if (result != ANSWERED)
         return result;
     result = read_answer(link, until, frame, &is_moved);
-    if (result == OTHER && !is_moved)
-        return AWAY; /* the owner may or may not have carried out the operation */
+    if (result == AWAY || (result == OTHER && !is_moved))
+        return UNKNOWN;
     if (result != ANSWERED || frame->kind == MP_WIRE_DONE)
         return result;
     drop_answer(link);
@@ -239,6 +241,16 @@ static mp_store_result run_here(mp_store *store, const mp_store_operation *opera
     return mp_store_run(store, operation, out != NULL ? out : &nothing_out, n != NULL ? n : &no_number);
 }
 
+static mp_store_result not_answered(const mp_store_operation *operation, outcome it)
+{
+    bool reads = operation->kind == MP_STORE_GET || operation->kind == MP_STORE_KEYS;
+    mp_stat_add(&mp_stat_store_away, 1);
+    if (it != UNKNOWN || reads)
+        return MP_STORE_AWAY;
+    mp_stat_add(&mp_stat_store_unknown, 1);
+    return MP_STORE_UNKNOWN;
+}
+
 mp_store_result mp_store_ask(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
                              int64_t *MP_NULLABLE n)
 {
@@ -246,10 +258,8 @@ mp_store_result mp_store_ask(mp_store *store, const mp_store_operation *operatio
     mp_store_frame frame;
     mp_store_result result = MP_STORE_AWAY;
     uint64_t until = mp_monotonic_us() + WAIT_US;
-    if (!take_turn(link)) {
-        mp_stat_add(&mp_stat_store_away, 1);
-        return MP_STORE_AWAY;
-    }
+    if (!take_turn(link))
+        return not_answered(operation, AWAY);
     outcome it = mp_store_is_own(store) ? LATER : ask_until(store, operation, until, &frame);
     if (it == ANSWERED) {
         result = (mp_store_result)frame.what;
@@ -262,9 +272,7 @@ mp_store_result mp_store_ask(mp_store *store, const mp_store_operation *operatio
     let_go(link);
     if (it == LATER && mp_store_is_own(store))
         return run_here(store, operation, out, n);
-    if (result == MP_STORE_AWAY)
-        mp_stat_add(&mp_stat_store_away, 1);
-    return result;
+    return it == ANSWERED ? result : not_answered(operation, it);
 }
 
 bool mp_store_link_try(mp_store_link *link, const char *path)

@@ -36,30 +36,22 @@ static mp_buf *scratch_of(lua_State *L)
     return scratch;
 }
 
-/* Pushes nil and "unavailable": another process owns the store, and does not answer.  [-0, +2, throws] */
-static int push_away(lua_State *L)
-{
-    lua_pushnil(L);
-    lua_pushliteral(L, "unavailable");
-    return 2;
-}
-
-/* Pushes true; false if the key existed; or nil and "full" or "unavailable".  [-0, +1|2, throws] */
+/* Pushes true; false if the key existed; or nil and WHY: "full", "unavailable" or "unknown".  [-0, +1|2, throws] */
 static int push_result(lua_State *L, mp_store_result result)
 {
-    if (result == MP_STORE_AWAY)
-        return push_away(L);
-    if (result == MP_STORE_FULL) {
+    static const char *const whys[] = {
+        [MP_STORE_FULL] = "full", [MP_STORE_AWAY] = "unavailable", [MP_STORE_UNKNOWN] = "unknown"};
+    if (whys[result] != NULL) {
         lua_pushnil(L);
-        lua_pushliteral(L, "full");
+        lua_pushstring(L, whys[result]);
         return 2;
     }
     lua_pushboolean(L, result == MP_STORE_DONE);
     return 1;
 }
 
-/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil, "full" or "unavailable". [-0,
- * +1|2, throws] */
+/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil and WHY.  [-0, +1|2, throws]
+ */
 static int l_set(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
@@ -67,7 +59,7 @@ static int l_set(lua_State *L)
 }
 
 /* store.add(key, text[, seconds]): stores the text if the key does not exist. True; false if the key exists; or nil,
- * "full".  [-0, +1|2, throws] */
+ * WHY.  [-0, +1|2, throws] */
 static int l_add(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
@@ -76,7 +68,7 @@ static int l_add(lua_State *L)
 
 /* store.cas(key, old, text[, seconds]): stores the text if the key has the text `old`, or none if `old` is false; for
  * `seconds`, else the time to live stays. With `text` false the key is deleted. True; false if the key has another
- * text, or none; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
+ * text, or none; or nil and WHY.  [-0, +1|2, throws] */
 static int l_cas(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), old = lua_toboolean(L, 2) ? mp_check_str(L, 2) : MP_STR_NONE;
@@ -86,7 +78,7 @@ static int l_cas(lua_State *L)
 }
 
 /* store.lock(key, seconds): takes the lock for `seconds`. Its fence, which the key's text is; false if it is taken; or
- * nil, "full" or "unavailable".  [-0, +1|2, throws] */
+ * nil and WHY.  [-0, +1|2, throws] */
 static int l_lock(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
@@ -115,7 +107,7 @@ static int l_get(lua_State *L)
     mp_buf *text = scratch_of(L);
     mp_store_result result = mp_store_get(store_of(L, key), key, text);
     if (result == MP_STORE_AWAY)
-        return push_away(L);
+        return push_result(L, result);
     if (result == MP_STORE_DONE)
         lua_pushlstring(L, text->ptr == NULL ? "" : text->ptr, text->len);
     else
@@ -123,7 +115,7 @@ static int l_get(lua_State *L)
     return 1;
 }
 
-/* store.delete(key): removes the key, if it exists. True; or nil, "unavailable".  [-0, +1|2, throws] */
+/* store.delete(key): removes the key, if it exists. True; or nil and WHY.  [-0, +1|2, throws] */
 static int l_delete(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
@@ -165,7 +157,7 @@ static int l_keys(lua_State *L)
     return 1;
 }
 
-/* store.incr(key, n[, seconds]): adds n to the key's number. The sum; or nil, "full" or "unavailable". `seconds`
+/* store.incr(key, n[, seconds]): adds n to the key's number. The sum; or nil and WHY. `seconds`
  * applies only if the key is created.  [-0, +1|2, throws] */
 static int l_incr(lua_State *L)
 {
@@ -184,7 +176,7 @@ static int l_incr(lua_State *L)
 #define MAX_BURST_TOKENS 1000000
 
 /* store.take(key, seconds, burst): takes a token from the key's bucket, which holds `burst` tokens and gains one every
- * `seconds`. True; false and the seconds until the next token; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
+ * `seconds`. True; false and the seconds until the next token; or nil and WHY.  [-0, +1|2, throws] */
 static int l_take(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);

@@ -906,7 +906,7 @@ function host.semaphore.take(name, most, is_shared) end
 ---@return lightuserdata
 function host.task.current() end
 
--- -- the store (core/lib/store.c): `why` is "full", or "unavailable" while the process that has the store does not answer ----
+-- -- the store (core/lib/store.c): `why` is "full", "unavailable", or "unknown": not answered, perhaps done ----
 
 ---@param key string
 ---@param text string

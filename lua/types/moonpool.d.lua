@@ -830,7 +830,8 @@ function job(spec) end
 --- JSON values by key, in memory, shared by all workers: for counters, caches and data that scripts share. Its size is limited by store.entries and
 --- store.bytes of moonpool.yaml. With store.file the values survive a restart; a killed process may lose the changes of the last 10 ms, and those that a busy disk has not taken yet.
 --- After an upgrade the newest process has the store, also for the calls that still run in an older one. If it does not answer within 50 ms, a function
---- returns nil and "unavailable": then nothing was done, unless that process ended at that moment.
+--- returns nil and why: "unavailable", nothing was done, and nothing will be; or "unknown", it was asked for and not answered: it may have been done. Nothing is
+--- asked for again: who counts or pays reads the value and decides.
 ---@class moonpool.lib.store
 store = {}
 ---@class moonpool.StoreOptions
@@ -847,7 +848,7 @@ store = {}
 ---@param key string
 ---@param value any                    Any value that json.encode accepts
 ---@param options? moonpool.StoreOptions
----@return true? done, string? why     "full" or "unavailable"
+---@return true? done, string? why     "full", "unavailable" or "unknown"
 function store.set(key, value, options) end
 --- The value of the key.
 ---@param key string

@@ -130,6 +130,20 @@ function processes.opens(revision, options)
   return function(old) return old:client(revision, options) end
 end
 
+--- Stops all threads of a gateway. They go on when the result is closed.
+function processes.stop(g)
+  uv.kill(g.pid, "sigstop")
+  wait.for_fact("all threads to stand still", 10, function()
+    local threads = assert(uv.fs_scandir(("/proc/%d/task"):format(g.pid)))
+    for id in function() return uv.fs_scandir_next(threads) end do
+      local file <close> = io.open(("/proc/%d/task/%s/stat"):format(g.pid, id), "rb")
+      if file and file:read("a"):match "%) (%a)" ~= "T" then return false end
+    end
+    return true
+  end)
+  return setmetatable({}, { __close = function() uv.kill(g.pid, "sigcont") end })
+end
+
 --- The client goes on with another process, as clients do whose next connection another one accepts.
 function processes.move(c, g)
   c.gateway, c.kept = g, nil

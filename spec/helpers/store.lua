@@ -1,6 +1,6 @@
 -- The store of the host of spec/helpers/host.lua: texts in a table, with a clock that specs set.
 --   local s = store.add(host)    s.now = s.now + 60
---   s.is_away = true             its process does not answer
+--   s.is_away = true             its process does not answer; "unknown": and may do what is written
 local store = {}
 
 function store.add(host)
@@ -73,7 +73,9 @@ function store.add(host)
 
   for name, f in pairs(host.store) do
     host.store[name] = function(...)
-      if self.is_away then return name == "keys" and {} or nil, "unavailable" end
+      if self.is_away then
+        return name == "keys" and {} or nil, self.is_away == "unknown" and name ~= "get" and name ~= "keys" and "unknown" or "unavailable"
+      end
       return f(...)
     end
   end

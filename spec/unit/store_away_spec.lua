@@ -25,7 +25,8 @@ end }]],
 
 local tasks = { revision = "2026-07-28", capabilities = { extensions = { ["io.modelcontextprotocol/tasks"] = { x = 1 } } } }
 
-describe("while the process that has the store does not answer", function()
+for why, gone in pairs { unavailable = true, unknown = "unknown" } do
+describe("while the process that has the store does not answer" .. (why == "unknown" and ", and may do what it is asked for" or ""), function()
   local vm
   before_each(function()
     vm = host.start(scripts)
@@ -44,6 +45,11 @@ describe("while the process that has the store does not answer", function()
     for _, what in ipairs { "set", "add", "get", "delete", "incr", "list", "cas", "none", "table" } do
       assert.equal("nil unavailable", text_of("keep", { what = what }), what)
     end
+    vm.store.is_away = "unknown"
+    for _, what in ipairs { "set", "add", "delete", "incr", "cas", "none", "table" } do
+      assert.equal("nil unknown", text_of("keep", { what = what }), what)
+    end
+    for _, what in ipairs { "get", "list" } do assert.equal("nil unavailable", text_of("keep", { what = what }), what) end
     vm.store.is_away = false
     assert.equal("1.0 nil", text_of("keep", { what = "get" }))
   end)
@@ -62,12 +68,12 @@ describe("while the process that has the store does not answer", function()
     local rate, quota = limit.rate { rate = 5, by = "all" }, limit.quota { most = 5, by = "all" }
     assert.equal("in", through(rate))
     assert.equal("in", through(quota))
-    vm.store.is_away = true
+    vm.store.is_away = gone
     assert.truthy(through(rate):find("too many calls of 'it': try again in a second", 1, true))
     assert.truthy(through(quota):find("the quota of 'it' cannot be counted: try again in a second", 1, true))
     local whys = 0
     for _, line in ipairs(vm.logs) do
-      if line.event == "limit not counted" and line.fields.why == "the process that has the store does not answer" then whys = whys + 1 end
+      if line.event == "limit not counted" and line.fields.why:find "^the process that has the store d[oi][ed]s? not answer" then whys = whys + 1 end
     end
     assert.equal(2, whys)
   end)
@@ -82,11 +88,11 @@ describe("while the process that has the store does not answer", function()
       return ask.refusal({ name = "up" }, { principal = principal.anonymous, address = "192.0.2.1" }, "", { method = "elicitation/create", params = {} }, 0)
     end
     assert.is_nil(refusal())
-    vm.store.is_away = true
+    vm.store.is_away = gone
     assert.equal("too many questions", refusal())
     assert.equal(1, counted)
     assert.equal("question not counted", vm.logs[#vm.logs].event)
-    assert.equal("unavailable", vm.logs[#vm.logs].fields.why)
+    assert.equal(why, vm.logs[#vm.logs].fields.why)
   end)
 
   it("a call that needs a token of its upstream ends at once, and says why", function()
@@ -94,17 +100,17 @@ describe("while the process that has the store does not answer", function()
     local asked, record = 0, { name = "up", auth = { kind = "client_credentials", key = "k" } }
     vm.host.time.clock = vm.host.time.now
     vm.host.job.begin = function() asked = asked + 1 return true end
-    vm.store.is_away = true
+    vm.store.is_away = gone
     local began = vm.store.now
     local token, failure = auth.token(record)
     assert.is_nil(token)
-    assert.same({ "credential", "the store takes no lock for getting a token: unavailable" }, { failure.reason, failure.why })
+    assert.same({ "credential", "the store takes no lock for getting a token: " .. why }, { failure.reason, failure.why })
     assert.same({ 0, began }, { asked, vm.store.now })
   end)
 
   it("a task is not unknown, none begins, and one that ends then has its result afterwards", function()
     local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
-    vm.store.is_away = true
+    vm.store.is_away = gone
     local _, err = vm:call("tasks/get", { taskId = made.taskId }, tasks)
     assert.equal("the tasks cannot be reached for the moment: try again later", err.message)
     assert.equal(err.message, select(2, vm:call("tools/call", { name = "long", arguments = {} }, tasks)).message)
@@ -119,7 +125,7 @@ describe("while the process that has the store does not answer", function()
     end
     local cas = vm.host.store.cas
     vm.host.store.cas = function(...)
-      if vm.store.now == 0 then vm.store.is_away = true end
+      if vm.store.now == 0 then vm.store.is_away = gone end
       return cas(...)
     end
     local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
@@ -138,7 +144,7 @@ describe("while the process that has the store does not answer", function()
       local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
       vm.host.random.id = function() return ("%036x"):format(2) end -- the id of the next MCP task
       vm.host.time.sleep = function() error("not in a message", 0) end
-      vm.store.is_away = true
+      vm.store.is_away = gone
       vm.moonpool.deliver("task_message", ('{"id":"%s","cancel":true}'):format(made.taskId))
       vm.store.is_away = false
       assert.is_true(job.is_stopped)
@@ -155,7 +161,7 @@ describe("while the process that has the store does not answer", function()
   it("switches stay as they were", function()
     text_of("switch", { on = true })
     assert.truthy(vm:list().extra)
-    vm.store.is_away = true
+    vm.store.is_away = gone
     require "moonpool.runtime.bus".deliver("missed", "")
     assert.truthy(vm:list().extra)
   end)
@@ -167,7 +173,7 @@ describe("while the process that has the store does not answer", function()
     let_sleep()
     assert.truthy(vm:list().keep)
     vm.host.store.set("kept:off:tool:keep", "{}") -- another process has stored the switch
-    vm.store.is_away = true
+    vm.store.is_away = gone
     require "moonpool.runtime.bus".deliver("switched", "tool:keep")
     require "moonpool.runtime.bus".deliver("missed", "")
     assert.truthy(vm:list().keep)
@@ -185,7 +191,7 @@ describe("while the process that has the store does not answer", function()
     let_sleep()
     assert.truthy(vm:list().keep)
     vm.host.store.set("kept:off:tool:keep", "{}")
-    vm.store.is_away = true
+    vm.store.is_away = gone
     require "moonpool.runtime.bus".deliver("lost elsewhere", "")
     assert(coroutine.resume(vm.jobs[1].co))
     assert.same({}, vm.published)
@@ -207,7 +213,7 @@ describe("while the process that has the store does not answer", function()
         vm.store.now = vm.store.now + seconds
         if away and vm.store.now >= until_then then vm.store.is_away = false end
       end
-      vm.store.is_away = true
+      vm.store.is_away = gone
       return operator.answer({ what = what, kind = "tool", name = "keep", on = false, by = "someone", is_kept = false })
     end
     assert.is_true(select(2, ask("switch", false)).message:find("the process that has the store does not answer", 1, true) ~= nil)
@@ -218,3 +224,4 @@ describe("while the process that has the store does not answer", function()
     assert.is_false(vm.store.is_away)
   end)
 end)
+end

@@ -1,8 +1,9 @@
 -- The library `store` of scripts: JSON values by key, shared by all workers; and `store.near`, the same functions for
 -- values of this process alone. Keys of scripts get a prefix, so scripts cannot reach the entries of the gateway. Keys
 -- that moonpool.yaml grants to single scripts are reserved: other scripts can neither read nor change them.
--- Every function of `store` may give nil, "unavailable": after an upgrade the store is in the newest process, which does
--- not answer for the moment.
+-- Every function of `store` may give nil and why: "unavailable", nothing was done; or, of those that write, "unknown": it
+-- was asked for, and may have been done. After an upgrade the store is in the newest process, which may not answer for
+-- the moment. "full": there is no room. WHY below is one of these.
 
 local host = require "moonpool.host"
 local grants = require "moonpool.runtime.grants"
@@ -62,8 +63,8 @@ local function functions(word, prefix, lock_prefix)
     return prefix .. key
   end
 
-  --- set(key, value [, { ttl = seconds, sync = true, lock = lock }]): true; or nil, "full" or "unavailable", or "lost" if
-  --- the lock is not held any more.
+  --- set(key, value [, { ttl = seconds, sync = true, lock = lock }]): true; or nil and WHY, or "lost" if the lock is not
+  --- held any more.
   function store.set(key, value, options)
     local full, text, ttl, lock = full_key(key, SET), text_of(value, SET), life(options, SET, "lock")
     if lock == nil then return host.store.set(full, text, ttl) end
@@ -73,15 +74,15 @@ local function functions(word, prefix, lock_prefix)
     return done, why
   end
 
-  --- lock(key, { ttl = 30, wait = 0 }, f): the results of f(lock), which runs while this call alone has the lock; or nil,
-  --- and "locked", "lost", "full" or "unavailable".
+  --- lock(key, { ttl = 30, wait = 0 }, f): the results of f(lock), which runs while this call alone has the lock; or nil
+  --- and WHY, "locked" or "lost".
   function store.lock(key, options, f)
     check_key(key, LOCK)
     return store_lock.run(word, key, lock_prefix .. key, options, f)
   end
 
-  --- add(key, value [, { ttl, sync }]): sets the value and returns true if the key has none; else false; or nil, "full"
-  --- or "unavailable".
+  --- add(key, value [, { ttl, sync }]): sets the value and returns true if the key has none; else false; or nil and
+  --- WHY.
   function store.add(key, value, options)
     return host.store.add(full_key(key, ADD), text_of(value, ADD), life(options, ADD))
   end
@@ -94,8 +95,8 @@ local function functions(word, prefix, lock_prefix)
   end
 
   --- cas(key, old, value [, { ttl, sync }]): sets the value and returns true if the key has the value `old`, or none if
-  --- `old` is nil; else false; or nil, "full" or "unavailable". Without `ttl` the time to live stays. The texts of the
-  --- values are compared; a stored text whose members have another order than the sorted one is equal, too.
+  --- `old` is nil; else false; or nil and WHY. Without `ttl` the time to live stays. The texts of the values are
+  --- compared; a stored text whose members have another order than the sorted one is equal, too.
   function store.cas(key, old, value, options)
     local full, ttl = full_key(key, CAS), life(options, CAS)
     local old_text, text = old ~= nil and text_of(old, CAS), text_of(value, CAS)
@@ -107,10 +108,10 @@ local function functions(word, prefix, lock_prefix)
     return host.store.cas(full, stored, text, ttl)
   end
 
-  --- delete(key): true; or nil, "unavailable".
+  --- delete(key): true; or nil and WHY.
   function store.delete(key) return host.store.delete(full_key(key, DELETE)) end
 
-  --- incr(key [, by [, { ttl, sync }]]): the sum; or nil, "full" or "unavailable". `ttl` applies only to a new key.
+  --- incr(key [, by [, { ttl, sync }]]): the sum; or nil and WHY. `ttl` applies only to a new key.
   function store.incr(key, by, options)
     by = by == nil and 1 or by
     if math.type(by) ~= "integer" then problem.raise(2, INCR .. " adds whole numbers, not " .. tostring(by)) end

@@ -48,8 +48,8 @@ local function read(options, what)
   return number(options.ttl or TTL, "ttl", LEAST, what), number(options.wait or 0, "wait", 0, what)
 end
 
--- Takes the lock. Returns its fence, and when its ttl began at the earliest; or nil, and "locked", "full" or
--- "unavailable".
+-- Takes the lock. Returns its fence, and when its ttl began at the earliest; or nil, and "locked", "full", "unavailable"
+-- or "unknown": then nobody can have the lock until its ttl is over.
 local function take(key, ttl, wait)
   local ends = host.time.now() + wait
   while true do
@@ -90,7 +90,7 @@ end
 local holder = { __close = give_back }
 
 --- Runs f(lock) while the call holds the lock `name`, whose key in the store is `key`. Returns the results of `f`; or nil,
---- and "locked", "lost", "full" or "unavailable". `word` is the name of the library.
+--- and "locked", "lost", "full", "unavailable" or "unknown". `word` is the name of the library.
 function store_lock.run(word, name, key, options, f)
   local what = word .. ".lock"
   local ttl, wait = read(options, what)

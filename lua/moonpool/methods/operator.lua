@@ -181,10 +181,10 @@ local function switch(params)
   local done, why
   for _ = 1, TRIES do
     done, why = switches.operate(word, name, on, json.encode { by = params.by, since = host.time.clock() // 1 | 0 })
-    if why ~= "unavailable" then break end
+    if done or why == "full" then break end
     host.time.sleep(PAUSE_S)
   end
-  if why == "unavailable" then return store_is_away() end
+  if not done and why ~= "full" then return store_is_away() end
   if not done then return nil, errors.new("internal", "the store is full: see store.entries and store.bytes in the configuration") end
   host.log.write("info", "switched by operator", { what = word .. " " .. name, on = on, caller = params.by })
   return { kind = word, name = name, on = on, lasts = lasting(params), resultType = "complete" }

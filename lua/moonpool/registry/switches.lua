@@ -122,7 +122,7 @@ local function switch(word, thing, on)
     local _ <close> = setmetatable({ text = word .. ":" .. thing.name }, announcement)
     local done, why = host.store.set(registry.switch_key(word, thing.name), on and "on" or "off")
     if not done then switched.notify = nil end
-    if why == "unavailable" then problem.raise(3, "'" .. thing.name .. "' cannot be switched: the process that has the store does not answer") end
+    if not done and why ~= "full" then problem.raise(3, "'" .. thing.name .. "' cannot be switched: the process that has the store does not answer") end
     if not done then
       problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config limit it")
     end
@@ -148,7 +148,7 @@ end
 
 --- Switches a thing, or an upstream (the word "upstream"), for an operator. `note`, a text, is stored while it is off.
 --- A thing that a script has switched off is switched on, too. Returns true; or false and the result of the store:
---- "full" or "unavailable".
+--- "full", "unavailable" or "unknown".
 function switches.operate(word, name, on, note)
   local thing = word ~= "upstream" and registry.all(word)[name] or nil
   -- Was it shown by the lists of this process, whose clients are notified? The store may already have the change of

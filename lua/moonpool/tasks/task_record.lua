@@ -75,7 +75,7 @@ local function decode(text)
   return record
 end
 
---- Stores a new record. Returns true; or nil and the result of the store: "full" or "unavailable".
+--- Stores a new record. Returns true; or nil and the result of the store: "full", "unavailable" or "unknown".
 function task_record.add(record)
   local left = record.ends - host.time.now()
   local done, why = host.store.set(key(record.id), encode(snapshot(record)), left)
@@ -95,7 +95,7 @@ local no_room = { status = "failed", outcome = json.encode(errors.new("internal"
 --- record that has ended never changes: the first end is kept. Other tasks and orders may run between any two
 --- instructions of this function, so the store compares and replaces in one step. If the store is full, the task fails.
 --- Returns the stored record and whether this call stored it; or nil if there is none any more; or nil, false and
---- "unavailable".
+--- "unavailable" or "unknown".
 function task_record.save(record, final)
   while true do
     local text, away = host.store.get(key(record.id))
@@ -103,11 +103,11 @@ function task_record.save(record, final)
     local stored = decode(text)
     if ended[stored.status] then return stored, false end
     local shot = snapshot(record, final)
-    local done, full = host.store.cas(key(record.id), text, encode(shot))
+    local done, why = host.store.cas(key(record.id), text, encode(shot))
     if done then return shot, true end
-    if full == "unavailable" then return nil, false, full end
-    if full and final == no_room then return stored, false end
-    if full then final = no_room end
+    if why and why ~= "full" then return nil, false, why end
+    if why and final == no_room then return stored, false end
+    if why then final = no_room end
   end
 end
 

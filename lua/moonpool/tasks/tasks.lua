@@ -240,7 +240,7 @@ end }
 
 -- The error for a record that task_record.add did not store.
 local function refused(why)
-  if why == "unavailable" then return task_record.away() end
+  if why ~= "full" then return task_record.away() end
   return errors.new("internal", "too many tasks are stored: try again later")         -- a task must be stored before the client gets its id (TX-2)
 end
 

@@ -94,6 +94,7 @@ local AGAIN_S = 1      -- seconds after which a call that could not be counted m
 local whys = {
   full = "the store has no room for its counter: raise store.entries or store.bytes",
   unavailable = "the process that has the store does not answer",
+  unknown = "the process that has the store did not answer: the call may be counted",
 }
 
 -- Logs that a call could not be counted: it is refused then.

@@ -1,10 +1,9 @@
 -- A process that stands still while requests are sent on to it: its kernel still takes them. And one that is only slow
 -- to answer.
-local uv = require "luv"
 local processes = require "spec.helpers.processes"
 local wait = require "spec.helpers.wait"
 
-local two, move, text = processes.two, processes.move, processes.text
+local two, move, text, stop = processes.two, processes.move, processes.text, processes.stop
 local STATEFUL <const> = "2025-11-25"
 -- seconds: after 10 s without an answer the process is asked whether it lives, and it has 5 s to answer
 local BOUND <const> = 40 * wait.slower
@@ -18,20 +17,6 @@ local scripts = {
 }
 
 local function open_two(old) return { old:client(STATEFUL), old:client(STATEFUL) } end
-
--- Stops all threads, and lets them go on at the end.
-local function stop(g)
-  uv.kill(g.pid, "sigstop")
-  wait.for_fact("all threads to stand still", 10, function()
-    local threads = assert(uv.fs_scandir(("/proc/%d/task"):format(g.pid)))
-    for id in function() return uv.fs_scandir_next(threads) end do
-      local file <close> = io.open(("/proc/%d/task/%s/stat"):format(g.pid, id), "rb")
-      if file and file:read("a"):match "%) (%a)" ~= "T" then return false end
-    end
-    return true
-  end)
-  return setmetatable({}, { __close = function() uv.kill(g.pid, "sigcont") end })
-end
 
 describe("a process that stands still", function()
   it("is not waited for: what was sent to it fails, what comes is refused at once, and it serves again when it goes on", function()
