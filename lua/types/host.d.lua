@@ -611,13 +611,14 @@ function host.forward.call(call, arguments) end
 -- -- call plans (core/lib/shortcut/plan.c) -----------------------------------------------------------------------------
 
 --- What ends a planned call: finish(tool, revision, call, ok, …); the same for calls with an audit line; refuse(tool, arguments, why) gives why
---- arguments do not fit, for the client and for the audit, or nothing if they do; the message handler of tools; and by revision the JSON around the values of results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
+--- arguments do not fit, for the client and for the audit, or nothing if they do; refuse_some(tool, list, missing, unknown) the same for what C has found; the message handler of tools; and by revision the JSON around the values of results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
 ---@param finish function
 ---@param finish_audited function?  nil: there is no audit
 ---@param refuse function
+---@param refuse_some function
 ---@param handler function
 ---@param frames table<string, table>
-function host.plan.set_ends(finish, finish_audited, refuse, handler, frames) end
+function host.plan.set_ends(finish, finish_audited, refuse, refuse_some, handler, frames) end
 
 --- Tells C what the principal of a call may do in the snapshot of a generation.
 ---@param call moonpool.Call

@@ -242,8 +242,8 @@ static void push_head(lua_State *L, const mp_plans *plans, const mp_plan *plan)
 
 /* -- arguments that do not fit ------------------------------------------------------------------------------------ */
 
-/* Slots of the stack of a coroutine that refuses arguments: the text for the client and that for the audit, which has
- * no values. */
+/* Slots of the stack of a coroutine that has refused arguments: the text for the client and that for the audit, which
+ * has no values. */
 enum { WORDS = TASK + 1, RECORD };
 
 /* Answers with an error of JSON-RPC, in revisions in which wrong arguments are one.  [-n, +0, throws, parks] */
@@ -278,18 +278,22 @@ static void refuse_by_result(lua_State *L, mp_lib_task *task, mp_call *call, con
     mp_task_end_answer(task, size);
 }
 
-/* Continues after refuse(), which gave no words where the arguments fit after all.  [-n, +0, throws, parks] */
+/* Continues after refuse(), whose text for the client and that for the audit are on top; nil or false: the arguments
+ * fit after all, or have to be checked as a whole.  [-n, +n, throws, parks] */
 static int refusal_worded(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     mp_lib_task *task = (mp_lib_task *)context;
     mp_call *call = task->call;
     if (call == NULL)
         return 0; /* cancelled while the words were made */
-    if (lua_isnil(L, WORDS)) {
+    if (!lua_toboolean(L, -2)) {
         mp_audit_discard(&task->audit);
         lua_settop(L, TASK);
         return mp_run_call_in_lua(L, task, call);
     }
+    lua_replace(L, RECORD);
+    lua_replace(L, WORDS);
+    lua_settop(L, RECORD);
     mp_phase_set(MP_PHASE_ENCODE);
     const mp_plan_frame *frame = frame_for(task, call);
     if (frame->failed[0].ptr == NULL)
@@ -298,24 +302,20 @@ static int refusal_worded(lua_State *L, MP_UNUSED int status, lua_KContext conte
     return 0;
 }
 
-/* Pushes the function refuse and the tool below the `count` values on top.  [-0, +2, throws] */
-static void push_refuse(lua_State *L, const mp_lib_task *task, int count)
+/* Pushes a function that refuses, and its first argument, the tool.  [-0, +2, throws] */
+static void push_refuse(lua_State *L, int refuse)
 {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->plans->refuse);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, refuse);
     lua_getiuservalue(L, PLAN, MP_PLAN_TOOL);
-    lua_rotate(L, -2 - count, 2);
 }
 
-/* Has Lua say what is wrong: refuse(tool, …), whose other `count` arguments are on top, above the plan at PLAN.
- * [-n, +0, throws, parks] */
+/* Has Lua say what is wrong: push_refuse() has pushed what is below the other `count` arguments of refuse().  [-n, +n,
+ * throws, parks] */
 static int refuse_arguments(lua_State *L, mp_lib_task *task, mp_call *call, int count)
 {
     const mp_plan *plan = lua_touserdata(L, PLAN);
     mp_call_measure(call, plan->metrics);
     mp_phase_set(MP_PHASE_HANDLER);
-    push_refuse(L, task, count);
-    lua_rotate(L, TASK + 1, 2 + count);
-    lua_settop(L, TASK + 2 + count); /* the stack is: task, refuse, tool, … */
     lua_callk(L, 1 + count, 2, (lua_KContext)task, refusal_worded);
     return refusal_worded(L, LUA_OK, (lua_KContext)task);
 }
@@ -329,10 +329,13 @@ static int arguments_checked(lua_State *L, MP_UNUSED int status, lua_KContext co
     mp_call *call = task->call;
     if (call == NULL)
         return 0; /* cancelled while the check ran */
-    lua_remove(L, -2);
-    if (!is_good)
+    if (!is_good) {
+        push_refuse(L, mp_lib_of_vm(task->super.vm)->plans->refuse);
+        lua_pushvalue(L, -5);
+        lua_pushvalue(L, -4);
         return refuse_arguments(L, task, call, 2);
-    lua_pop(L, 1);
+    }
+    lua_pop(L, 2);
     const mp_plan *plan = lua_touserdata(L, PLAN);
     return run_handler(L, task, plan, add_call(L, task, plan, 1));
 }
@@ -369,7 +372,8 @@ static int fill_arguments(lua_State *L, mp_lib_task *task)
     return arguments_filled(L, LUA_OK, (lua_KContext)task);
 }
 
-/* Continues after refuse(), whose words are on top, above the arguments, or nil: these fit.  [-n, +n, throws, parks] */
+/* Continues after refuse(), whose words are on top, above the arguments; nil: these fit; false: they have to be checked
+ * as a whole.  [-n, +n, throws, parks] */
 static int fields_checked(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     mp_lib_task *task = (mp_lib_task *)context;
@@ -382,25 +386,21 @@ static int fields_checked(lua_State *L, MP_UNUSED int status, lua_KContext conte
     }
     const mp_plan *plan = lua_touserdata(L, PLAN);
     mp_call_measure(call, plan->metrics);
-    lua_rotate(L, WORDS, 2);
-    lua_settop(L, RECORD);
     return refusal_worded(L, LUA_OK, context);
 }
 
-/* Checks the arguments, which are one table on top, field by field, those that C does not know by Lua.  [-n, +n,
+/* Checks the arguments, which are one table on top, that C does not know by Lua; the others fit.  [-n, +n,
  * throws, parks] */
 static int run_by_fields(lua_State *L, mp_lib_task *task, const mp_plan *plan, const mp_plain *it)
 {
     int args = lua_gettop(L);
+    push_refuse(L, it->lib->plans->refuse_some);
     mp_plan_push_faults(L, plan, PLAN, it, args);
-    if (lua_rawlen(L, args + 1) == 0 && lua_rawlen(L, args + 2) == 0 && lua_isnil(L, args + 3)) {
+    if (lua_rawlen(L, -3) == 0) {
         lua_settop(L, args);
         return fill_arguments(L, task);
     }
-    lua_pushnil(L);
-    lua_insert(L, -3);
-    push_refuse(L, task, 4);
-    lua_callk(L, 5, 2, (lua_KContext)task, fields_checked);
+    lua_callk(L, 4, 2, (lua_KContext)task, fields_checked);
     return fields_checked(L, LUA_OK, (lua_KContext)task);
 }
 
@@ -415,16 +415,20 @@ mp_general mp_plan_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int 
         return MP_GENERAL_NO_PLAN;
     if ((plan->scopes & ~it->rights->scopes) != 0)
         return MP_GENERAL_RIGHTS;
-    bool fits = plan->is_checked || mp_plan_fits(plan, it->values, it->value_count, &given);
+    bool by_fields = plan->knows_fields && !mp_plan_has_null(it);
+    bool fits = plan->is_checked ? !by_fields || !mp_plan_sees_fault(plan, it)
+                                 : mp_plan_fits(plan, it->values, it->value_count, &given);
     mp_shortcut_subscribe_as(it);
     if (it->lib->audit != MP_AUDIT_MODE_OFF)
         mp_audit_begin_plain(&task->audit, it->lib, it->call, plan->node.key);
     push_head(L, plans, plan);
-    if (!fits && mp_plan_push_faults(L, plan, PLAN, it, 0)) {
-        lua_pushnil(L);
-        lua_insert(L, -3); /* there is no failure of a check */
-        *count = refuse_arguments(L, task, it->call, 4);
-        return MP_PLAIN;
+    if (!fits) {
+        push_refuse(L, plans->refuse_some);
+        if (mp_plan_push_faults(L, plan, PLAN, it, 0)) {
+            *count = refuse_arguments(L, task, it->call, 3);
+            return MP_PLAIN;
+        }
+        lua_pop(L, 2);
     }
     if (plan->is_checked || !fits) {
         if (!mp_plan_push_all(L, it->values, it->value_count)) {
@@ -432,14 +436,14 @@ mp_general mp_plan_run(lua_State *L, mp_lib_task *task, const mp_plain *it, int 
             lua_settop(L, TASK);
             return MP_GENERAL_ARGUMENTS;
         }
-        if (plan->knows_fields && !mp_plan_has_null(it)) {
+        if (!fits) {
+            push_refuse(L, plans->refuse);
+            lua_rotate(L, -3, -1); /* the arguments to the top */
+            *count = refuse_arguments(L, task, it->call, 1);
+        } else if (by_fields)
             *count = run_by_fields(L, task, plan, it);
-        } else if (fits) {
+        else
             *count = run_checked(L, task);
-        } else {
-            lua_pushnil(L);
-            *count = refuse_arguments(L, task, it->call, 2);
-        }
         return MP_PLAIN;
     }
     int pushed = mp_plan_push(L, plan, PLAN, &given);

@@ -23,7 +23,9 @@ typedef enum {
     MP_FIELD_INTEGER,
     MP_FIELD_STRING,
     MP_FIELD_BOOLEAN,
-    MP_FIELD_OBJECT,
+    MP_FIELD_OBJECT, /* of scalars */
+    MP_FIELD_TREE,   /* an object that has objects or lists in it, and no default values */
+    MP_FIELD_LIST,
     MP_FIELD_ANY
 } mp_field_kind;
 
@@ -43,11 +45,12 @@ typedef struct {
     mp_field_kind kind;
     bool has_bounds; /* true if the schema limits numbers or lengths by one of the members below */
     double least, most, above,
-        below;        /* bounds of a number; `least` and `most` also of the number of characters of a text */
+        below;        /* bounds of a number; `least` and `most` also of the number of characters or items */
     int default_slot; /* user value of the plan, or 0 */
+    int inside_slot;  /* of a field inside an argument: user value with the check of its schema */
     uint16_t choices,
         choice_count;     /* for an enum: index of its first text in plan->choices, and the number of its texts */
-    mp_plan_object inner; /* OBJECT: its fields are no objects */
+    mp_plan_object inner; /* OBJECT, TREE; LIST: one field, which all items fit */
 } mp_plan_field;
 
 /* The content of a userdata. A call holds the userdata on the stack of its coroutine, so that a plan may be replaced
@@ -107,9 +110,9 @@ typedef struct mp_plans {
     int finish; /* registry references: the function of Lua that ends a call */
     /* as `finish`, for a call whose audit line is begun: it ends the line, too; LUA_REFNIL without an audit */
     int finish_audited;
-    int refuse;      /* says why arguments do not fit */
-    int handler;     /* the message handler that gives an error its trace */
-    int frame_table; /* the table that holds the texts of `frames` */
+    int refuse, refuse_some; /* say why arguments do not fit: all, and those that mp_plan_push_faults() gives */
+    int handler;             /* the message handler that gives an error its trace */
+    int frame_table;         /* the table that holds the texts of `frames` */
     mp_plan_frame frames[MP_PLAIN_ERAS];
     mp_buf proof; /* where plans are proven (plan_proof.c): the structured result that was sent last */
 } mp_plans;
@@ -142,10 +145,14 @@ bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_p
 int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given);
 /* True if a null is in the arguments, at any level, or may be. */
 bool mp_plan_has_null(const mp_plain *it);
-/* Pushes what is wrong with arguments: a list { name, value, ... } of those that C does not see to fit, a list of the
- * names of those that are missing, and one of those that are unknown, or nil. `args`: the index of a table of them, or
- * 0. False, pushing nothing, where all arguments have to be looked at together: for a null in an object, or a number
- * that would lose digits.  [-0, +0|3, throws memory] */
+/* True if C sees that the arguments do not fit, or may not, as far as it knows their schema. Without nulls among them.
+ */
+bool mp_plan_sees_fault(const mp_plan *plan, const mp_plain *it);
+/* Pushes what is wrong with arguments: a list { name, value, way, ... } of those that C does not see to fit, a list of
+ * the names of those that are missing, or false, and one of those that are unknown, or nil. Where C has found a `value`
+ * inside an argument, `way` is a list of the `inside` of its field's row, and of the keys that lead to it; else nil.
+ * `args`: the index of a table of the arguments, or 0. False, pushing nothing, where all arguments have to be looked at
+ * together: for a null in an object, or a number that would lose digits.  [-0, +0|3, throws memory] */
 bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_plain *it, int args);
 /* Pushes all values as one table. False, pushing nothing, if a number in them would lose digits: the general path keeps
  * them.

@@ -65,6 +65,166 @@ static bool fits_float(const mp_plan_field *field, const mp_flat *value)
            (!field->has_bounds || mp_field_allows_number(field, mp_json_double(value->value)));
 }
 
+static mp_flat flat_of(mp_str name, mp_json_token token)
+{
+    if (token.escaped)
+        return (mp_flat){name, {token.span.ptr - 1, token.span.len + 2}, MP_FLAT_ESCAPED};
+    return (mp_flat){name, token.span, (uint8_t)token.type};
+}
+
+static bool fits_scalar(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value)
+{
+    switch (field->kind) {
+    case MP_FIELD_NUMBER:
+        return fits_integer(field, value) || fits_float(field, value);
+    case MP_FIELD_INTEGER:
+        return fits_integer(field, value);
+    case MP_FIELD_STRING:
+        return fits_text(plan, field, value);
+    case MP_FIELD_BOOLEAN:
+        return value->type == MP_JSON_T_TRUE || value->type == MP_JSON_T_FALSE;
+    default:
+        return false;
+    }
+}
+
+/* -- trees and lists ----------------------------------------------------------------------------------------------- */
+
+enum {
+    STEPS = 50000, /* of one argument: half of those that the check of its schema has */
+    LEVELS = 16    /* more than the quick reader takes */
+};
+
+/* A value that is read. */
+typedef struct {
+    const mp_plan *plan;
+    mp_json_cursor cursor;
+    int left;  /* steps: items, and the fields of objects */
+    int depth; /* of the value that is read now */
+    /* Of a value that does not fit: the way to what does not, from the outermost key on. */
+    int levels;
+    struct {
+        const mp_plan_field *field;
+        int index;           /* of an item, from 0; of a member -1 */
+        mp_json_token token; /* the first of the value */
+    } way[LEVELS];
+} tree;
+
+/* The field of this name, counted from the object's first: `next` or one behind it, since clients keep an order;
+ * object->count if there is none. */
+static int find_field(const mp_plan *plan, const mp_plan_object *object, int next, mp_str name)
+{
+    const mp_plan_field *fields = plan->fields + object->first;
+    for (int left = object->count; left > 0; left--) {
+        if (next >= object->count)
+            next = 0;
+        if (mp_str_eq(fields[next].name, name))
+            return next;
+        next++;
+    }
+    return object->count;
+}
+
+static bool fits_list(tree *it, const mp_plan_field *field);
+static bool fits_tree(tree *it, const mp_plan_object *object);
+
+/* True if the value whose first token has been read fits. Otherwise it has been read up to anywhere. */
+static bool fits_value(tree *it, const mp_plan_field *field, mp_json_token token)
+{
+    bool fits = false;
+    it->levels = it->depth;
+    if (token.type < MP_JSON_T_OPEN_ARRAY) {
+        mp_flat value = flat_of(MP_STR_NONE, token);
+        return fits_scalar(it->plan, field, &value);
+    }
+    if (++it->depth == LEVELS)
+        return false;
+    if (token.type == MP_JSON_T_OPEN_ARRAY && field->kind == MP_FIELD_LIST)
+        fits = fits_list(it, field);
+    else if (token.type == MP_JSON_T_OPEN_OBJECT && (field->kind == MP_FIELD_TREE || field->kind == MP_FIELD_OBJECT))
+        fits = fits_tree(it, &field->inner);
+    it->depth--;
+    return fits;
+}
+
+/* The number of items is looked at first: where it has bounds, the way ends at the list. */
+static bool fits_list(tree *it, const mp_plan_field *field)
+{
+    int count = 0, depth = it->depth - 1;
+    const mp_plan_field *of_items = &it->plan->fields[field->inner.first];
+    for (mp_json_token item; (item = mp_json_next(&it->cursor)).type != MP_JSON_T_CLOSE_ARRAY; count++)
+        if (--it->left < 0 || !fits_value(it, of_items, item)) {
+            it->way[depth].field = of_items;
+            it->way[depth].index = count;
+            it->way[depth].token = item;
+            if (it->left < 0 || field->has_bounds)
+                it->levels = depth;
+            return false;
+        }
+    it->levels = depth;
+    return !field->has_bounds || mp_field_allows_number(field, count);
+}
+
+/* Members are looked at in the order of the fields, and before the set of names: of those that do not fit, the way
+ * leads to the first. */
+static bool fits_tree(tree *it, const mp_plan_object *object)
+{
+    const mp_plan_field *fields = it->plan->fields + object->first;
+    uint32_t seen = 0;
+    bool has_all = true;
+    int place = -1, wrong = object->count, depth = it->depth - 1, levels = depth;
+    it->left -= object->count;
+    for (mp_json_token key; (key = mp_json_next(&it->cursor)).type != MP_JSON_T_CLOSE_OBJECT;) {
+        place = find_field(it->plan, object, place + 1, key.span);
+        mp_json_token value = mp_json_next(&it->cursor);
+        mp_json_cursor from = it->cursor;
+        if (place == object->count) {
+            has_all = false;
+        } else if (place < wrong && !fits_value(it, &fields[place], value)) {
+            it->way[depth].field = &fields[place];
+            it->way[depth].index = -1;
+            it->way[depth].token = value;
+            wrong = place;
+            levels = it->levels;
+        } else if (wrong == object->count) {
+            seen |= 1u << place;
+            continue;
+        }
+        it->cursor = from;
+        mp_json_skip(&it->cursor, value);
+    }
+    it->levels = it->left < 0 ? depth : levels;
+    return it->left >= 0 && wrong == object->count && has_all && (seen & object->required) == object->required;
+}
+
+/* True if an argument that is an array or an object fits. */
+static bool fits_whole(tree *it, const mp_plan *plan, const mp_plan_field *field, const mp_flat *value)
+{
+    it->plan = plan;
+    it->cursor = (mp_json_cursor){value->value.ptr + 1, value->value.ptr + value->value.len};
+    it->left = STEPS;
+    it->depth = it->levels = 0;
+    return fits_value(it, field, (mp_json_token){.type = value->type});
+}
+
+/* The innermost value that does not fit.  `levels` is not 0. */
+static mp_flat flat_at(const tree *it)
+{
+    mp_json_token token = it->way[it->levels - 1].token;
+    mp_flat value = flat_of(MP_STR_NONE, token);
+    mp_json_cursor cursor = {token.span.ptr + token.span.len, it->cursor.end};
+    if (token.type >= MP_JSON_T_OPEN_ARRAY)
+        value.value = mp_json_skip(&cursor, token);
+    return value;
+}
+
+static bool is_whole(const mp_flat *value)
+{
+    return value->type == MP_JSON_T_OPEN_ARRAY || value->type == MP_JSON_T_OPEN_OBJECT;
+}
+
+/* -- members ------------------------------------------------------------------------------------------------------- */
+
 static bool fits_members(const mp_plan *plan, const mp_plan_object *object, mp_plan_given *given,
                          mp_plan_members *members);
 
@@ -80,9 +240,7 @@ static bool read_members(mp_str object, mp_plan_given *given, mp_plan_members *m
         bool is_scalar = value.type != MP_JSON_T_NULL && value.type < MP_JSON_T_OPEN_ARRAY;
         if (key.escaped || !is_scalar || members->count == MP_PLAN_FIELDS)
             return false;
-        if (value.escaped)
-            value.span = (mp_str){value.span.ptr - 1, value.span.len + 2};
-        to[members->count] = (mp_flat){key.span, value.span, value.escaped ? MP_FLAT_ESCAPED : (uint8_t)value.type};
+        to[members->count] = flat_of(key.span, value);
     }
     given->span_count += members->count;
     return true;
@@ -101,20 +259,13 @@ static bool fits_object(const mp_plan *plan, const mp_plan_field *field, const m
 static bool fits_field(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value, mp_plan_given *given,
                        uint8_t *inner)
 {
-    switch (field->kind) {
-    case MP_FIELD_NUMBER:
-        return fits_integer(field, value) || fits_float(field, value);
-    case MP_FIELD_INTEGER:
-        return fits_integer(field, value);
-    case MP_FIELD_STRING:
-        return fits_text(plan, field, value);
-    case MP_FIELD_BOOLEAN:
-        return value->type == MP_JSON_T_TRUE || value->type == MP_JSON_T_FALSE;
-    case MP_FIELD_OBJECT:
+    if (field->kind == MP_FIELD_OBJECT)
         return fits_object(plan, field, value, given, inner);
-    default:
-        return false;
+    if (field->kind == MP_FIELD_TREE || field->kind == MP_FIELD_LIST) {
+        tree it;
+        return is_whole(value) && fits_whole(&it, plan, field, value);
     }
+    return fits_scalar(plan, field, value);
 }
 
 /* Finds the field of each member and checks its value. No name is repeated. A member without a field fits no plan, also
@@ -122,21 +273,16 @@ static bool fits_field(const mp_plan *plan, const mp_plan_field *field, const mp
 static bool fits_members(const mp_plan *plan, const mp_plan_object *object, mp_plan_given *given,
                          mp_plan_members *members)
 {
-    const mp_plan_field *fields = plan->fields + object->first;
     uint32_t seen = 0;
-    int next = 0; /* clients keep an order: the field after the last one is tried first */
+    int place = -1;
     for (size_t i = 0; i < members->count; i++) {
         const mp_flat *value = &members->values[i];
-        int left = object->count;
-        while (left > 0 && !mp_str_eq(fields[next].name, value->name)) {
-            next = next + 1 < object->count ? next + 1 : 0;
-            left--;
-        }
-        if (left == 0 || !fits_field(plan, &fields[next], value, given, &members->inner[i]))
+        place = find_field(plan, object, place + 1, value->name);
+        if (place == object->count ||
+            !fits_field(plan, &plan->fields[object->first + place], value, given, &members->inner[i]))
             return false;
-        seen |= 1u << next;
-        members->fields[i] = (uint8_t)next;
-        next = next + 1 < object->count ? next + 1 : 0;
+        seen |= 1u << place;
+        members->fields[i] = (uint8_t)place;
     }
     return (seen & object->required) == object->required;
 }
@@ -278,13 +424,34 @@ bool mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count)
 
 /* -- what is wrong ------------------------------------------------------------------------------------------------- */
 
-/* True if the value fits, whatever the others are, or counts as absent: a null for what may be missing. */
-static bool fits_alone(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value, bool is_required)
+/* True if the value fits, whatever the others are, or counts as absent: a null for what may be missing. If it does not,
+ * and is an array or an object, `it` has the way to what does not. */
+static bool fits_alone(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value, bool is_required,
+                       tree *it)
 {
-    mp_plan_given given;
-    uint8_t inner;
-    given.inner_count = given.span_count = 0;
-    return (value->type == MP_JSON_T_NULL && !is_required) || fits_field(plan, field, value, &given, &inner);
+    if (value->type == MP_JSON_T_NULL && !is_required)
+        return true;
+    return is_whole(value) ? fits_whole(it, plan, field, value) : fits_scalar(plan, field, value);
+}
+
+bool mp_plan_sees_fault(const mp_plan *plan, const mp_plain *it)
+{
+    const mp_plan_object *object = &plan->input;
+    uint32_t seen = 0;
+    tree way;
+    for (size_t i = 0; i < it->value_count; i++) {
+        int place = find_field(plan, object, 0, it->values[i].name);
+        if (place == object->count) {
+            if (object->is_closed)
+                return true;
+            continue;
+        }
+        const mp_plan_field *field = &plan->fields[object->first + place];
+        seen |= 1u << place;
+        if (field->kind != MP_FIELD_ANY && !fits_alone(plan, field, &it->values[i], true, &way))
+            return true;
+    }
+    return (object->required & ~seen) != 0;
 }
 
 /* True if a null may be in an array or an object. */
@@ -313,6 +480,8 @@ typedef struct {
     int count;
     uint8_t places[MP_PLAN_FIELDS]; /* of their fields */
     const mp_flat *values[MP_PLAN_FIELDS];
+    tree way; /* to what does not fit in the value `way_of`, the last array or object */
+    const mp_flat *MP_NULLABLE way_of;
 } wrong_values;
 
 static bool is_after(mp_str a, mp_str b)
@@ -332,22 +501,26 @@ static void add_wrong(const mp_plan_field *fields, wrong_values *wrong, int plac
     wrong->values[i] = value;
 }
 
-/* Finds the arguments that do not fit, and adds the names of unknown ones to a list at `unknown`, where is nil. Returns
- * the bit set of the fields that have a value.  [-0, +0, throws memory] */
-static uint32_t find_wrong(lua_State *L, const mp_plan *plan, const mp_plain *it, int unknown, wrong_values *wrong)
+/* Finds the arguments that do not fit, or only those that C does not know, and adds the names of unknown ones to a list
+ * at `unknown`, where is nil. Returns the bit set of the fields that have a value.  [-0, +0, throws memory] */
+static uint32_t find_wrong(lua_State *L, const mp_plan *plan, const mp_plain *it, bool only_any, int unknown,
+                           wrong_values *wrong)
 {
     const mp_plan_object *object = &plan->input;
     const mp_plan_field *fields = plan->fields + object->first;
     uint32_t seen = 0;
     for (size_t i = 0; i < it->value_count; i++) {
         const mp_flat *value = &it->values[i];
-        int place = 0;
-        while (place < object->count && !mp_str_eq(fields[place].name, value->name))
-            place++;
+        int place = find_field(plan, object, 0, value->name);
         if (place < object->count) {
             seen |= 1u << place;
-            if (!fits_alone(plan, &fields[place], value, (object->required & 1u << place) != 0))
+            bool is_any = fields[place].kind == MP_FIELD_ANY;
+            if (is_any || (!only_any && !fits_alone(plan, &fields[place], value, (object->required & 1u << place) != 0,
+                                                    &wrong->way))) {
                 add_wrong(fields, wrong, place, value);
+                if (!is_any && is_whole(value))
+                    wrong->way_of = value;
+            }
         } else if (object->is_closed) {
             if (lua_isnil(L, unknown)) {
                 lua_createtable(L, 1, 0);
@@ -360,14 +533,49 @@ static uint32_t find_wrong(lua_State *L, const mp_plan *plan, const mp_plain *it
     return seen;
 }
 
-/* Pushes the value of an argument, whose name is on top; false, pushing nothing or anything.  [-0, +0|1, throws
- * memory] */
-static bool push_wrong(lua_State *L, const mp_flat *value, int args)
+/* Pushes the way to a value inside an argument: a list of what its field has of `inside`, and of the keys.  [-0, +1,
+ * throws memory] */
+static void push_way(lua_State *L, int at, const tree *it)
 {
-    if (args == 0)
-        return !may_have_null(value) && push_value(L, value);
-    lua_pushvalue(L, -1);
-    lua_rawget(L, args);
+    lua_createtable(L, it->levels + 1, 0);
+    lua_getiuservalue(L, at, it->way[it->levels - 1].field->inside_slot);
+    lua_rawseti(L, -2, 1);
+    for (int i = 0; i < it->levels; i++) {
+        if (it->way[i].index >= 0)
+            lua_pushinteger(L, it->way[i].index);
+        else
+            lua_getiuservalue(L, at, it->way[i].field->name_slot);
+        lua_rawseti(L, -2, i + 2);
+    }
+}
+
+/* Pushes the value that does not fit, of the argument whose name is on top; and the way to it, or nil if it is the
+ * argument itself. False, pushing nothing or anything, if the value has to be looked at with all others. `args`: the
+ * index of a table of the arguments, or 0.  [-0, +0|2, throws memory] */
+static bool push_wrong(lua_State *L, const mp_plan *plan, int at, const mp_plan_field *field, const mp_flat *value,
+                       int args, wrong_values *wrong)
+{
+    if (args == 0 && may_have_null(value))
+        return false;
+    if (field->kind != MP_FIELD_ANY && is_whole(value)) {
+        if (wrong->way_of != value)
+            fits_whole(&wrong->way, plan, field, value);
+        wrong->way_of = NULL;
+        if (wrong->way.levels > 0) {
+            mp_flat inner = flat_at(&wrong->way);
+            if (!push_value(L, &inner))
+                return false;
+            push_way(L, at, &wrong->way);
+            return true;
+        }
+    }
+    if (args != 0) {
+        lua_pushvalue(L, -1);
+        lua_rawget(L, args);
+    } else if (!push_value(L, value)) {
+        return false;
+    }
+    lua_pushnil(L);
     return true;
 }
 
@@ -378,20 +586,24 @@ bool mp_plan_push_faults(lua_State *L, const mp_plan *plan, int at, const mp_pla
     int list = lua_gettop(L) + 1, missing = list + 1, unknown = missing + 1;
     wrong_values wrong;
     wrong.count = 0;
+    wrong.way_of = NULL;
     lua_settop(L, unknown);
-    uint32_t absent = object->required & ~find_wrong(L, plan, it, unknown, &wrong);
-    lua_createtable(L, 2 * wrong.count, 0);
+    uint32_t absent = object->required & ~find_wrong(L, plan, it, args != 0, unknown, &wrong);
+    lua_createtable(L, 3 * wrong.count, 0);
     lua_replace(L, list);
     for (int i = 0; i < wrong.count; i++) {
         lua_getiuservalue(L, at, fields[wrong.places[i]].name_slot);
-        if (!push_wrong(L, wrong.values[i], args)) {
+        if (!push_wrong(L, plan, at, &fields[wrong.places[i]], wrong.values[i], args, &wrong)) {
             lua_settop(L, list - 1);
             return false;
         }
-        lua_rawseti(L, list, 2 * i + 2);
-        lua_rawseti(L, list, 2 * i + 1);
+        for (int j = 3; j > 0; j--)
+            lua_rawseti(L, list, 3 * i + j);
     }
-    lua_createtable(L, absent == 0 ? 0 : 1, 0);
+    if (absent == 0)
+        lua_pushboolean(L, false);
+    else
+        lua_createtable(L, 1, 0);
     lua_replace(L, missing);
     for (int place = 0; place < object->count; place++)
         if ((absent & 1u << place) != 0) {

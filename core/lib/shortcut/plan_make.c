@@ -8,7 +8,8 @@
 mp_plans *mp_plans_new(void)
 {
     mp_plans *plans = mp_new(sizeof *plans);
-    plans->finish = plans->finish_audited = plans->refuse = plans->handler = plans->frame_table = LUA_NOREF;
+    plans->finish = plans->finish_audited = plans->refuse = plans->refuse_some = plans->handler = plans->frame_table =
+        LUA_NOREF;
     mp_map_init(&plans->by_name);
     return plans;
 }
@@ -109,7 +110,8 @@ static bool fill_object(lua_State *L, mp_plan *plan, int at, int row, const char
 /* Fills a field from the row on top.  [-0, +0, throws] */
 static void fill_field(lua_State *L, mp_plan *plan, int at, mp_plan_field *field, plan_size *next)
 {
-    static const char *const kinds[] = {"number", "integer", "string", "boolean", "object", "any", NULL};
+    static const char *const kinds[] = {"number", "integer", "string", "boolean", "object",
+                                        "tree",   "list",    "any",    NULL};
     int row = lua_gettop(L);
     lua_getfield(L, row, "name");
     field->name_slot = next->slot;
@@ -124,10 +126,15 @@ static void fill_field(lua_State *L, mp_plan *plan, int at, mp_plan_field *field
         lua_setiuservalue(L, at, next->slot);
         field->default_slot = next->slot++;
     }
+    if (lua_getfield(L, row, "inside") != LUA_TNIL) {
+        lua_setiuservalue(L, at, next->slot);
+        field->inside_slot = next->slot++;
+    }
     lua_settop(L, row);
     fill_choices(L, plan, at, row, field, next);
-    if (!fill_object(L, plan, at, row, "inner", &field->inner, next) && field->kind == MP_FIELD_OBJECT)
-        luaL_error(L, "an object without fields");
+    bool has_inner = field->kind == MP_FIELD_OBJECT || field->kind == MP_FIELD_TREE || field->kind == MP_FIELD_LIST;
+    if (fill_object(L, plan, at, row, "inner", &field->inner, next) != has_inner)
+        luaL_error(L, "an object or a list without fields");
 }
 
 /* Fills an object from a field of the table at `row`. False if it has none.  [-0, +0, throws] */
@@ -196,7 +203,7 @@ static void add_plan(lua_State *L, mp_plans *plans)
     measure_plan(L, row, "fields", &size);
     measure_plan(L, row, "output", &size);
     size_t bytes = sizeof(mp_plan) + size.fields * sizeof(mp_plan_field) + size.choices * sizeof(mp_str);
-    mp_plan *plan = lua_newuserdatauv(L, bytes, MP_PLAN_FIRST + (int)(2 * size.fields + size.choices));
+    mp_plan *plan = lua_newuserdatauv(L, bytes, MP_PLAN_FIRST + (int)(3 * size.fields + size.choices));
     memset(plan, 0, bytes);
     plan->fields = (mp_plan_field *)(plan + 1);
     plan->choices = (mp_str *)(plan->fields + size.fields);
@@ -246,9 +253,10 @@ static void read_frame(lua_State *L, const char *name, mp_str *texts)
     lua_settop(L, frame);
 }
 
-/* plan.set_ends(finish, finish_audited, refuse, handler, frames): finish(tool, revision, call, ok, …) ends a call;
- * finish_audited, or nil, also ends its audit line; refuse(tool, arguments, why) gives the reason why arguments do not
- * fit, for the client and for the audit, or nothing if they do; `handler` is the message handler of handlers; `frames`
+/* plan.set_ends(finish, finish_audited, refuse, refuse_some, handler, frames): finish(tool, revision, call, ok, …) ends
+ * a call; finish_audited, or nil, also ends its audit line; refuse(tool, arguments, why) gives the reason why arguments
+ * do not fit, for the client and for the audit, or nothing if they do, and refuse_some(tool, list, missing, unknown) so
+ * for what mp_plan_push_faults() gives; `handler` is the message handler of handlers; `frames`
  * has for each revision the JSON around the values of results: { text = { before, after }, object =, other =, failed
  * = }.  [-0, +0, throws] */
 static int l_set_plan_ends(lua_State *L)
@@ -257,12 +265,13 @@ static int l_set_plan_ends(lua_State *L)
     luaL_checktype(L, 1, LUA_TFUNCTION);
     luaL_checktype(L, 3, LUA_TFUNCTION);
     luaL_checktype(L, 4, LUA_TFUNCTION);
-    luaL_checktype(L, 5, LUA_TTABLE);
-    lua_settop(L, 5);
+    luaL_checktype(L, 5, LUA_TFUNCTION);
+    luaL_checktype(L, 6, LUA_TTABLE);
+    lua_settop(L, 6);
     for (size_t i = 0; i < mp_era_count && i < MP_PLAIN_ERAS; i++) {
         mp_plan_frame *frame = &plans->frames[i];
         mp_str text[3] = {{0}};
-        if (lua_getfield(L, 5, mp_eras[i].date) == LUA_TTABLE) {
+        if (lua_getfield(L, 6, mp_eras[i].date) == LUA_TTABLE) {
             read_frame(L, "text", text);
             read_frame(L, "object", frame->object);
             read_frame(L, "other", frame->other);
@@ -270,10 +279,11 @@ static int l_set_plan_ends(lua_State *L)
         }
         frame->before = text[0];
         frame->after = text[1];
-        lua_settop(L, 5);
+        lua_settop(L, 6);
     }
     plans->frame_table = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->handler = luaL_ref(L, LUA_REGISTRYINDEX);
+    plans->refuse_some = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->refuse = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->finish_audited = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->finish = luaL_ref(L, LUA_REGISTRYINDEX);

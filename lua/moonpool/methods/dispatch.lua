@@ -115,10 +115,7 @@ end
 
 --- Why the arguments of a tools/call do not fit: the text for the client, and the one for the audit; nothing if they fit.
 --- `args` are this function's own; `why`: the failure of their check, or nil where only C has seen that they may not fit.
---- Where C has found the names of the arguments that are `missing`, and of the `strange` ones that it does not know, `args` is a list
---- { name, value, … } of those that may be wrong, in the order of names.
-local function refuse(tool, args, why, missing, strange)
-  if missing then return arguments.explain_some(tool.input, tool.check_members, args, missing, strange) end
+local function refuse(tool, args, why)
   local fits = false
   if not why then fits, why = tool.check(args) end
   if not fits and nothing.drop_nulls(args, tool.input) then fits, why = tool.check(args) end
@@ -167,7 +164,7 @@ end
 
 --- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line; nil without an audit.
 function dispatch.set_plans(finish_audited)
-  host.plan.set_ends(dispatch.finish, finish_audited, refuse, failure.handler, frames())
+  host.plan.set_ends(dispatch.finish, finish_audited, refuse, arguments.explain_some, failure.handler, frames())
 end
 
 -- -- the quick way to upstreams ---------------------------------------------------------------------------------------------

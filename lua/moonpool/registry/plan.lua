@@ -11,6 +11,7 @@ local plan = {}
 
 local MAX_FIELDS = 16          -- fields of one object: MP_PLAN_FIELDS in core/lib/shortcut/plan.h
 local MAX_CHOICES = 32         -- values of one enum
+local MAX_ALL = 512            -- fields of all objects and lists of one schema
 local EXACT = 2 ^ 53           -- C compares bounds as doubles: integers up to here are exact
 
 -- Schema keywords that do not restrict any value.
@@ -38,22 +39,39 @@ local function choices_of(enum)
   return { table.unpack(enum) }
 end
 
-local object_of
+local object_of, left_fields, check_of
 
--- The field of an object as C checks it; nil if its schema says more than C knows. Objects inside are known where the
--- object is not one itself.
-local function known_field(name, schema, is_required, is_inner)
-  if type(schema) ~= "table" then return nil end
+-- What the fields inside a field have for a refusal, by the schemas of these: their checks. Where these are in the way to
+-- a wrong value, things/arguments.lua adds the words for it.
+local function with_checks(inner, schemas)
+  for _, field in ipairs(inner and check_of and inner.fields or {}) do field.inside = { check = check_of(schemas[field.name]) } end
+  return inner
+end
+
+-- The keywords of lists that C knows.
+local list_limits = { minItems = "least", maxItems = "most", items = "items" }
+
+-- The field of an object as C checks it; nil if its schema says more than C knows. `within`: what C knows at this place:
+-- "scalars"; "objects" of scalars, too; "all": also lists, and objects of everything that have no default values inside.
+local function known_field(name, schema, is_required, within)
+  left_fields = left_fields - 1
+  if type(schema) ~= "table" or left_fields < 0 then return nil end
   local made = { name = name, kind = schema.type, is_required = is_required, default = schema.default }
   if made.default ~= nil and not is_scalar[type(made.default)] then return nil end
   if schema.type == "object" then
-    made.inner = not is_inner and object_of(schema, nil, true) or nil
-    return made.inner and made
+    made.inner = within ~= "scalars" and object_of(schema, nil, "scalars") or nil
+    if not made.inner and within == "all" and not arguments.defaults(schema) then
+      made.kind, made.inner = "tree", object_of(schema, nil, "all")
+    end
+    return with_checks(made.inner, schema.properties) and made
   end
-  local known = type(schema.type) == "string" and limits[schema.type]
+  local known = type(schema.type) == "string" and (limits[schema.type] or within == "all" and schema.type == "array" and list_limits)
   if not known then return nil end
   for keyword, value in pairs(schema) do
-    if known[keyword] then
+    if keyword == "items" and known.items then
+      local item = known_field("", value, false, "all")
+      made.kind, made.inner = "list", with_checks(item and { fields = { item } }, { [""] = value })
+    elseif known[keyword] then
       if not (value >= -EXACT and value <= EXACT) then return nil end
       made[known[keyword]] = value + 0.0
     elseif keyword == "enum" and schema.type == "string" then
@@ -63,11 +81,12 @@ local function known_field(name, schema, is_required, is_inner)
       return nil
     end
   end
+  if known.items and not made.inner then return nil end
   return made
 end
 
-local function field_of(name, schema, is_required, is_inner, takes_any)
-  local made = known_field(name, schema, is_required, is_inner)
+local function field_of(name, schema, is_required, within, takes_any)
+  local made = known_field(name, schema, is_required, within)
   return made or takes_any and { name = name, kind = "any", is_required = is_required } or nil
 end
 
@@ -81,9 +100,9 @@ local function defaults_of(schema, fields)
   return order
 end
 
--- An object schema as C checks it, its fields in the order of `names`; nil if the schema says more than C knows. With
--- `takes_any` the schemas of its fields may say more.
-function object_of(schema, names, is_inner, takes_any)
+-- An object schema as C checks it, its fields in the order of `names`; nil if the schema says more than C knows. `within`:
+-- what C knows of its fields. With `takes_any` the schemas of these may say more.
+function object_of(schema, names, within, takes_any)
   local properties, required, fields = schema.properties or {}, {}, {}
   names = names or sorted(properties)
   if schema.type ~= "object" or #names > MAX_FIELDS then return nil end
@@ -96,10 +115,16 @@ function object_of(schema, names, is_inner, takes_any)
     required[name] = true
   end
   for i, name in ipairs(names) do
-    fields[i] = field_of(name, properties[name], required[name] or false, is_inner, takes_any)
+    fields[i] = field_of(name, properties[name], required[name] or false, within, takes_any)
     if not fields[i] then return nil end
   end
   return { fields = fields, is_closed = schema.additionalProperties == false, defaults = defaults_of(schema, fields) }
+end
+
+-- The schema of all arguments or of a result.
+local function root_of(schema, names, within, takes_any, checks)
+  left_fields, check_of = MAX_ALL, checks
+  return object_of(schema, names, within, takes_any)
 end
 
 -- The place of `call` among the parameters of a function (args, call); nil if it takes no `call`.
@@ -147,7 +172,7 @@ local function plan_of(tool, known)
   if is_special(tool) then return nil end
   local scopes = bits_of(tool.scopes, known)
   if not scopes then return nil end
-  local output = tool.output and object_of(tool.definition.outputSchema)
+  local output = tool.output and root_of(tool.definition.outputSchema, nil, "objects")
   local made = {
     name = tool.name, tool = tool, metrics = host.metrics.tool(tool.name), seconds = tool.timeout, has_output = tool.output ~= nil, output = output,
     output_check = not output and tool.output or nil, scopes = scopes, has_policies = tool.has_policies,
@@ -155,11 +180,11 @@ local function plan_of(tool, known)
   }
   local short = tool.positional
   if short and tool.handler ~= short.handler then short = nil end          -- a policy is around it
-  made.input = short and object_of(tool.input, short.names)
+  made.input = short and root_of(tool.input, short.names, "all", false, tool.check_of)
   if made.input then
     made.handler, made.is_positional, made.call = short.f, true, short.call
   else
-    made.input, made.handler = object_of(tool.input), tool.handler
+    made.input, made.handler = root_of(tool.input, nil, "all", false, tool.check_of), tool.handler
     if not short then
       made.call = place_of_call(tool.handler)
     elseif short.call then
@@ -167,7 +192,7 @@ local function plan_of(tool, known)
     end
   end
   if not made.input then
-    made.check, made.fields = checker(tool), object_of(tool.input, nil, nil, true)
+    made.check, made.fields = checker(tool), root_of(tool.input, nil, "all", true, tool.check_of)
     made.fill = tool.defaults and function(args) arguments.fill(tool.defaults, args) end
   end
   return made

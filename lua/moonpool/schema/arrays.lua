@@ -1,10 +1,11 @@
 -- The keywords for arrays.
+local digits = require "moonpool.runtime.digits"
 local failure = require "moonpool.schema.failure"
 local site = require "moonpool.schema.site"
 local value = require "moonpool.schema.value"
 
 local opened = value.opened
-local refuse, refuse_with, under, give_up, spend = failure.refuse, failure.refuse_with, failure.under, failure.give_up, failure.spend
+local refuse, under, give_up, spend = failure.refuse, failure.under, failure.give_up, failure.spend
 
 local items_text = site.counted("item", "items")
 
@@ -89,7 +90,8 @@ local function unique(at)
         met = tables
       end
       if met[item] then
-        return refuse_with(run, "uniqueItems", "must not have equal items, but items %s and %s are equal", met[item] - 1, i - 1)
+        return refuse(run, "uniqueItems", "must not have equal items, but items "
+          .. (digits[met[item] - 1] or met[item] - 1) .. " and " .. (digits[i - 1] or i - 1) .. " are equal")
       end
       met[item] = i
     end

@@ -2,7 +2,7 @@
 local failure = require "moonpool.schema.failure"
 local forms = require "moonpool.schema.forms"
 
-local refuse, refuse_with, give_up, spend = failure.refuse, failure.refuse_with, failure.give_up, failure.spend
+local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
 local next = next
 
 -- Runs a check that is allowed to fail: the members that it evaluated are recorded only if it passes.
@@ -64,9 +64,11 @@ local function any_of(at, checks)
     local passed = false
     run.quiet = run.quiet + 1
     for i = 1, count do
-      if attempt(checks[i], v, run, seen) then
+      if seen then
+        passed = attempt(checks[i], v, run, seen) or passed
+      elseif checks[i](v, run) then
         passed = true
-        if not seen then break end
+        break
       end
     end
     run.quiet = run.quiet - 1
@@ -91,7 +93,7 @@ local function one_of(at, checks)
     end
     run.quiet = run.quiet - 1
     if second then
-      return refuse_with(run, "oneOf", "must fit only one of %s forms, but fits forms %s and %s", count, first, second)
+      return refuse(run, "oneOf", "must fit only one of " .. count .. " forms, but fits forms " .. first .. " and " .. second)
     end
     return first ~= nil or forms.refuse(run, "oneOf", checks, v)
   end)

@@ -1,5 +1,6 @@
 -- Compiles a schema to a check: a closure (value, run, seen) -> boolean. `seen` is nil, or a table that records which
 -- members of the value were evaluated, for `unevaluated…`: names, or indexes of items, or `true` for all of them.
+local json = require "moonpool.json"
 local arrays = require "moonpool.schema.arrays"
 local combine = require "moonpool.schema.combine"
 local failure = require "moonpool.schema.failure"
@@ -9,8 +10,8 @@ local site = require "moonpool.schema.site"
 local value = require "moonpool.schema.value"
 
 local refuse = failure.refuse
-local kind_of, opened, is_integer, article = value.kind_of, value.opened, value.is_integer, value.article
-local type, next = type, next
+local kind_of, opened, is_integer, articles = value.kind_of, value.opened, value.is_integer, value.articles
+local type, next, getmetatable, array_mt, empty_array = type, next, getmetatable, json.array_mt, json.empty_array
 
 local KINDS <const> = { "string", "number", "object", "array", "boolean", "null" }
 local TYPES <const> = { string = true, number = true, integer = true, object = true, array = true, boolean = true, null = true }
@@ -27,7 +28,7 @@ local function read_types(here)
       here:fault("type", "there is no type %s; types are string, number, integer, boolean, object, array, null", value.quote(name))
     end
     allowed[name] = true
-    texts[i] = article(name)
+    texts[i] = articles[name]
   end
   local last = table.remove(texts)
   return allowed, #texts > 0 and table.concat(texts, ", ") .. " or " .. last or last
@@ -37,6 +38,10 @@ local function run_list(list)
   local count = #list
   if count == 0 then return site.always end
   if count == 1 then return list[1] end
+  if count <= 3 then
+    local first, second, third = table.unpack(list)
+    return function(v, run, seen) return first(v, run, seen) and second(v, run, seen) and (not third or third(v, run, seen)) end
+  end
   return function(v, run, seen)
     for i = 1, count do
       if not list[i](v, run, seen) then return false end
@@ -45,18 +50,29 @@ local function run_list(list)
   end
 end
 
--- A check for values of one kind: the type, then the steps.
+-- A check for values of one kind: the type, then the steps. The kind of a table is looked at last: arrays of JSON have
+-- `array_mt`, and most objects of JSON no metatable.
 local function single(kind, steps, expected)
   local wrong_type = "must be " .. expected .. ", got "
-  if kind == "object" or kind == "array" or kind == "null" then
+  local function is_wrong(v, run)
+    local got = kind_of(v)
+    return got ~= kind and not refuse(run, "type", wrong_type, articles[got])
+  end
+  if kind == "array" then
     return function(v, run, seen)
-      local got = kind_of(v)
-      if got ~= kind then return refuse(run, "type", wrong_type, article(got)) end
-      return steps(opened(v), run, seen)
+      if getmetatable(v) ~= array_mt and is_wrong(v, run) then return false end
+      return steps(v == empty_array and opened(v) or v, run, seen)
     end
   end
+  if kind == "object" then
+    return function(v, run, seen)
+      if (type(v) ~= "table" or v[1] ~= nil or getmetatable(v) ~= nil) and is_wrong(v, run) then return false end
+      return steps(v, run, seen)
+    end
+  end
+  if kind == "null" then return function(v, run, seen) return not is_wrong(v, run) and steps(v, run, seen) end end
   return function(v, run, seen)
-    if type(v) ~= kind then return refuse(run, "type", wrong_type, article(kind_of(v))) end
+    if type(v) ~= kind then return refuse(run, "type", wrong_type, articles[kind_of(v)]) end
     return steps(v, run, seen)
   end
 end
@@ -64,10 +80,11 @@ end
 local function several(by_kind, expected)
   local wrong_type = expected and "must be " .. expected .. ", got "
   return function(v, run, seen)
-    local kind = kind_of(v)
+    local kind = type(v)
+    if kind == "table" or kind == "userdata" then kind, v = kind_of(v), opened(v) end
     local steps = by_kind[kind]
-    if not steps then return refuse(run, "type", wrong_type or "must be a JSON value", wrong_type and article(kind)) end
-    return steps(opened(v), run, seen)
+    if not steps then return refuse(run, "type", wrong_type or "must be a JSON value", wrong_type and articles[kind]) end
+    return steps(v, run, seen)
   end
 end
 

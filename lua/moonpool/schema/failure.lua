@@ -5,7 +5,8 @@
 --   run.value    the value that is checked, until the steps have run out for the first time
 --   run.depth    nesting of references
 --   run.quiet    above 0 the reason of a failure is not needed, so no text is made
---   run.message, run.keyword, run.path   the failure; names are added at the front of the path while the checks return
+--   run.text, run.got, run.keyword       the failure: its text, to whose end `got` is put if it is not nil; its keyword
+--   run.levels, run.keys[1 .. run.levels]   where in the value the failure is: the innermost key first, items from 0
 --   run.top, run[1 .. run.top]           the resources being evaluated; filled only if the schema has $dynamicRef
 local failure = {}
 
@@ -43,19 +44,13 @@ function failure.spend(run, steps)
   return left >= 0
 end
 
--- Reports a failure of this check, in a text, to whose end a value may be put. The text is made only if it will be read.
-function failure.refuse(run, keyword, text, value)
-  if run.quiet == 0 then
-    run.message = value ~= nil and text .. value or text
-    run.keyword, run.path = keyword, ""
-  end
+-- Reports a failure of this check, in a text, to whose end a value may be put.
+function failure.refuse(run, keyword, text, got)
+  if run.quiet == 0 then run.text, run.got, run.keyword, run.levels = text, got, keyword, 0 end
   return false
 end
 
--- The same with a text that has several values.
-function failure.refuse_with(run, keyword, text, ...)
-  return failure.refuse(run, keyword, run.quiet == 0 and text:format(...) or text)
-end
+function failure.message(run) return run.got == nil and run.text or run.text .. run.got end
 
 local escapes = { ["~"] = "~0", ["/"] = "~1" }
 
@@ -66,8 +61,21 @@ end
 
 -- Reports that the failure was in the member `key` of this value; items count from 0.
 function failure.under(run, key)
-  if run.quiet == 0 then run.path = "/" .. failure.escape(key) .. run.path end
+  if run.quiet == 0 then
+    local levels = run.levels + 1
+    run.levels, run.keys[levels] = levels, key
+  end
   return false
+end
+
+-- Where the failure is, as a JSON pointer.
+function failure.path(run)
+  local path = ""
+  for i = 1, run.levels do
+    local key = run.keys[i]
+    path = "/" .. (type(key) == "string" and failure.escape(key) or key) .. path
+  end
+  return path
 end
 
 -- A name from outside, quoted for a message.

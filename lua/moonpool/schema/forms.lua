@@ -3,56 +3,70 @@ local failure = require "moonpool.schema.failure"
 
 local forms = {}
 
+local sub, concat = string.sub, table.concat
+
+local MAX_WORDS <const> = 12 -- alternatives that are named
+
 -- How closely a value matched an alternative, from its failure: a wrong type at the top least, a wrong tag more, any
 -- other failure most.
-local function rank(fault)
-  if fault.keyword == "type" and fault.path == "" then return 0 end
-  if fault.keyword == "const" or fault.keyword == "enum" then return 1 end
+local function rank_of(keyword, levels)
+  if keyword == "type" and levels == 0 then return 0 end
+  if keyword == "const" or keyword == "enum" then return 1 end
   return 2
 end
 
-local function depth(fault)
-  return select(2, fault.path:gsub("/", ""))
+-- What an alternative wants, from its failure, if that is one of the type or of a constant: "a string".
+local function wanted(run)
+  if run.levels > 0 then return nil end
+  if run.keyword == "const" then return sub(run.text, #"must be " + 1) end
+  return run.keyword == "type" and run.got ~= nil and sub(run.text, #"must be " + 1, -#", got " - 1) or nil
 end
 
-local function closer(a, b)
-  if rank(a) ~= rank(b) then return rank(a) > rank(b) end
-  return depth(a) > depth(b)
-end
-
--- "must be a string or null, got a number", if all alternatives failed by the type.
-local function joined(faults)
-  local expected, met, got = {}, {}, nil
-  for i, fault in ipairs(faults) do
-    if fault.path ~= "" or fault.keyword ~= "type" and fault.keyword ~= "const" then return nil end
-    local what, found = fault.message:match "^must be (.*), got (.-)$"
-    if fault.keyword == "const" then what, found = fault.message:match "^must be (.*)$", got end
-    if not what or i > 12 or got and found ~= got then return nil end
-    got = got or found
-    if not met[what] then expected[#expected + 1] = what end
-    met[what] = true
+local function has(list, text)
+  for i = 1, #list do
+    if list[i] == text then return true end
   end
-  local last = table.remove(expected)
-  local text = "must be " .. (#expected > 0 and table.concat(expected, ", ") .. " or " or "") .. last
-  return got and text .. ", got " .. got or text
+  return false
+end
+
+-- "must be a string or null, got a number".
+local function refuse_all(run, keyword, expected, got)
+  local count = #expected
+  local last = expected[count]
+  if count > 1 then last = concat(expected, ", ", 1, count - 1) .. " or " .. last end
+  return failure.refuse(run, keyword, "must be " .. last .. (got and ", got " or ""), got)
 end
 
 -- Runs the alternatives again, this time with error texts.
 function forms.refuse(run, keyword, checks, v)
   if run.quiet > 0 or run.left < 0 then return false end
-  local faults, nearest = {}, nil
-  for i, check in ipairs(checks) do
-    if check(v, run) or run.left < 0 then return false end
-    local fault = { message = run.message, keyword = run.keyword, path = run.path, form = i }
-    faults[i] = fault
-    if not nearest or closer(fault, nearest) then nearest = fault end
+  local count = #checks
+  local expected, got = count <= MAX_WORDS and {} or nil, nil
+  local form, most, levels, place, text, value
+  for i = 1, count do
+    if checks[i](v, run) or run.left < 0 then return false end
+    local rank = rank_of(run.keyword, run.levels)
+    if not form or rank > most or rank == most and run.levels > levels then
+      form, most, levels, text, value = i, rank, run.levels, run.text, run.got
+      place = levels > 0 and failure.path(run) or "it"
+    end
+    local what = expected and wanted(run)
+    if what and run.keyword == "type" then
+      if got and run.got ~= got then what = nil else got = run.got end
+    end
+    if not what then
+      expected = nil
+    elseif not has(expected, what) then
+      expected[#expected + 1] = what
+    end
   end
-  if #faults == 1 then return false end
-  local text = joined(faults)
-  if text then return failure.refuse(run, keyword, text) end
-  local place = nearest.path == "" and "it" or nearest.path
-  local reason = "must fit one of %s forms; nearest is form %s, but %s %s"
-  return failure.refuse_with(run, keyword, reason, #faults, nearest.form, place, nearest.message)
+  if count == 1 then return false end
+  if expected then return refuse_all(run, keyword, expected, got) end
+  local heads = checks.heads or {} -- the beginnings of the text, by the number of the form
+  checks.heads = heads
+  local head = heads[form] or ("must fit one of %s forms; nearest is form %s, but "):format(count, form)
+  heads[form] = head
+  return failure.refuse(run, keyword, head .. place .. " " .. text .. (value or ""))
 end
 
 return forms

@@ -10,7 +10,7 @@ local value = require "moonpool.schema.value"
 local sorted = require "moonpool.runtime.sorted_keys"
 local uris = require "moonpool.runtime.uris"
 
-local fault, kind_of, article = failure.fault, value.kind_of, value.article
+local fault, kind_of, articles = failure.fault, value.kind_of, value.articles
 
 local LEVELS <const> = 64
 local SCHEMAS <const> = 10000
@@ -120,10 +120,10 @@ function library:scan_place(found, shape, scope, where, depth)
   if shape == "schema" then
     self:scan(found, scope, where, depth)
   elseif shape == "list" then
-    if not library.is_list(found) then fault(where, "must be a list of schemas, not %s", article(kind_of(found))) end
+    if not library.is_list(found) then fault(where, "must be a list of schemas, not %s", articles[kind_of(found)]) end
     self:scan_list(found, scope, where, depth)
   else
-    if kind_of(found) ~= "object" then fault(where, "must be an object of schemas, not %s", article(kind_of(found))) end
+    if kind_of(found) ~= "object" then fault(where, "must be an object of schemas, not %s", articles[kind_of(found)]) end
     for _, name in ipairs(sorted(found)) do
       local inner = found[name]
       if shape == "map" or not library.is_list(inner) then
@@ -137,7 +137,7 @@ end
 function library:scan(schema, scope, where, depth)
   if type(schema) == "boolean" then return end
   if kind_of(schema) ~= "object" then
-    fault(where, "a schema must be an object or a boolean, not %s", article(kind_of(schema)))
+    fault(where, "a schema must be an object or a boolean, not %s", articles[kind_of(schema)])
   end
   if scope.nodes[schema] or scope.embedded[schema] then return end
   if depth > LEVELS then fault(where, "schemas are nested deeper than %d levels", LEVELS) end

@@ -5,7 +5,7 @@ local scalars = require "moonpool.schema.scalars"
 local site = require "moonpool.schema.site"
 local sorted = require "moonpool.runtime.sorted_keys"
 
-local refuse, refuse_with, under, escape, spend = failure.refuse, failure.refuse_with, failure.under, failure.escape, failure.spend
+local refuse, under, escape, spend = failure.refuse, failure.under, failure.escape, failure.spend
 local kind_of = require("moonpool.schema.value").kind_of
 local shown = failure.shown
 local next, tostring = next, tostring
@@ -36,7 +36,8 @@ local function properties(at)
   local count = #names
   if at.node == at.compiler.root then at.compiler:keep_members(names, checks) end
   at:add("object", function(v, run, seen)
-    if not spend(run, count) then return false end
+    local left = run.left - count
+    if left >= 0 then run.left = left elseif not spend(run, count) then return false end
     for i = 1, count do
       local name = names[i]
       local item = v[name]
@@ -136,11 +137,8 @@ local function property_names(at)
   if not check then return end
   local function visit(name, _, run)
     if check(tostring(name), run) then return true end
-    if run.quiet == 0 then
-      run.message = ("must not have property '%s': the name %s"):format(shown(name), run.message)
-      run.keyword, run.path = "propertyNames", ""
-    end
-    return false
+    return run.quiet == 0
+      and refuse(run, "propertyNames", "must not have property '" .. shown(name) .. "': the name " .. failure.message(run))
   end
   at:add("object", function(v, run) return visit_all(v, run, nil, visit) end)
 end
@@ -151,7 +149,7 @@ local function depends_on_names(at, keyword, name, needed)
     if v[name] == nil then return true end
     for i = 1, #needed do
       if v[needed[i]] == nil then
-        return refuse_with(run, keyword, "must have property '%s' when it has '%s'", needed[i], name)
+        return refuse(run, keyword, "must have property '" .. needed[i] .. "' when it has '" .. name .. "'")
       end
     end
     return true

@@ -1,12 +1,13 @@
 -- The keywords enum and const, and those for numbers and strings.
 local regex = require "moonpool.regex"
+local digits = require "moonpool.runtime.digits"
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local site = require "moonpool.schema.site"
 local value = require "moonpool.schema.value"
 
 local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
-local utf8_len, next = utf8.len, next
+local utf8_len, math_type = utf8.len, math.type
 
 -- The number of pieces (names, scalars) allowed in all values of one enum.
 local PIECES <const> = 10000
@@ -24,9 +25,10 @@ local function one_of(at, keyword, wanted, reason)
       scalars[v] = true
     end
   end
+  local has_tables = tables[1] ~= nil
   at:add_to_all(function(v, run)
     if scalars[v] then return true end
-    if type(v) == "table" and next(tables) then
+    if has_tables and type(v) == "table" then
       if not spend(run, weight) then return false end
       for i = 1, #tables do
         if value.equal(tables[i], v) then return true end
@@ -56,20 +58,28 @@ local function choices(at)
 end
 
 local bounds = {
-  { "minimum", "must be at least %s, got ", function(v, bound) return v >= bound end },
-  { "exclusiveMinimum", "must be more than %s, got ", function(v, bound) return v > bound end },
-  { "maximum", "must be at most %s, got ", function(v, bound) return v <= bound end },
-  { "exclusiveMaximum", "must be less than %s, got ", function(v, bound) return v < bound end },
+  minimum = function(bound)
+    local text = ("must be at least %s, got "):format(bound)
+    return function(v, run) return v >= bound or refuse(run, "minimum", text, math_type(v) == "integer" and digits[v] or v) end
+  end,
+  exclusiveMinimum = function(bound)
+    local text = ("must be more than %s, got "):format(bound)
+    return function(v, run) return v > bound or refuse(run, "exclusiveMinimum", text, math_type(v) == "integer" and digits[v] or v) end
+  end,
+  maximum = function(bound)
+    local text = ("must be at most %s, got "):format(bound)
+    return function(v, run) return v <= bound or refuse(run, "maximum", text, math_type(v) == "integer" and digits[v] or v) end
+  end,
+  exclusiveMaximum = function(bound)
+    local text = ("must be less than %s, got "):format(bound)
+    return function(v, run) return v < bound or refuse(run, "exclusiveMaximum", text, math_type(v) == "integer" and digits[v] or v) end
+  end,
 }
 
 local function numbers(at)
-  for _, rule in ipairs(bounds) do
-    local keyword, text, fits = table.unpack(rule)
+  for _, keyword in ipairs { "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum" } do
     local bound = at:number(keyword)
-    if bound then
-      text = text:format(bound)
-      at:add("number", function(v, run) return fits(v, bound) or refuse(run, keyword, text, v) end)
-    end
+    if bound then at:add("number", bounds[keyword](bound)) end
   end
   local step = at:number "multipleOf"
   if step then
@@ -81,13 +91,13 @@ end
 
 local function lengths(at)
   at:add_sizes("string", "Length", site.counted("character", "characters"), function(v, run)
-    return spend(run, #v // 64) and (utf8_len(v) or #v)
+    return (#v < 64 or spend(run, #v // 64)) and (utf8_len(v) or #v)
   end)
 end
 
 -- A compiled pattern as function (text, run) -> boolean. A text for which matching takes too long ends the run.
 local function matcher(at, pattern, keyword)
-  if type(pattern) ~= "string" then at:fault(keyword, "must be a string, not %s", value.article(value.kind_of(pattern))) end
+  if type(pattern) ~= "string" then at:fault(keyword, "must be a string, not %s", value.articles[value.kind_of(pattern)]) end
   local compiled, why = regex.compile(pattern)
   if not compiled then at:fault(keyword, "pattern %q: %s", failure.shown(pattern), why) end
   return function(text, run)

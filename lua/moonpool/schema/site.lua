@@ -1,13 +1,14 @@
 -- A site is one schema while it is compiled. Functions of keywords read the schema through it, with errors that name
 -- the place, and add steps (value, run, seen) -> boolean: for values of one kind, for all values, or to run after all
 -- others (late).
+local digits = require "moonpool.runtime.digits"
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local sorted = require "moonpool.runtime.sorted_keys"
 local value = require "moonpool.schema.value"
 
 local fault, refuse, give_up, spend = failure.fault, failure.refuse, failure.give_up, failure.spend
-local kind_of, is_integer, article = value.kind_of, value.is_integer, value.article
+local kind_of, is_integer, articles = value.kind_of, value.is_integer, value.articles
 local type = type
 
 local site = {}
@@ -42,7 +43,7 @@ end
 
 function site:number(keyword)
   local v = self:get(keyword)
-  if v ~= nil and (type(v) ~= "number" or v ~= v) then self:fault(keyword, "must be a number, not %s", article(kind_of(v))) end
+  if v ~= nil and (type(v) ~= "number" or v ~= v) then self:fault(keyword, "must be a number, not %s", articles[kind_of(v)]) end
   return v
 end
 
@@ -69,16 +70,16 @@ function site:add_sizes(kind, word, in_words, count_of)
   self:add(kind, function(v, run)
     local count = count_of(v, run)
     if not count then return false end
-    if count < least then return refuse(run, least_word, too_few, count) end
-    if count > most then return refuse(run, most_word, too_many, count) end
+    if count < least then return refuse(run, least_word, too_few, digits[count] or count) end
+    if count > most then return refuse(run, most_word, too_many, digits[count] or count) end
     return true
   end)
 end
 
 function site:check_names(names, keyword)
-  if not library.is_list(names) then self:fault(keyword, "must be a list of names, not %s", article(kind_of(names))) end
+  if not library.is_list(names) then self:fault(keyword, "must be a list of names, not %s", articles[kind_of(names)]) end
   for _, name in ipairs(names) do
-    if type(name) ~= "string" then self:fault(keyword, "must be a list of names; %s is in it", article(kind_of(name))) end
+    if type(name) ~= "string" then self:fault(keyword, "must be a list of names; %s is in it", articles[kind_of(name)]) end
   end
   return names
 end

@@ -32,7 +32,7 @@ value.kind_of = kind_of
 local nothing = setmetatable({}, array_mt)
 
 local function opened(v)
-  if type(v) == "userdata" and v == empty_array then return nothing end
+  if v == empty_array then return nothing end
   return v
 end
 value.opened = opened
@@ -132,16 +132,12 @@ function value.is_multiple(v, step)
   return digits % step_digits == 0
 end
 
-local articles = {
+--- The kind of a value with its article: "a string". Integers and floats are both "a number", unless the difference
+--- matters.
+value.articles = setmetatable({
   object = "an object", array = "an array", string = "a string", number = "a number", integer = "an integer",
   boolean = "a boolean", null = "null", ["nil"] = "nothing",
-}
-
--- The kind of a value with its article: "a string". Integers and floats are both "a number", unless the difference
--- matters.
-function value.article(kind)
-  return articles[kind] or "something that is no JSON value"
-end
+}, { __index = function() return "something that is no JSON value" end })
 
 -- A value as JSON for a message, cut if it is long.
 function value.quote(v)

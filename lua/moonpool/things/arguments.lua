@@ -2,51 +2,77 @@
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local digits = require "moonpool.runtime.digits"
 local schema = require "moonpool.schema"
 local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 
 local arguments = {}
 
-local byte, find, sub = string.byte, string.find, string.sub
+local byte, find, math_type, concat = string.byte, string.find, math.type, table.concat
+local encode <const> = json.encode
 local none <const> = {}
 local SUBJECT <const> = "argument '"
 local audits <const> = host.config.audit
 
--- Follows a JSON pointer into a value. Returns `out` and the pointer as people write a path, and the value there:
--- "/orders/0/id" is "argument 'orders[0].id".
-local function follow(value, pointer, out)
-  local is_escaped, from = find(pointer, "~", 1, true), 2
-  repeat
-    local to = find(pointer, "/", from, true) or #pointer + 1
-    local part = sub(pointer, from, to - 1)
-    from = to + 1
-    if is_escaped then part = part:gsub("~1", "/"):gsub("~0", "~") end
-    local first, index = byte(part), nil
-    if first and first >= 48 and first <= 57 and part:find "^%d+$" then
-      index, out = math.tointeger(part), out .. "[" .. part .. "]"
+-- The text about the value at the keys of a failure, inside what `subject` is about, and that value:
+-- "argument 'orders[0].id".
+local function follow(subject, value, why)
+  local keys = why.keys
+  for i = why.levels, 1, -1 do
+    local key = keys[i]
+    if math_type(key) == "integer" then
+      subject = subject .. "[" .. (digits[key] or key) .. "]"
+      value = value[key + 1]
     else
-      out = out == SUBJECT and out .. part or out .. "." .. part
+      local first = byte(key)
+      if first and first >= 48 and first <= 57 and find(key, "^%d+$") then
+        subject = subject .. "[" .. key .. "]"
+      elseif subject == SUBJECT then
+        subject = SUBJECT .. key
+      else
+        subject = subject .. "." .. key
+      end
+      value = value[key]
     end
-    if type(value) == "table" then
-      local item = value[part]
-      if item == nil and index then item = value[index + 1] end
-      value = item
-    else
-      value = nil
-    end
-  until to > #pointer
-  return out, value
+  end
+  return subject, value
 end
 
--- The wrong value in a short form, to follow "got a string": " (\"x\")".
+-- Adds to what C has for a place inside an argument: the texts before the first index in the way, between them and behind
+-- the last, and where in the way these indexes are.
+local function add_texts(inside, subject, way)
+  local texts, places = {}, {}
+  for i = 2, #way do
+    local key = way[i]
+    if math_type(key) then
+      texts[#texts + 1], places[#places + 1], subject = subject .. "[", i, "]"
+    else
+      subject = follow(subject, none, { levels = 1, keys = { key } })
+    end
+  end
+  texts[#texts + 1] = subject
+  inside.texts, inside.places = texts, places
+end
+
+-- The text about a value to which C has found the way in what `subject` is about.
+local function subject_inside(subject, way)
+  local inside = way[1]
+  if not inside.texts then add_texts(inside, subject, way) end
+  local texts, places = inside.texts, inside.places
+  local text = texts[1]
+  for i = 1, #places do text = text .. (digits[way[places[i]]] or way[places[i]]) .. texts[i + 1] end
+  return text
+end
+
+-- The wrong value in a short form; nil if it is better not shown.
 local function shown(value)
   local kind = type(value)
-  if kind ~= "string" and kind ~= "number" and kind ~= "boolean" then return "" end
-  local ok, text = pcall(json.encode, value)
-  if not ok then return "" end
+  if kind ~= "string" and kind ~= "number" and kind ~= "boolean" then return nil end
+  local ok, text = pcall(encode, value)
+  if not ok then return nil end
   if #text > 60 then text = text:sub(1, (utf8.offset(text, 0, 57) or 57) - 1) .. "..." end
-  return " (" .. text .. ")"
+  return text
 end
 
 local MAX_FAULTS = 10      -- limit of the wrong arguments that one text names
@@ -90,28 +116,23 @@ local function facts_of(input)
 end
 
 -- Adds two texts about a wrong argument: for the client, and for the audit, which names the rule and shows no value.
--- `subjects` has the text about it by its `name`, up to the path in `why`, the failure of its check. Returns whether there
--- are enough.
-local function add_fault(faults, quiet, subjects, name, value, why)
-  local path, message, keyword, subject, n = why.path, why.message, why.keyword, subjects[name], #faults + 1
-  if path ~= "" then subject, value = follow(value, path, subject) end
-  if keyword ~= "type" or type(value) == "number" and not message:find("got a ", 1, true) then      -- it names the number
-    faults[n] = subject .. "' " .. message
+-- `subjects` has the text about it by its `name`; `why` is the failure of its check. Where C has found the `value` inside an
+-- argument, `way` leads to it. Returns whether there are enough.
+local function add_fault(faults, quiet, subjects, name, value, why, way)
+  local keyword, got, subject, n = why.keyword, why.got, subjects[name], #faults + 1
+  if way then subject = subject_inside(subject, way) end
+  if why.levels > 0 then subject, value = follow(subject, value, why) end
+  local text = keyword == "type" and not math_type(got) and shown(value)      -- `got` may be a number: the value
+  if text then
+    faults[n] = subject .. "' " .. why.text .. (got or "") .. " (" .. text .. ")"
   else
-    faults[n] = subject .. "' " .. message .. shown(value)
+    faults[n] = subject .. "' " .. why.text .. (got or "")
   end
   if quiet then quiet[n] = subject .. (keyword and "' does not fit: " .. keyword or "' does not fit") end
   return n > MAX_FAULTS
 end
 
 local whole <const> = { [""] = SUBJECT }      -- for failures of the check of all arguments
-
--- The first member of a JSON pointer.
-local function first_of(pointer)
-  local name = pointer:match "^/([^/]*)"
-  if not name or not name:find("~", 1, true) then return name end
-  return (name:gsub("~1", "/"):gsub("~0", "~"))
-end
 
 local function add(faults, quiet, text)
   local n = #faults + 1
@@ -152,8 +173,8 @@ local function add_all(faults, quiet, input, args, why)
   end
   if check and #faults > 0 then fits, why = check(left) end
   while check and not fits and #faults <= MAX_FAULTS do
-    local name = why.path and first_of(why.path)
-    if not name or left[name] == nil then break end
+    local name = why.keys[why.levels]
+    if left[name] == nil then break end
     add_fault(faults, quiet, whole, "", left, why)
     left[name] = nil
     if next(left) == nil then break end
@@ -161,13 +182,18 @@ local function add_all(faults, quiet, input, args, why)
   end
 end
 
+-- How a text about several faults begins, by their number.
+local heads = {}
+for count = 2, MAX_FAULTS do heads[count] = count .. " arguments are wrong:\n- " end
+
 -- Joins several texts to one.
 local function joined(faults)
   local count = #faults
   if count == 1 then return faults[1] end
-  if count == 2 then return "2 arguments are wrong:\n- " .. faults[1] .. "\n- " .. faults[2] end
-  if count <= MAX_FAULTS then return count .. " arguments are wrong:\n- " .. table.concat(faults, "\n- ") end
-  return "more than " .. MAX_FAULTS .. " arguments are wrong:\n- " .. table.concat(faults, "\n- ", 1, MAX_FAULTS) .. "\n- and more"
+  if count == 2 then return heads[2] .. faults[1] .. "\n- " .. faults[2] end
+  if count == 3 then return heads[3] .. faults[1] .. "\n- " .. faults[2] .. "\n- " .. faults[3] end
+  if count <= MAX_FAULTS then return heads[count] .. concat(faults, "\n- ") end
+  return "more than " .. MAX_FAULTS .. " arguments are wrong:\n- " .. concat(faults, "\n- ", 1, MAX_FAULTS) .. "\n- and more"
 end
 
 local recorded = setmetatable({}, { __mode = "k" })      -- call -> why its arguments are wrong, without their values
@@ -188,7 +214,7 @@ function arguments.explain(input, args, why, call)
   local faults, quiet = {}, audits and {} or nil
   add_all(faults, quiet, input, args, why)
   if not faults[1] then
-    if not why.path or why.path == "" then
+    if why.levels == 0 then
       add_whole(faults, quiet, why)
     else
       add_fault(faults, quiet, whole, "", args, why)
@@ -199,22 +225,22 @@ function arguments.explain(input, args, why, call)
   return joined(faults), record
 end
 
---- The same where it is known which arguments are wrong, in a schema of which `properties` alone says what they have to
---- be, by the function `check_members` of the schema's compilation. `list`, { name, value, … }, has those that may not
---- fit, `missing` and `unknown` the names of others. Nothing if they fit after all.
-function arguments.explain_some(input, check_members, list, missing, unknown)
-  local facts, faults, quiet = facts_of(input), {}, audits and {} or nil
-  if missing[2] then
+--- The same where C knows which arguments of a tool are wrong, in a schema of which `properties` alone says what they have
+--- to be. `list`, as the tool's `check_members` has it, has those that may not fit, `missing` and `unknown`, false or nil
+--- without any, the names of others. Nothing if they fit after all; false if all have to be checked as a whole.
+function arguments.explain_some(tool, list, missing, unknown)
+  local input = tool.input
+  local facts, faults, quiet = facts_of_inputs[input] or facts_of(input), { nil, nil, nil, nil }, audits and {} or nil      -- room for a few
+  if missing then
     local required = facts.required
     for i = 1, #missing do missing[missing[i]] = true end
     for i = 1, #required do
       if missing[required[i]] then add_missing(faults, quiet, required[i]) end
     end
-  elseif missing[1] then
-    add_missing(faults, quiet, missing[1])
   end
   if unknown then add_unknown(faults, quiet, facts, unknown) end
-  local ended = list[1] and #faults <= MAX_FAULTS and check_members(list, add_fault, faults, quiet, facts.subjects)
+  local ended = list[1] and not faults[MAX_FAULTS + 1] and tool.check_members(list, add_fault, faults, quiet, facts.subjects)
+  if ended == false then return false end
   if ended and not faults[1] then add_whole(faults, quiet, ended) end
   if faults[1] then return joined(faults), quiet and joined(quiet) end
 end

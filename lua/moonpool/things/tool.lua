@@ -90,8 +90,8 @@ local function check_concurrency(most, complain)
 end
 
 local function compile(word, written_schema, complain)
-  local ok, check, why = pcall(schema.compile, written_schema)
-  if ok and check then return check, why end
+  local ok, check, why, check_of = pcall(schema.compile, written_schema)
+  if ok and check then return check, why, check_of end
   why = ok and why or check
   if type(why) == "table" then why = (why.path and why.path ~= "" and why.path .. ": " or "") .. tostring(why.message) end
   complain(word, "the " .. word .. " schema is not valid: " .. tostring(why))
@@ -120,7 +120,7 @@ function tool.build(name, value, text, complain)
       hinted[hint] = spec[option]
     end
   end
-  local check, check_members = compile("input", input, complain)
+  local check, check_members, check_of = compile("input", input, complain)
   return options.guard({
     name = name,
     description = read_spec.description,
@@ -129,6 +129,7 @@ function tool.build(name, value, text, complain)
     input = input,
     check = check,
     check_members = check_members,
+    check_of = check_of,
     output = output and (compile("output", output, complain)),
     defaults = arguments.defaults(input),
     mirror = mirror.rows(input, function(what, hint) complain("header", what, hint) end),

@@ -41,6 +41,20 @@ local scripts = {
         ["if"] = { ["if"] = { type = "string" }, ["then"] = { maxLength = 1 }, ["else"] = integer }, ref = { ["$ref"] = "#/$defs/short" },
         either = { type = { "string", "integer" } }, never = false, left = { allOf = { { properties = { a = true } } }, unevaluatedProperties = false } } },
       function() return "fits" end }]],
+  -- lists and objects inside objects, in which C finds the value
+  ["tools/tree.lua"] = [[local short = { type = "string", maxLength = 2 }
+    local order = { type = "object", additionalProperties = false, required = { "id" }, properties = { id = { type = "integer", minimum = 1 },
+      to = { type = "object", required = { "y" }, properties = { x = { type = "number" }, y = { type = "array", items = short }, ["7"] = short } },
+      note = short, twice = { type = "object", properties = { note = short, again = short } } } }
+    return tool { "Tree.", input = t.schema { type = "object", properties = { orders = { type = "array", items = order },
+      few = { type = "array", items = { type = "integer" }, minItems = 1, maxItems = 3 }, grid = { type = "array", items = { type = "array",
+      items = { type = "boolean" } } }, one = order, ["5"] = { type = "array", items = short }, n = { type = "number" },
+      filled = { type = "array", items = { type = "object", properties = { a = { type = "integer", default = 4 } } } } } },
+      function(args) return args end }]],
+  -- the same beside what C does not know
+  ["tools/partly.lua"] = [[return tool { "Partly.", input = t.schema { type = "object", properties = { code = { type = "string", pattern = "^a+$" },
+    list = { type = "array", items = { type = "object", properties = { x = { type = "integer" } } } }, n = { type = "integer", default = 3 } } },
+    function(args) return args end }]],
   -- checks that end without a result, since they take too long
   ["tools/endless.lua"] = [[local slow = { pattern = "^(a+)+$" }
     return tool { "Endless.", input = t.schema { type = "object", required = { "must" }, properties = { must = { type = "integer" }, slow = slow,
@@ -142,6 +156,31 @@ for _, arguments in ipairs {
   "{}", '{"list":[1]}', '{"n":5,"list":[1],"o":{}}', '{"o":{"y":[1]}}', '{"o":{"x":[],"y":{}}}', '{"list":null}', '{"n":null}', '{"list":["x"],"n":null}',
   '{"n":1,"other":[1]}', '{"n":123456789012345678,"list":[1]}', '{"n":"x"}', '{"n":"x","list":[1]}', '{"list":[12345678901234567890]}', '{"list":{},"o":1}',
 } do calls[#calls + 1] = { "filled", arguments } end
+
+for _, arguments in ipairs {
+  "{}", '{"orders":[]}', '{"orders":[{"id":1}]}', '{"orders":[{"id":0}]}', '{"orders":[{"id":1},{"id":"2"}]}', '{"orders":[{"id":1},{}]}', '{"orders":{}}',
+  '{"orders":[1]}', '{"orders":[{"id":1,"to":{"y":["ab","abc"]}}]}', '{"orders":[{"id":1,"to":{"y":[1],"x":"1"}}]}', '{"orders":[{"id":1,"to":{"x":1}}]}',
+  '{"orders":[{"id":1,"to":{"y":["a"],"7":"abc"}}]}', '{"orders":[{"note":"abc","id":0}]}', '{"orders":[{"id":1,"strange":1,"note":"abc"}]}',
+  '{"orders":[{"id":1,"strange":1}]}', '{"orders":[{"note":"abc"}]}', '{"orders":[{"to":{"y":["abc"]},"id":-1}]}',
+  '{"orders":[{"twice":{"note":"abc"},"id":1}]}', '{"orders":[{"twice":{"note":"a","again":"abc"},"id":1}]}', '{"orders":[{"id":1234567890123456789}]}',
+  '{"orders":[{"id":1,"note":"\\n"}]}', '{"orders":[{"id":1,"note":"\\n\\n\\n"}]}', '{"orders":[{"id":1,"note":null}]}', '{"orders":[{"id":null}]}',
+  '{"orders":[null]}', '{"orders":[{"id":1.5}]}', '{"orders":[{"id":1,"to":{"y":[],"x":0.12345678901234567890123}}]}',
+  '{"orders":[{"id":2},{"id":1234567890123456},{"id":0}]}',
+  '{"few":[]}', '{"few":[1,2,3,4]}', '{"few":[1,2,3,"x"]}', '{"few":["x",2,3,4]}', '{"few":[1,"x"]}', '{"few":[1.5]}',
+  '{"grid":[[true],[false,1]]}', '{"grid":[true]}',
+  '{"grid":[[[]]]}', '{"grid":[[],[]]}', '{"one":{"id":1,"to":{"y":[{}]}}}', '{"one":{"id":1,"to":[]}}', '{"one":[]}', '{"one":{}}', '{"one":"[1"}',
+  '{"one":"t"}',
+  '{"5":["a","abc"]}', '{"5":[{"a":1}]}', '{"n":[1]}', '{"n":{"id":1}}', '{"orders":[{"id":0}],"few":[],"grid":[[1]],"n":"x"}', '{"filled":[{}]}',
+  '{"filled":[{},{"a":"x"}]}', '{"filled":[{"a":1,"b":[{}]}]}', '{"orders":[' .. ('{"id":1},'):rep(120) .. '{"id":"x"}]}',
+  '{"orders":[{"id":1,"to":{"x":1,"y":["a"]}}],"few":[1]}',
+} do calls[#calls + 1] = { "tree", arguments } end
+
+for _, arguments in ipairs {
+  "{}", '{"list":[{"x":1}]}', '{"list":[{"x":"1"}]}', '{"list":[{"x":"1"}],"code":"b"}', '{"list":[{"x":1}],"code":"b"}', '{"list":[{"x":1}],"code":"a"}',
+  '{"list":[{"x":1234567890123456789}],"code":"a"}', '{"list":[{"x":1234567890123456789},{"x":"y"}],"code":"b"}',
+  '{"list":[{"x":1234567890123456789}],"n":"x"}',
+  '{"list":[{"x":"1"}],"n":null}', '{"list":{},"strange":1}', '{"list":[{"y":[1]}]}',
+} do calls[#calls + 1] = { "partly", arguments } end
 
 local function start(mode)
   return gateway.start { workers = 1, scripts = scripts, env = { MOONPOOL_PLANS = mode }, config = { log = { audit = "audit.jsonl" } } }
