@@ -1,6 +1,7 @@
 /* plan.c: the arguments of planned calls against the general path. The first byte chooses a tool, the rest is the JSON
  * of its arguments. Where the plan of the tool takes them, the tool's compiled schema takes them as well, and the
- * handler would get the same values in the same order: mp_plan_prove_arguments ends the process otherwise. */
+ * handler would get the same values in the same order: mp_plan_prove_arguments ends the process otherwise. Where C
+ * finds what is wrong, alone or with Lua, the words are those for a check of all arguments. */
 #define MP_SPEC_BUILD 1 /* as core has it in builds with sanitizers */
 #include "config/runtime_config.h"
 #include "lib/shortcut/plan.h"
@@ -28,6 +29,15 @@ static const char *const scripts[] = {
     "return tool { 'T.', input = { at = t.object { x = t.number, y = t.number { default = 5 }, s = t.string { max = 3, "
     "optional = true } }, "
     "to = t.optional(t.object { x = t.integer }), name = t.string { default = 'here' } }, function(args) end }",
+    "return tool { 'T.', input = t.schema { type = 'object', properties = { l = { type = 'array', items = { type = "
+    "'object', additionalProperties = false, required = { 'i' }, properties = { i = { type = 'integer', minimum = 1 }, "
+    "a = { type = 'array', items = { type = 'string', maxLength = 2 } }, o = { type = 'object', properties = { x = { "
+    "type = 'number' } } } } } }, few = { type = 'array', maxItems = 2, items = { type = 'boolean' } }, s = { pattern "
+    "= "
+    "'^a' }, n = { type = 'number', default = 2 } } }, function(args) end }",
+    "return tool { 'T.', input = { g = t.optional(t.list(t.list(t.integer))), o = t.optional(t.object { l = "
+    "t.list(t.object { n = t.number, s = t.string { optional = true } }) }), b = t.optional(t.boolean) }, "
+    "function(args) end }",
     "return tool { 'T.', input = { list = t.optional(t.list(t.integer)), s = t.string { pattern = '^a', optional = "
     "true }, "
     "at = t.optional(t.object { to = t.object { x = t.number } }), n = t.nullable(t.integer { optional = true }), a = "
@@ -111,18 +121,54 @@ static const mp_plan *find_plan(char name)
     return mp_container(node, mp_plan, node);
 }
 
+/* Pushes what a function that refuses says of the tool, whose other `count` arguments are on top.  [-count, +1, throws]
+ */
+static void push_words(lua_State *co, int refuse, int count)
+{
+    lua_rawgeti(co, LUA_REGISTRYINDEX, refuse);
+    lua_getiuservalue(co, 2, MP_PLAN_TOOL);
+    lua_rotate(co, -2 - count, 2);
+    lua_call(co, 1 + count, 1);
+}
+
+/* True if there are the same words for what mp_plan_push_faults() finds and for all arguments, which it changes.
+ * `args` as there.  [-0, +0, throws] */
+static bool are_same_words(lua_State *co, const mp_plan *plan, const mp_plain *it, int args)
+{
+    int top = lua_gettop(co);
+    bool are_same = true;
+    if (mp_plan_push_faults(co, plan, 2, it, args)) {
+        push_words(co, mp_lib_of(co)->plans->refuse_some, 3);
+        bool is_decided = lua_toboolean(co, -1) || (lua_isnil(co, -1) && args != 0);
+        if (is_decided && mp_plan_push_all(co, it->values, it->value_count)) {
+            push_words(co, mp_lib_of(co)->plans->refuse, 1);
+            are_same = lua_rawequal(co, -1, -2);
+            if (!are_same)
+                fprintf(stderr, "%s\n%s\n", luaL_tolstring(co, -2, NULL), luaL_tolstring(co, -2, NULL));
+        }
+    }
+    lua_settop(co, top);
+    return are_same;
+}
+
 /* (plan): compares what the plan makes of the arguments in `envelope` with the general path.  [-1, +0, throws] */
 static int compare(lua_State *co)
 {
     const mp_plan *plan = lua_touserdata(co, 1);
+    const mp_plain it = {.values = envelope.flat, .value_count = envelope.flat_count};
     mp_plan_given given;
     lua_rawgeti(co, LUA_REGISTRYINDEX, plan->ref);
     if (!plan->is_checked) {
         if (mp_plan_fits(plan, envelope.flat, envelope.flat_count, &given))
             mp_plan_prove_arguments(co, plan, 2, envelope.params, mp_plan_push(co, plan, 2, &given));
+        else
+            MUST(are_same_words(co, plan, &it, 0));
         return 0;
     }
-    mp_plan_push_all(co, envelope.flat, envelope.flat_count);
+    if (!mp_plan_push_all(co, envelope.flat, envelope.flat_count))
+        return 0;
+    if (plan->knows_fields && !mp_plan_has_null(&it))
+        MUST(are_same_words(co, plan, &it, mp_plan_sees_fault(plan, &it) ? 0 : 3));
     lua_getiuservalue(co, 2, MP_PLAN_CHECK);
     lua_pushvalue(co, 3);
     lua_call(co, 1, 1);
