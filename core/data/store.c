@@ -603,9 +603,11 @@ mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operatio
 static inline mp_store_result operate(mp_store *store, mp_store_operation operation, mp_buf *MP_NULLABLE out,
                                       int64_t *MP_NULLABLE n)
 {
+    mp_buf no_text = {0};
+    int64_t no_number = 0;
     if (!enter_store(store))
         return store->ask(store, &operation, out, n);
-    mp_store_result result = run_operation(store, &operation, out, n);
+    mp_store_result result = run_operation(store, &operation, out != NULL ? out : &no_text, n != NULL ? n : &no_number);
     leave_store(store);
     return result;
 }

@@ -317,7 +317,8 @@ static int l_send(lua_State *L)
     luaL_argcheck(L, seconds > 0 && seconds <= 86400, 3, "from above 0 to a day");
     lua_settop(L, 4);
     waiting *it = mp_owning_op_new(L, sizeof *it, on_cancel, on_release);
-    mp_redis_command *command = it->command = mp_redis_command_new(on_done, it);
+    it->command = mp_redis_command_new(on_done, it);
+    mp_redis_command *command = MP_NEVER_NULL(it->command);
     lua_Integer count = (lua_Integer)lua_rawlen(L, 2);
     const char *why = count == 0 ? "there is no command" : NULL;
     for (lua_Integer i = 1; why == NULL && i <= count; i++) {

@@ -82,7 +82,7 @@ static void *MP_NULLABLE on_integer(const redisReadTask *task, long long value)
 
 static void *MP_NULLABLE on_nil(const redisReadTask *task)
 {
-    return put(replies_of(task), 'n', NULL, 0);
+    return put(replies_of(task), 'n', "", 0);
 }
 
 #if HIREDIS_MAJOR >= 1 /* values of RESP3, which nobody has asked for */

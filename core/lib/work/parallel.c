@@ -89,8 +89,8 @@ static int push_success(lua_State *L, MP_UNUSED int status, lua_KContext context
     return 1;
 }
 
-/* task.parallel(functions[, what]): runs the functions concurrently. True if each returned true; the first that does not
- * cancels the others. `what` is the name of the function that scripts have called, for errors.
+/* task.parallel(functions[, what]): runs the functions concurrently. True if each returned true; the first that does
+ * not cancels the others. `what` is the name of the function that scripts have called, for errors.
  *  [-0, +1, throws, parks] */
 static int l_parallel(lua_State *L)
 {
