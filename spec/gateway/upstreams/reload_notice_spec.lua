@@ -24,12 +24,15 @@ describe("a reload", function()
   it("notifies clients if it changes what they see of an upstream, without asking the upstream again", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
     u:offer("tools", { "one", "two" })
-    local g <close> = upstream.gateway({ up = u }, { scripts = { ["tools/own.lua"] = 'return tool { "O.", function() return "" end }' } })
+    -- on a busy machine a list that is not there after half of list_wait would be read again later
+    local g <close> = upstream.gateway({ up = u }, {
+      entries = { up = { list_wait = "30s" } }, scripts = { ["tools/own.lua"] = 'return tool { "O.", function() return "" end }' },
+    })
     local c <close> = g:client "2026-07-28"
     wait.for_fact("the tools", 20, function() return #c:result("tools/list", {}).tools == 3 end)
     local stream = c:open("subscriptions/listen", { notifications = { toolsListChanged = true } })
     stream:wait_event "notifications/subscriptions/acknowledged"
-    local changes = 0
+    local changes, asked = 0, #u:all { method = "tools/list" }
     for _, change in ipairs {
       function(all) all.up.only = { "one" } end, function(all) all.up.rename = { one = "uno" } end,
       function(all) all.up.describe = { one = "Another." } end, function(all) all.up.prefix = "p_" end, function(all) all.up.only = nil end,
@@ -41,7 +44,7 @@ describe("a reload", function()
     end
     -- Two reloads in quick succession may compare with the same earlier view, and then notify twice.
     assert.truthy(count(stream) <= 2 * changes)
-    assert.equal(1, #u:all { method = "tools/list" }) -- the upstream was not asked again
+    assert.equal(asked, #u:all { method = "tools/list" }) -- the upstream was not asked again
     stream:close()
   end)
 end)
