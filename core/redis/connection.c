@@ -21,9 +21,7 @@ MP_REFUSED(refused_requests, "redis_requests", MP_LIMIT_REACHED,
 #define WRITE_BYTES ((size_t)256 << 10) /* handed to the socket at once */
 #define READ_BYTES ((size_t)256 << 10)  /* read in one turn: other work of the loop waits meanwhile */
 #define CONNECT_MS 5000                 /* until a new connection has logged in */
-#define SILENT_MS                                                                                                      \
-    3000 /* a server that has said nothing for so long to commands whose time is over is taken for dead                \
-          */
+#define SILENT_MS 3000 /* a server that was silent for so long, while commands ran out of time, counts as dead */
 #define IDLE_MS MP_LIMIT(redis_idle_ms, 60000) /* after the last command: servers limit how many clients they have */
 #define FIRST_PAUSE_MS 50
 #define LAST_PAUSE_MS 5000

@@ -145,8 +145,8 @@ bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_p
 int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given);
 /* True if a null is in the arguments, at any level, or may be. */
 bool mp_plan_has_null(const mp_plain *it);
-/* True if C sees that the arguments do not fit, or may not, as far as it knows their schema. Without nulls among them.
- */
+/* True if, as far as C knows the schema, an argument is missing, unknown or may be wrong. For arguments without a null:
+ * see mp_plan_has_null(). */
 bool mp_plan_sees_fault(const mp_plan *plan, const mp_plain *it);
 /* Pushes what is wrong with arguments: a list { name, value, way, ... } of those that C does not see to fit, a list of
  * the names of those that are missing, or false, and one of those that are unknown, or nil. Where C has found a `value`

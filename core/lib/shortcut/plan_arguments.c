@@ -480,8 +480,8 @@ typedef struct {
     int count;
     uint8_t places[MP_PLAN_FIELDS]; /* of their fields */
     const mp_flat *values[MP_PLAN_FIELDS];
-    tree way; /* to what does not fit in the value `way_of`, the last array or object */
-    const mp_flat *MP_NULLABLE way_of;
+    tree way;                          /* where `way_of` does not fit: the keys that lead to the wrong value in it */
+    const mp_flat *MP_NULLABLE way_of; /* the array or object that was checked last; NULL: `way` is of none */
 } wrong_values;
 
 static bool is_after(mp_str a, mp_str b)
@@ -501,8 +501,9 @@ static void add_wrong(const mp_plan_field *fields, wrong_values *wrong, int plac
     wrong->values[i] = value;
 }
 
-/* Finds the arguments that do not fit, or only those that C does not know, and adds the names of unknown ones to a list
- * at `unknown`, where is nil. Returns the bit set of the fields that have a value.  [-0, +0, throws memory] */
+/* Finds the arguments that do not fit, or only those that C does not know, and adds the names of unknown ones to the
+ * list at the index `unknown`, which it makes there in place of nil. Returns the bit set of the fields that have a
+ * value.  [-0, +0, throws memory] */
 static uint32_t find_wrong(lua_State *L, const mp_plan *plan, const mp_plain *it, bool only_any, int unknown,
                            wrong_values *wrong)
 {

@@ -41,8 +41,8 @@ end
 
 local object_of, left_fields, check_of
 
--- What the fields inside a field have for a refusal, by the schemas of these: their checks. Where these are in the way to
--- a wrong value, things/arguments.lua adds the words for it.
+-- Gives each field of an object or list, `inner`, the compiled check of its schema, by which a wrong value in it is
+-- explained. things/arguments.lua adds the words for its place to the same table when it first needs them.
 local function with_checks(inner, schemas)
   for _, field in ipairs(inner and check_of and inner.fields or {}) do field.inside = { check = check_of(schemas[field.name]) } end
   return inner
