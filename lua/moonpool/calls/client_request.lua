@@ -18,6 +18,7 @@ local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"
 local json = require "moonpool.json"
+local members = require "moonpool.runtime.members"
 local principal = require "moonpool.access.principal"
 local problem = require "moonpool.runtime.diagnostic"
 local schema = require "moonpool.schema"
@@ -338,7 +339,7 @@ local function ask_one(call, key, asked)
   return found[key]
 end
 
-local methods = host.call.methods
+local methods = members.of_object(host.call.methods)
 
 --- call:elicit(key, message, fields): the fields that the user filled in; or nil and "declined", "cancelled" or
 --- "unsupported".

@@ -3,6 +3,7 @@
 
 local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"
+local members = require "moonpool.runtime.members"
 local problem = require "moonpool.runtime.diagnostic"
 local suggest = require "moonpool.runtime.suggest"
 
@@ -165,6 +166,8 @@ local methods = {
     return { observe = function(_, value, labels) enter(self, value, labels, false) end }
   end,
 }
+
+members.of_object { add = true, set = true, observe = true }
 
 local function declare(kind, given)
   local spec = copied(given)

@@ -2,11 +2,12 @@
 -- of `string`.
 
 local compiler = require "moonpool.regex"
+local members = require "moonpool.runtime.members"
 local problem = require "moonpool.runtime.diagnostic"
 
 local regex = {}
 
-local methods = {}
+local methods = members.of_object {}
 local mt = {
   __index = methods, __metatable = false, __name = "regex", __newindex = function() error("a regular expression cannot be changed", 2) end,
 }

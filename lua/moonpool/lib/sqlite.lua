@@ -5,6 +5,7 @@ local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"
 local grants = require "moonpool.runtime.grants"
 local json = require "moonpool.json"
+local members = require "moonpool.runtime.members"
 local paths = require "moonpool.runtime.paths"
 local problem = require "moonpool.runtime.diagnostic"
 local suggest = require "moonpool.runtime.suggest"
@@ -35,7 +36,7 @@ local states = setmetatable({}, weak.keys)
 local tokens = setmetatable({}, weak.keys)
 local scripts = setmetatable({}, weak.keys) -- of each database: the number of the script that has asked for it
 
-local methods, inside = {}, {}
+local methods, inside = members.of_object {}, members.of_object {}
 local database_mt = { __index = methods, __metatable = false, __name = "sqlite.database" }
 local transaction_mt = { __index = inside, __metatable = false, __name = "sqlite.transaction" }
 local blob_mt = { __metatable = false, __name = "sqlite.blob" }

@@ -7,6 +7,7 @@ local copied = require "moonpool.runtime.copied"
 local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"
 local problem = require "moonpool.runtime.diagnostic"
+local suggest = require "moonpool.runtime.suggest"
 
 local store_lock = {}
 
@@ -15,6 +16,7 @@ local PAUSE <const> = 0.05         -- seconds between two tries to take a lock, 
 local RETRY <const> = 0.25         -- seconds until a renewal is sent again that the store did not answer
 local MARGIN <const> = 1           -- seconds before the end of its ttl at which a lock that was not renewed is lost
 
+local OPTIONS <const> = { "ttl", "wait" }
 local EXAMPLE <const> = "as in store.lock(key, { ttl = 30, wait = 5 }, function(lock) … end)"
 
 local kind = { name = "moonpool.lock", what = "a lock" }
@@ -42,7 +44,7 @@ local function read(options, what)
   options = copied(options or {})
   for name in next, options do
     if name ~= "ttl" and name ~= "wait" then
-      problem.raise(4, what .. ": unknown option '" .. tostring(name) .. "'", "the options are 'ttl' and 'wait'")
+      problem.raise(4, what .. ": unknown option '" .. tostring(name) .. "'", suggest.listed(tostring(name), OPTIONS, "the options"))
     end
   end
   return number(options.ttl or TTL, "ttl", LEAST, what), number(options.wait or 0, "wait", 0, what)

@@ -3,11 +3,14 @@
 
 local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
+local members = require "moonpool.runtime.members"
 local problem = require "moonpool.runtime.diagnostic"
 
 local trace = {}
 
 local MAX_NAME <const> = 128
+
+members.of_object { set = true, event = true }      -- of the span that trace.span gives its function, made by C
 
 local form = "as in trace.span(\"price\", function(span) … end)"
 

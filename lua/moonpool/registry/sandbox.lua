@@ -17,6 +17,7 @@ local grants = require "moonpool.runtime.grants"
 local job = lazy "moonpool.things.job"
 local json = require "moonpool.json"
 local limit = lazy "moonpool.things.limit"
+local members = require "moonpool.runtime.members"
 local null = require "moonpool.runtime.null"
 local parallel = require "moonpool.lib.parallel"
 local policy = require "moonpool.things.policy"
@@ -61,6 +62,8 @@ local libraries = {
   -- call
   coroutine = { "close", "create", "isyieldable", "resume", "running", "status", "wrap", "yield" },
 }
+
+for name, list in pairs(libraries) do members.of_library(name, list) end
 
 -- All strings share one metatable. Scripts cannot reach it, and string.dump, which strict scripts may not have, is
 -- removed from it.

@@ -2,10 +2,8 @@
 --   trouble   an error value with a place and a hint; scripts that pcall it see its text
 --   problem   the finished text: "path:line: what", the excerpt, "hint: …"
 
-local lazy = require "moonpool.runtime.lazy"
 local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
-local foreign_names = lazy "moonpool.runtime.hint_names"
 
 local problem = {}
 
@@ -60,8 +58,6 @@ end
 
 --- The hint for an error message that Lua itself raised, or nil.
 function problem.hint(message)
-  local method = message:match "attempt to call a nil value %(method '([%w_]+)'%)"
-  if method then return foreign_names.method(method) end
   if message:find "attempt to %l+ a userdata value" then return "json.null, JSON's null, is a value and true: compare with json.null" end
   local missing = message:match "attempt to index a nil value %(%l+ '(%l+)'%)" or message:match "attempt to call a nil value %(global '(%l+)'%)"
   local of_lua = missing and problem.closed[missing]

@@ -1,5 +1,6 @@
 -- Functions of scripts that refuse arguments which they do not take: Lua would drop them in silence.
 
+local members = require "moonpool.runtime.members"
 local problem = require "moonpool.runtime.diagnostic"
 
 local exact = {}
@@ -42,6 +43,7 @@ end
 --- functions of C, the number of their arguments by name.
 function exact.all(library, functions, counts)
   local made = {}
+  members.of_library(library:match "^(.-)%.?$", functions)
   for name, value in next, functions do made[name] = exact.of(library .. name, value, counts and counts[name]) end
   return made
 end

@@ -1,6 +1,7 @@
 -- Hints about errors that Lua raises while a script runs, for authors who know JavaScript or Python better than Lua.
 
 local hint_names = require "moonpool.runtime.hint_names"
+local members = require "moonpool.runtime.members"
 
 local joined = "texts are joined by .., as in a .. b; tonumber(text) makes a number"
 local over = "for i, x in ipairs(list) do … end goes over a list, for name, value in pairs(t) do … end over a table"
@@ -33,10 +34,11 @@ local rules = {
 
 --- A hint about the error `what` of Lua in the script's line `line`, which may be nil; or nil.
 return function(what, line)
-  local name = what:match "attempt to call a nil value %(field '([%w_]+)'%)"
-  if name then
-    local library = line and line:match("([%a_][%w_]*)%s*[.:]%s*" .. name .. "%f[^%w_]")
-    return library and hint_names.member(library, name) or hint_names.method(name)
+  local kind, name = what:match "attempt to call a nil value %((%l+) '([%w_]+)'%)"
+  if kind == "field" or kind == "method" then
+    local library = line and line:match("([%a_][%w_.]*)%s*[.:]%s*" .. name .. "%f[^%w_]")
+    return library and hint_names.member(library, name) or hint_names.method(name) or library and members.hint(library, name)
+      or kind == "method" and members.method_hint(name) or nil
   end
   for _, rule in ipairs(rules) do
     if what:find(rule[1]) and (not rule[3] or line and line:find(rule[3])) then return rule[2] end

@@ -11,6 +11,7 @@ local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local served_names = require "moonpool.upstream.served_names"
+local members = require "moonpool.runtime.members"
 local pins = require "moonpool.upstream.pins"
 local problem = require "moonpool.runtime.diagnostic"
 local scripts = require "moonpool.upstream.scripts"
@@ -27,7 +28,7 @@ script_handle.stand_ins = {}
 --- calls are replayed.
 script_handle.names = {}
 
-local methods = {}
+local methods = members.of_object {}
 local kind = { name = "moonpool.upstream", what = "an upstream", tostring = function(made) return "upstream '" .. made.name .. "'" end }
 
 local function record_of(self)

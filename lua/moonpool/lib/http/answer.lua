@@ -3,13 +3,14 @@
 local events = require "moonpool.events"
 local host = require "moonpool.host"
 local failure = require "moonpool.runtime.outcome"
+local members = require "moonpool.runtime.members"
 local null = require "moonpool.runtime.null"
 local problem = require "moonpool.runtime.diagnostic"
 local weak = require "moonpool.runtime.weak"
 
 local answer = {}
 
-local whole, flowing = {}, {}
+local whole, flowing = members.of_object {}, members.of_object {}
 local whole_mt = { __index = whole, __metatable = false, __name = "http answer" }
 local flowing_mt = { __index = flowing, __metatable = false, __name = "http stream" }
 

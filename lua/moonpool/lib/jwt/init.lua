@@ -7,6 +7,7 @@ local host = require "moonpool.host"
 local http = require "moonpool.lib.http"
 local json = require "moonpool.json"
 local keyset = require "moonpool.lib.jwt.jwks"
+local members = require "moonpool.runtime.members"
 local recent = require "moonpool.runtime.lru"
 local remote = require "moonpool.lib.jwt.remote"
 local rules = require "moonpool.lib.jwt.rules"
@@ -60,7 +61,7 @@ local function open_source(source, made, script)
   }
 end
 
-local verifier = {}
+local verifier = members.of_object {}
 local states = setmetatable({}, weak.keys)
 local verifier_mt = {
   __index = verifier, __metatable = false, __name = "jwt.verifier", __newindex = function() error("a verifier cannot be changed", 2) end,
