@@ -6,7 +6,7 @@ local gateway = require "spec.helpers.gateway"
 
 local code = {}
 
-local script = [[
+code.script = [[
 return tool { "Runs Lua.", input = { code = t.string }, function(args, call)
   _G.call = call
   local f = assert(load(args.code, "=code"))
@@ -18,7 +18,7 @@ end }]]
 function code.start(options)
   options = options or {}
   options.scripts = options.scripts or {}
-  options.scripts["tools/code.lua"] = script
+  options.scripts["tools/code.lua"] = code.script
   return gateway.start(options)
 end
 

@@ -11,11 +11,12 @@ local copied = require "moonpool.runtime.copied"
 local exact = require "moonpool.runtime.exact"
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
+local suggest = require "moonpool.runtime.suggest"
 local store_lock = require "moonpool.lib.store_lock"
 
 local MAX_KEY_BYTES = 1024
 local MAX_KEYS = 1000
-local OPTIONS <const>, OPTIONS_OF_SET <const> = "the options are 'ttl' and 'sync'", "the options are 'ttl', 'sync' and 'lock'"
+local OPTIONS <const>, OPTIONS_OF_SET <const> = { "ttl", "sync" }, { "ttl", "sync", "lock" }
 local NAMES <const> = { "set", "add", "get", "cas", "lock", "delete", "incr", "list" }
 
 local function check_key(key, what)
@@ -33,7 +34,8 @@ local function life(options, what, more)
   options = copied(options)
   for name in next, options do
     if name ~= "ttl" and name ~= "sync" and name ~= more then
-      problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", more and OPTIONS_OF_SET or OPTIONS)
+      problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'",
+        suggest.listed(tostring(name), more and OPTIONS_OF_SET or OPTIONS, "the options"))
     end
   end
   local ttl, sync = options.ttl, options.sync
@@ -103,7 +105,8 @@ local function functions(word, prefix, lock_prefix)
     local done, why = host.store.cas(full, old_text, text, ttl)
     if done ~= false or type(old) ~= "table" then return done, why end
     local stored, away = host.store.get(full)
-    if not stored then return away == nil and false or nil, away end
+    if away then return nil, away end
+    if not stored then return false end
     if sorted(stored) ~= sorted(old_text) then return false end
     return host.store.cas(full, stored, text, ttl)
   end
