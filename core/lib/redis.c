@@ -3,6 +3,7 @@
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "lib/spans.h"
+#include "lib/work/listening.h"
 #include "redis/redis.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -10,17 +11,25 @@
 MP_REFUSED(refused_redis, "redis_connections", MP_LIMIT_REACHED, "connections to Redis servers above 32 of one worker")
 
 #define MAX_CONNECTIONS MP_LIMIT(redis_connections, 32) /* of one worker's scripts: each is a descriptor */
+#define KEPT 8          /* scripts share the last eighth: each has as many of these as it leaves to others */
 #define MAX_WORDS 65536 /* of one request: what a server takes at once in some milliseconds */
 #define CONNECTION "moonpool.redis"
+#define CHANNEL "moonpool.redis.channel"
 #define USER_VALUES 1 /* of a connection: the metatable of lists */
+
+/* One of the connections that a worker's scripts may have. */
+typedef struct {
+    mp_link link;    /* in mp_lib.redis while it is taken */
+    unsigned holder; /* number of the script that has opened the cache */
+} counted;
 
 /* A connection of scripts. It is opened by the first command. */
 typedef struct {
-    mp_link link;                /* in mp_lib.redis while there is a `redis` */
+    counted place;
     mp_redis *MP_NULLABLE redis; /* NULL: no command has been sent, or the VM is detached */
     mp_lib *lib;
     mp_redis_server server; /* owns its texts */
-    char *place;            /* "cache.internal:6379" */
+    char *address;          /* "cache.internal:6379" */
 } connection;
 
 /* A command in the task that waits for it. */
@@ -68,19 +77,33 @@ static void on_late(mp_timer *timer)
 
 /* -- connections --------------------------------------------------------------------------------------------------- */
 
+/* False, which is counted: there are too many connections, or too many of this script. */
+static bool take_place(mp_lib *lib, counted *it, unsigned holder)
+{
+    int64_t most = MAX_CONNECTIONS, all = 0, held = 0;
+    MP_EACH(const counted, one, &lib->redis, link) {
+        all++;
+        held += one->holder == holder;
+    }
+    if (all >= most || !mp_may_hold_one_more(held, 1, all, most - all, most / KEPT)) {
+        mp_stat_add(&mp_stat_refused_redis, 1);
+        return false;
+    }
+    it->holder = holder;
+    mp_link_put(&lib->redis, &it->link);
+    return true;
+}
+
 static void close_connection(connection *it)
 {
-    if (it->redis == NULL)
-        return;
-    mp_link_drop(&it->link);
-    it->lib->redis_count--;
+    mp_link_drop(&it->place.link);
     mp_redis_free(it->redis);
     it->redis = NULL;
 }
 
 void mp_lib_close_redis(mp_lib *lib)
 {
-    MP_EACH(connection, it, &lib->redis, link)
+    MP_EACH(connection, it, &lib->redis, place.link) /* no job listens any more: all are connections */
         close_connection(it);
 }
 
@@ -99,9 +122,9 @@ static int l_collect(lua_State *L)
     free_secret(mp_str_of(it->server.host));
     free_secret(it->server.user);
     free_secret(it->server.password);
-    free(it->place);
+    free(it->address);
     it->server = (mp_redis_server){0};
-    it->place = MP_UNSET;
+    it->address = MP_UNSET;
     return 0;
 }
 
@@ -125,7 +148,7 @@ static int l_connection(lua_State *L)
     it->server.host = mp_dup(host);
     it->server.user = (mp_str){mp_dup(user), user.len};
     it->server.password = (mp_str){mp_dup(password), password.len};
-    it->place = mp_dup(mp_text_field(L, 1, "place"));
+    it->address = mp_dup(mp_text_field(L, 1, "place"));
     lua_getfield(L, 1, "lists");
     lua_setiuservalue(L, 2, 1);
     lua_settop(L, 2);
@@ -141,13 +164,8 @@ static mp_redis *MP_NULLABLE need_redis(lua_State *L, connection *it)
         return it->redis;
     if (loop == NULL || lib->client == NULL)
         luaL_error(L, MP_NOT_SERVING);
-    if (lib->redis_count >= MAX_CONNECTIONS) {
-        mp_stat_add(&mp_stat_refused_redis, 1);
-        return NULL;
-    }
-    it->redis = mp_redis_new(loop, MP_NEVER_NULL(lib->client), &it->server);
-    mp_link_put(&lib->redis, &it->link);
-    lib->redis_count++;
+    if (take_place(lib, &it->place, it->server.holder))
+        it->redis = mp_redis_new(loop, MP_NEVER_NULL(lib->client), &it->server);
     return it->redis;
 }
 
@@ -221,7 +239,7 @@ static int push_results(lua_State *L, MP_UNUSED int status, lua_KContext context
         char why[64];
         snprintf(why, sizeof why, "no answer within %g s", lua_tonumber(L, 3));
         mp_open_span_fail(&it->span, end == MP_REDIS_UNKNOWN ? "unknown" : "unavailable", MP_STR_NONE);
-        int count = push_failure(L, end, of->place, command == NULL ? why : mp_redis_why(command));
+        int count = push_failure(L, end, of->address, command == NULL ? why : mp_redis_why(command));
         drop_command(it);
         return count;
     }
@@ -229,7 +247,7 @@ static int push_results(lua_State *L, MP_UNUSED int status, lua_KContext context
     if (at == NULL) {
         mp_open_span_fail(&it->span, "_OTHER", MP_STR_NONE);
         drop_command(it);
-        return push_failure(L, MP_REDIS_UNKNOWN, of->place, "the replies together are larger than 16 MiB");
+        return push_failure(L, MP_REDIS_UNKNOWN, of->address, "the replies together are larger than 16 MiB");
     }
     lua_Integer count = (lua_Integer)lua_rawlen(L, 2);
     lua_getiuservalue(L, 1, 1);
@@ -290,7 +308,7 @@ static mp_open_span begin_span(lua_State *L, const connection *of, mp_str operat
     mp_lib_task *task = mp_lib_task_running(L);
     if (mp_task_trace(task) == NULL)
         return (mp_open_span){NULL, 0, MP_NO_SPAN};
-    snprintf(name, sizeof name, "%.*s %s", MP_STR_ARG(operation), of->place);
+    snprintf(name, sizeof name, "%.*s %s", MP_STR_ARG(operation), of->address);
     mp_open_span span = mp_task_span_open(task, MP_SPAN_CLIENT, mp_str_of(name));
     mp_trace *trace = mp_open_span_trace(&span);
     snprintf(database, sizeof database, "%d", of->server.database);
@@ -304,7 +322,8 @@ static mp_open_span begin_span(lua_State *L, const connection *of, mp_str operat
     return span;
 }
 
-/* redis.send(connection, requests, seconds, operation): sends the requests, each a list of texts, together, and waits.
+/* redis.send(connection, requests, seconds, operation, script): sends the requests, each a list of texts, together, and
+ * waits. `script` is the path of the script that has opened the cache: the scripts share what may wait.
  * One request: true and the value of its reply; or nil, the error's text, "error". Several: true and the list of their
  * replies. Else nil, why, and "unavailable" or "unknown". `operation`: the name of the command, for the span.  [-0,
  * +2|3, throws, parks] */
@@ -313,7 +332,7 @@ static int l_send(lua_State *L)
     connection *of = luaL_checkudata(L, 1, CONNECTION);
     luaL_checktype(L, 2, LUA_TTABLE);
     double seconds = luaL_checknumber(L, 3);
-    mp_str operation = mp_check_str(L, 4);
+    mp_str operation = mp_check_str(L, 4), script = mp_check_str(L, 5);
     luaL_argcheck(L, seconds > 0 && seconds <= 86400, 3, "from above 0 to a day");
     lua_settop(L, 4);
     waiting *it = mp_owning_op_new(L, sizeof *it, on_cancel, on_release);
@@ -329,28 +348,108 @@ static int l_send(lua_State *L)
     mp_err err;
     mp_redis *redis = why != NULL ? NULL : need_redis(L, of);
     if (why == NULL && redis == NULL)
-        why = "more than 32 connections to Redis servers are open";
+        why = "more than 32 connections to Redis servers are open, or more than this script may have of the last ones";
     if (redis != NULL) {
         it->span = begin_span(L, of, operation, count);
-        if (mp_redis_send(redis, command, &err) != 0)
+        if (mp_redis_send(redis, command, mp_holder_number(script.ptr, script.len), &err) != 0)
             why = err.text;
     }
     if (why != NULL) {
         mp_open_span_fail(&it->span, "unavailable", MP_STR_NONE);
         drop_command(it);
-        return push_failure(L, MP_REDIS_UNAVAILABLE, of->place, why);
+        return push_failure(L, MP_REDIS_UNAVAILABLE, of->address, why);
     }
     if (mp_redis_end_of(command) == MP_REDIS_WAITS)
         mp_timer_start(it->super.super.loop, &it->timer, (uint64_t)ceil(seconds * 1000), on_late);
     return mp_op_park_then(L, &it->super.super, push_results, 5);
 }
 
+/* -- channels ------------------------------------------------------------------------------------------------------ */
+
+/* A channel that a job follows, on a connection of its own. Its user values are the connection that says which server,
+ * and the name. */
+typedef struct {
+    mp_listening super;
+    counted place;
+    const connection *of;
+    mp_str channel; /* a user value */
+    bool is_pattern;
+    mp_redis_subscription *MP_NULLABLE subscription; /* NULL: the job does not listen */
+} channel;
+
+static channel *channel_of(const mp_listening *source)
+{
+    return mp_container(source, channel, super);
+}
+
+static bool open_channel(mp_listening *source, mp_loop *loop, void (*ready)(void *ctx), void *ctx)
+{
+    channel *it = channel_of(source);
+    mp_lib *lib = it->of->lib;
+    const mp_redis_server *server = &it->of->server;
+    mp_client *client = lib->client;
+    if (client == NULL || !take_place(lib, &it->place, server->holder))
+        return false;
+    it->subscription = mp_redis_subscribe(loop, client, server, it->channel, it->is_pattern, ready, ctx);
+    return true;
+}
+
+static void close_channel(mp_listening *source)
+{
+    channel *it = channel_of(source);
+    mp_redis_subscription_free(it->subscription);
+    it->subscription = NULL;
+    mp_link_drop(&it->place.link);
+}
+
+static bool has_message(const mp_listening *source)
+{
+    const mp_redis_subscription *subscription = channel_of(source)->subscription;
+    return subscription != NULL && mp_redis_subscription_has_message(subscription);
+}
+
+static void take_message(lua_State *L, mp_listening *source)
+{
+    mp_redis_message message = mp_redis_subscription_take(MP_NEVER_NULL(channel_of(source)->subscription));
+    if (message.is_gap) {
+        lua_pushnil(L);
+        lua_pushnil(L);
+        return;
+    }
+    lua_pushlstring(L, message.payload.ptr, message.payload.len);
+    lua_pushlstring(L, message.channel.ptr, message.channel.len);
+}
+
+static const mp_listening_kind channels = {open_channel, close_channel, has_message, take_message};
+
+/* redis.channel(connection, channel, is_pattern): what a listening job takes its messages from.  [-0, +1, throws] */
+static int l_channel(lua_State *L)
+{
+    const connection *of = luaL_checkudata(L, 1, CONNECTION);
+    mp_str name = mp_check_str(L, 2);
+    lua_settop(L, 3);
+    channel *it = lua_newuserdatauv(L, sizeof *it, 2);
+    *it = (channel){.super = {&channels}, .of = of, .channel = name, .is_pattern = lua_toboolean(L, 3)};
+    luaL_setmetatable(L, CHANNEL);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, 4, 1);
+    lua_pushvalue(L, 2);
+    lua_setiuservalue(L, 4, 2);
+    return 1;
+}
+
 MP_SCRIPT_LIBRARY(redis)
 {
-    static const luaL_Reg functions[] = {
-        {"redis.connection", l_connection}, {"redis.load", l_load}, {"redis.send", l_send}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"redis.connection", l_connection},
+                                         {"redis.load", l_load},
+                                         {"redis.send", l_send},
+                                         {"redis.channel", l_channel},
+                                         {NULL, NULL}};
     (void)config;
     mp_set_members(L, functions, 0);
     mp_push_metatable(L, CONNECTION, l_collect);
-    lua_pop(L, 1);
+    mp_push_metatable(L, CHANNEL, NULL);
+    lua_pushboolean(L, true);
+    lua_setfield(L, -2, MP_LISTENING);
+    lua_pop(L, 2);
 }

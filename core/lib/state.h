@@ -70,8 +70,7 @@ typedef struct {
     bool propagates_upstreams;  /* requests to upstreams carry it */
     uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (served.c) */
 
-    mp_link redis; /* open connections to Redis servers (redis.c) */
-    int64_t redis_count;
+    mp_link redis; /* connections to Redis servers (redis.c) */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;

@@ -1,6 +1,6 @@
 /* connection.c: a connection to a server: connects, logs in, sends what tasks have queued, gives each command its
  * replies. A connection that fails is opened again when a command needs it, after a pause that grows. */
-#include "redis.h"
+#include "connection.h"
 #include "replies.h"
 #include "wire.h"
 #include <errno.h>
@@ -17,6 +17,8 @@ MP_REFUSED(refused_requests, "redis_requests", MP_LIMIT_REACHED,
 
 #define MAX_REQUESTS MP_LIMIT(redis_requests, 4096) /* of a connection: what a server answers in some 50 ms */
 #define MAX_BYTES ((size_t)16 << 20)                /* of the requests that one connection has not sent */
+#define KEPT 8 /* scripts share the last eighth of both: each has as much of it as it leaves to others */
+#define MOST_BYTES ((int64_t)MAX_BYTES * KEPT / (KEPT - 1) + KEPT) /* one script may have MAX_BYTES */
 #define MAX_HELD ((size_t)16 << 20)     /* bytes of replies that no task has taken: above it nothing more is read */
 #define WRITE_BYTES ((size_t)256 << 10) /* handed to the socket at once */
 #define READ_BYTES ((size_t)256 << 10)  /* read in one turn: other work of the loop waits meanwhile */
@@ -38,17 +40,19 @@ struct mp_redis {
     mp_fdwatch watch;
     uint32_t events; /* that are watched */
     mp_replies *MP_NULLABLE replies;
-    unsigned greetings;              /* replies to the login that are missing */
-    mp_link waiting, sent, answered; /* mp_redis_command; answered: their owners have not freed them yet */
-    size_t requests, bytes;          /* requests in `waiting` and `sent`; bytes of `waiting` */
-    mp_buf out;                      /* on its way to the socket */
-    size_t out_at;                   /* bytes of it that were written */
-    uint64_t put;                    /* bytes that this connection has put into `out` since it was opened */
-    mp_timer again;                  /* writes and reads what is left, at the end of the turn */
-    mp_timer idle;                   /* closes a connection that has nothing to do */
-    mp_timer patience;               /* time limit of connecting */
-    uint64_t used_at;                /* ms: when a command came last */
-    uint64_t heard_at, retry_at;     /* ms: when bytes came last; when it may connect again */
+    const mp_redis_follower *MP_NULLABLE follower;
+    unsigned greetings;                /* replies to the login that are missing */
+    mp_link waiting, sent, answered;   /* mp_redis_command; answered: their owners have not freed them yet */
+    size_t requests, bytes;            /* requests in `waiting` and `sent`; bytes of `waiting` */
+    mp_holdings requests_of, bytes_of; /* those of each script */
+    mp_buf out;                        /* on its way to the socket */
+    size_t out_at;                     /* bytes of it that were written */
+    uint64_t put;                      /* bytes that this connection has put into `out` since it was opened */
+    mp_timer again;                    /* writes and reads what is left, at the end of the turn */
+    mp_timer idle;                     /* closes a connection that has nothing to do */
+    mp_timer patience;                 /* time limit of connecting */
+    uint64_t used_at;                  /* ms: when a command came last */
+    uint64_t heard_at, retry_at;       /* ms: when bytes came last; when it may connect again */
     uint64_t pause_ms;
     size_t held;
     bool is_paused, is_down; /* is_down: a line of the log has said so */
@@ -59,6 +63,7 @@ struct mp_redis_command {
     mp_link link;
     mp_redis *MP_NULLABLE redis; /* NULL: not queued, or the connection was freed */
     mp_buf text;                 /* the requests; empty once they are in `out` */
+    unsigned script;             /* a number of mp_holder_number */
     unsigned count, missing;     /* requests; replies that have not come */
     uint64_t from;               /* where the requests begin in the bytes of the connection */
     mp_buf answer;
@@ -111,13 +116,21 @@ static void hold(mp_redis *redis, mp_redis_command *command, size_t bytes)
     }
 }
 
+/* Counts bytes of the command that wait to be sent. */
+static void count_bytes(mp_redis *redis, const mp_redis_command *command, int64_t more)
+{
+    redis->bytes += (size_t)more;
+    mp_holdings_change(&redis->bytes_of, command->script, more);
+}
+
 /* The command is in no list of requests any more. */
 static void leave(mp_redis *redis, mp_redis_command *command)
 {
     mp_link_drop(&command->link);
     redis->requests -= command->count;
+    mp_holdings_change(&redis->requests_of, command->script, -(int64_t)command->count);
     mp_stat_add(&mp_stat_redis_requests, -(int64_t)command->count);
-    redis->bytes -= command->text.len;
+    count_bytes(redis, command, -(int64_t)command->text.len);
     mp_buf_clear(&command->text);
 }
 
@@ -237,6 +250,8 @@ static void lose(mp_redis *redis)
             end_command(redis, command, MP_REDIS_UNAVAILABLE, redis->why.text);
     else if (!mp_link_is_alone(&redis->waiting))
         connect_now(redis);
+    if (redis->follower != NULL)
+        redis->follower->lost(redis->follower->ctx);
 }
 
 /* -- events -------------------------------------------------------------------------------------------------------- */
@@ -266,7 +281,7 @@ static void take_waiting(mp_redis *redis)
         mp_link_put(&redis->sent, &command->link);
         command->from = redis->put;
         redis->put += command->text.len;
-        redis->bytes -= command->text.len;
+        count_bytes(redis, command, -(int64_t)command->text.len);
         if (redis->out.len == 0) { /* the usual case: nothing is copied */
             mp_buf empty = redis->out;
             redis->out = command->text;
@@ -306,8 +321,7 @@ static bool write_out(mp_redis *redis)
 
 /* -- replies ------------------------------------------------------------------------------------------------------- */
 
-/* The first word of an error, which names its kind; a server may put anything into the others, the password too. */
-static mp_str error_kind(mp_str text)
+mp_str mp_redis_error_kind(mp_str text)
 {
     size_t len = 0;
     while (len < text.len && len < 24 && text.ptr[len] >= 'A' && text.ptr[len] <= 'Z')
@@ -324,7 +338,7 @@ static bool check_greeting(mp_redis *redis, const char *reply)
     bool is_select = has_select && redis->greetings == 2;
     if (value.kind != MP_REDIS_ERROR)
         return true;
-    mp_str kind = error_kind(value.text);
+    mp_str kind = mp_redis_error_kind(value.text);
     if (is_ping && (mp_str_is(kind, "NOPERM") || mp_str_is(kind, "LOADING") || mp_str_is(kind, "MASTERDOWN")))
         return true;
     if (is_ping && mp_str_is(kind, "NOAUTH"))
@@ -336,6 +350,22 @@ static bool check_greeting(mp_redis *redis, const char *reply)
     else
         mp_err_set(&redis->why, "the server refuses the user or the password (%.*s)", MP_STR_ARG(kind));
     return false;
+}
+
+/* True for a list of texts that begins with "message" or "pmessage". Replies to the commands of a follower do not. */
+static bool is_message(const char *reply)
+{
+    mp_redis_value value, kind = {.kind = MP_REDIS_NIL};
+    const char *at = mp_redis_next(reply, &value);
+    int64_t count = value.kind == MP_REDIS_LIST ? value.integer : 0;
+    for (int64_t i = 0; i < count; i++) {
+        at = mp_redis_next(at, &value);
+        if (value.kind != MP_REDIS_TEXT)
+            return false;
+        if (i == 0)
+            kind = value;
+    }
+    return (count == 3 && mp_str_is(kind.text, "message")) || (count == 4 && mp_str_is(kind.text, "pmessage"));
 }
 
 /* A whole reply has come. False: the connection is lost. */
@@ -353,6 +383,10 @@ static bool take_reply(mp_redis *redis, mp_buf *reply)
             mp_timer_start(redis->loop, &redis->idle, (uint64_t)IDLE_MS, on_idle);
             log_state(redis, false);
         }
+        return true;
+    }
+    if (redis->follower != NULL && is_message(reply->ptr)) {
+        redis->follower->message(redis->follower->ctx, reply);
         return true;
     }
     if (mp_link_is_alone(&redis->sent)) {
@@ -492,6 +526,8 @@ static void on_idle(mp_timer *timer)
 {
     mp_redis *redis = mp_container(timer, mp_redis, idle);
     uint64_t now = mp_loop_now(redis->loop), ms = (uint64_t)IDLE_MS;
+    if (redis->follower != NULL)
+        return;
     if (redis->requests == 0 && now - redis->used_at >= ms)
         close_connection(redis);
     else
@@ -576,22 +612,39 @@ void mp_redis_free(mp_redis *MP_NULLABLE redis)
     free(redis);
 }
 
+void mp_redis_set_follower(mp_redis *redis, const mp_redis_follower *follower)
+{
+    redis->follower = follower;
+}
+
 size_t mp_redis_load(const mp_redis *redis)
 {
     return redis->requests;
 }
 
-int mp_redis_send(mp_redis *redis, mp_redis_command *command, mp_err *err)
+/* True if the script may add `more` where `used` of `most` are taken. */
+static bool has_room(mp_holdings *holdings, unsigned script, int64_t more, int64_t used, int64_t most)
 {
-    if (redis->requests + command->count > (size_t)MAX_REQUESTS || redis->bytes + command->text.len > MAX_BYTES) {
+    int64_t held = mp_holdings_change(holdings, script, 0), left = most - used - more + 1;
+    return left > 0 && mp_may_hold_one_more(held + more - 1, 1, used + more - 1, left, most / KEPT);
+}
+
+int mp_redis_send(mp_redis *redis, mp_redis_command *command, unsigned script, mp_err *err)
+{
+    if (!has_room(&redis->requests_of, script, command->count, (int64_t)redis->requests, MAX_REQUESTS) ||
+        !has_room(&redis->bytes_of, script, (int64_t)command->text.len, (int64_t)redis->bytes, MOST_BYTES)) {
         mp_stat_add(&mp_stat_refused_requests, 1);
-        return mp_err_set(err, "too many requests wait for this connection (%lld, or 16 MiB)", (long long)MAX_REQUESTS);
+        return mp_err_set(err,
+                          "too many requests wait for this connection (%lld, or 16 MiB; scripts share the last eighth)",
+                          (long long)MAX_REQUESTS);
     }
+    command->script = script;
     redis->used_at = mp_loop_now(redis->loop);
     command->redis = redis;
     command->missing = command->count;
     redis->requests += command->count;
-    redis->bytes += command->text.len;
+    mp_holdings_change(&redis->requests_of, script, command->count);
+    count_bytes(redis, command, (int64_t)command->text.len);
     mp_stat_add(&mp_stat_redis_requests, command->count);
     mp_link_put(&redis->waiting, &command->link);
     if (redis->stage == CLOSED && mp_loop_now(redis->loop) < redis->retry_at)

@@ -2,6 +2,7 @@
  *
  *   redis     one connection to one server, for all tasks of a worker: it connects when a command needs it
  *   command   one or more requests that are sent together, and the replies to them
+ *   message   what was published on a channel that a subscription follows
  *
  * Everything belongs to the thread of the loop. Replies come in the order of the requests. A request is sent once. */
 #ifndef MP_REDIS_REDIS_H
@@ -41,8 +42,9 @@ typedef enum {
 mp_redis_command *mp_redis_command_new(void (*done)(void *ctx), void *ctx);
 /* Adds a request: its words are copied. Returns -1: it, or all requests together, are too large. */
 int mp_redis_command_add(mp_redis_command *command, int count, const char **words, const size_t *lens);
-/* Queues the command, which stays the caller's. -1: the connection has too much to do, and nothing has changed. */
-int mp_redis_send(mp_redis *redis, mp_redis_command *command, mp_err *err);
+/* Queues the command, which stays the caller's, for a script with the number `script` of mp_holder_number. -1: the
+ * connection has too much to do, for all scripts or for this one, and nothing has changed. */
+int mp_redis_send(mp_redis *redis, mp_redis_command *command, unsigned script, mp_err *err);
 /* Frees a command, now or with its replies. One that has not ended: nobody waits for it any more; what was not sent is
  * never sent, else the replies are read and dropped. `is_late`: because its time is over; a connection whose server has
  * been silent for long is closed then. Returns how it stands; `done` will not run. */
@@ -61,6 +63,24 @@ typedef struct {
 /* The values of all replies, one after another, for mp_redis_next. Empty: the replies were too large together. */
 const char *MP_NULLABLE mp_redis_replies(const mp_redis_command *command);
 const char *mp_redis_next(const char *at, mp_redis_value *value);
+
+/* A subscription has a connection of its own, which is opened again when it is lost, and when it is silent. */
+typedef struct mp_redis_subscription mp_redis_subscription;
+
+typedef struct {
+    bool is_gap; /* messages may have been missed before the next one: the others are empty */
+    mp_str channel, payload;
+} mp_redis_message; /* its texts are valid until the next one is taken */
+
+/* Begins to follow the channel `channel`, or with `is_pattern` the channels of a pattern. All arguments but `server`
+ * and `channel`, which are copied, outlive the subscription. `ready` runs when a message may be taken. It only marks
+ * and enqueues. */
+mp_redis_subscription *mp_redis_subscribe(mp_loop *loop, mp_client *client, const mp_redis_server *server,
+                                          mp_str channel, bool is_pattern, void (*ready)(void *ctx), void *ctx);
+void mp_redis_subscription_free(mp_redis_subscription *MP_NULLABLE subscription);
+bool mp_redis_subscription_has_message(const mp_redis_subscription *subscription);
+/* Takes the oldest message. Each new connection begins with a gap. */
+mp_redis_message mp_redis_subscription_take(mp_redis_subscription *subscription);
 
 const char *mp_redis_version(void); /* of hiredis, which is linked in */
 

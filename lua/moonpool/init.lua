@@ -35,9 +35,9 @@ moonpool = {
     return require("moonpool.replay.recorder").answer(moonpool.dispatch, call, params, revision, method)
   end,
   deliver = bus.deliver,
-  run_job = function(call, name)
+  run_job = function(call, name, ...)
     if host.config.upstreams[1] and name == federated.job then return federated.tick() end
-    return job.run(call, name)
+    return job.run(call, name, ...)
   end,
   describe = function(form) return require "moonpool.registry.describe" (form) end,
   summary = function() return reload_diff.summary() end,

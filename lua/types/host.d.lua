@@ -875,6 +875,14 @@ function host.job.stop(job, why) end
 ---@param first? integer  The first start, in seconds since 1970
 function host.job.schedule(name, every, limit, when, first) end
 
+--- Runs moonpool.run_job(call, name, text, more) for each message of a source, on one worker of the process, one after another; with nil, nil
+--- where messages may have been missed. Call it only while scripts load.
+---@param name string
+---@param source userdata  Of a library, such as host.redis.channel
+---@param when string      For people
+---@param limit? number    Seconds
+function host.job.listen(name, source, when, limit) end
+
 --- The job begins to run; or, with an outcome, has ended. For the page of the admin listener.
 ---@param name string
 ---@param outcome? "ok"|"failed"|"cancelled"
@@ -1107,10 +1115,18 @@ function host.redis.load(connection) end
 ---@param requests string[][]
 ---@param seconds number
 ---@param operation string  The name of the command, for spans
+---@param script string     The path of the script that has opened the cache
 ---@return true? done
 ---@return any reply
 ---@return string? reason
-function host.redis.send(connection, requests, seconds, operation) end
+function host.redis.send(connection, requests, seconds, operation, script) end
+
+--- A channel, or with is_pattern the channels of a pattern, for host.job.listen.
+---@param connection userdata  Says which server
+---@param channel string
+---@param is_pattern boolean
+---@return userdata source
+function host.redis.channel(connection, channel, is_pattern) end
 
 -- -- upstreams (core/lib/upstream/channel.c) ---------------------------------------------------------------------------
 

@@ -770,6 +770,14 @@ function redis.open(options) end
 ---@field timeout? number               Limit of one run in seconds; default: limits.call.time
 ---@field enabled? boolean
 
+---@class moonpool.Listen
+---@field [1] moonpool.Redis            What to listen to: what redis.open returned
+---@field [2] string                    The channel
+---@field [3] fun(message?: string, channel?: string, call: moonpool.Call): any, string?  nil: messages may have been missed
+---@field pattern? boolean              The channel is a pattern, as in "orders.*"
+---@field timeout? number               Limit of one run in seconds; default: limits.call.time
+---@field enabled? boolean
+
 -- -- policies -----------------------------------------------------------------------------------------------------------------------
 
 --- The call that a policy gets: the fields of moonpool.Call and the fields below. A policy may set only `args`.
@@ -826,6 +834,13 @@ function quota(spec) end
 ---@param spec moonpool.Job
 ---@return table
 function job(spec) end
+
+--- A file of scripts/jobs: a function that runs for each message of a channel, on one worker, one run after another, with the limits of a
+--- job: `return listen { cache, "orders", function(message) … end }`. It runs with nil, too, at first and whenever messages may have been
+--- missed: after the connection was lost, when more than 1,024 wait, after a reload.
+---@param spec moonpool.Listen
+---@return table
+function listen(spec) end
 
 --- JSON values by key, in memory, shared by all workers: for counters, caches and data that scripts share. Its size is limited by store.entries and
 --- store.bytes of moonpool.yaml. With store.file the values survive a restart; a killed process may lose the changes of the last 10 ms, and those that a busy disk has not taken yet.

@@ -52,11 +52,13 @@ function read(uri, options) end
 ---@return string? why
 function get_prompt(name, arguments, options) end
 
---- Runs a job now. Returns nil and the reason on failure.
+--- Runs a job now. Returns nil and the reason on failure. One that listens gets the message, or nil as where messages were missed.
 ---@param name string
+---@param message? string
+---@param channel? string
 ---@return true? done
 ---@return any value
-function run_job(name) end
+function run_job(name, message, channel) end
 
 --- The names of the jobs that are due at the time of fake.time, sorted: those whose interval, or time of day, has come since fake.time was
 --- first called, or since run_due_jobs ran them.

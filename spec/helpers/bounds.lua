@@ -314,7 +314,7 @@ row([[call:progress
 family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_deadline call.count_fault call.detach call.forbid call.forwards
   call.header call.id call.listen
   call.current call.measure call.name_task call.operator call.allow_cpu call.set_deadline call.set_principal call.withdraw env.get
-  job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
+  job.listen job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
   metrics.numbers metrics.observe metrics.prompt metrics.resource metrics.series metrics.tool policy.args policy.resume policy.set_args
   policy.trail policy.turn program.find
   script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.set_audience
@@ -410,6 +410,7 @@ row([[host.sqlite.count
 row([[host.redis.connection
   host.redis.load
   host.redis.send
+  host.redis.channel
   moonpool.redis.__gc]], 50, "begins to wait for a reply of 16 MiB at most, of which each value counts 64 bytes; a command of 16 MiB is copied once",
   { text, "local cache = assert(redis.open { 'redis://127.0.0.1:1', timeout = 0.1 }) return pcall(cache.set, cache, 'k', s)" })
 row([[moonpool.secret.__concat

@@ -61,7 +61,8 @@ function host.start(scripts, options)
   vm.host = grouped {
     ["script.list"] = list, ["script.left_out"] = {}, ["script.libraries"] = { "exec", "fs", "http", "metrics", "redis", "sqlite", "store" },
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
-    ["redis.connection"] = function() return {} end, ["redis.load"] = function() return 0 end, ["sqlite.script"] = function() return 1 end,
+    ["redis.connection"] = function() return {} end, ["redis.load"] = function() return 0 end,
+    ["redis.channel"] = function() return {} end, ["sqlite.script"] = function() return 1 end,
     ["config.upstreams"] = options.upstreams or {}, ["limits.stream_queue"] = 1 << 20,
     ["limits.page"] = options.page or 1 << 20,
     ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, name = 64, keep = 600, list_bytes = 1 << 25, list_pages = 100,

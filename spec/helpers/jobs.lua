@@ -8,7 +8,7 @@ local function is_over(job) return coroutine.status(job.co) == "dead" end
 
 function jobs.add(vm)
   vm.jobs, vm.most_jobs = {}, math.huge
-  vm.host.job.schedule = function() end
+  vm.host.job.schedule, vm.host.job.listen = function() end, function() end
   vm.host.job.note = function() end
   vm.host.limits.task_seconds = 3600
   function vm.host.call.over_output() return nil end

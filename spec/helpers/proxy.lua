@@ -8,12 +8,12 @@ local function close(handle)
   if not handle:is_closing() then handle:close() end
 end
 
--- Forwards bytes from one socket to the other, and calls `seen(bytes)` for them.
-local function pass(from, to, seen, over)
+-- Forwards bytes from one socket to the other, unless the proxy swallows them, and calls `seen(bytes)` for them.
+local function pass(self, from, to, seen, over)
   from:read_start(function(_, bytes)
     if not bytes then return over() end
     seen(bytes)
-    if not to:is_closing() then to:write(bytes) end
+    if not self.swallows and not to:is_closing() then to:write(bytes) end
   end)
 end
 
@@ -41,12 +41,12 @@ local function join(self, near, far)
     touch()
   end
   touch()
-  pass(near, far, touch, over)
-  pass(far, near, from_server, over)
+  pass(self, near, far, touch, over)
+  pass(self, far, near, from_server, over)
 end
 
 -- Starts a proxy to `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts,
--- brought (bytes that came from `port`).
+-- brought (bytes that came from `port`), swallows (true: nothing is forwarded, and no connection closes).
 function proxy.start(port, options)
   local self = setmetatable({ server = uv.new_tcp(), pairs = {}, idle = (options or {}).idle, cuts = 0, brought = 0 }, proxy)
   self.server:bind("127.0.0.1", 0)

@@ -82,6 +82,7 @@ jwt
 jwt.verifier
 limit
 link
+listen
 load
 log
 log.debug

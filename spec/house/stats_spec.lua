@@ -58,6 +58,7 @@ describe("gauges and counters", function()
     admin_codes = "for a newer one", admin_sign_ins = "for a newer one", admin_questions = "its answer says so",
     admin_runs = "a slow reader", answers = "a slow reader", gone = "a reader that left", live = "a slow reader", slow = "a slow reader",
     listed = "a script lists too much: a line of the log", refusals = "lines of the log that have a sum", repeated = "lines of the log that have a sum",
+    redis_messages = "a script is too slow: a line of the log, and the script gets nil",
     replay = "a client that comes back lists everything again", stderr = "an upstream writes too much", unmatched = "a fault of a client",
     upstream_id = "a fault of an upstream", upstream_noise = "a fault of an upstream", upstream_observed = "an upstream sends too much",
     upstream_pending = "newer progress replaced it, or an upstream sends too much", upstream_questions = "an upstream asks too much",
@@ -103,6 +104,7 @@ describe("gauges and counters", function()
     ["call not recorded"] = "a script's fault", ["<close> handler failed"] = "a script's fault", ["task ended without an answer"] = "a script's fault",
     ["resource list incomplete"] = "a script's fault", ["exec refused"] = "a script's fault", ["fs refused"] = "a script's fault",
     ["http refused"] = "a script's fault", ["sqlite refused"] = "a script's fault", ["redis refused"] = "a script's fault",
+    ["redis messages dropped"] = "a script's fault",
     ["store refused"] = "a script's fault",
     ["notification of an upstream failed"] = "a script's fault",
   }

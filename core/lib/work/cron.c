@@ -1,5 +1,6 @@
-/* cron.c: starts scheduled jobs. Keys in the store of the process record when a job last started and that it runs: so
- * one worker starts it, the first to check, and the VM of a new generation continues the schedule of the old one. */
+/* cron.c: starts scheduled jobs, and those that listen. Keys in the store of the process record when a job last started
+ * and that it runs: so one worker starts it, the first to check, and the VM of a new generation continues the schedule
+ * of the old one. */
 #include "lib/work/cron.h"
 #include "lib/work/job_log.h"
 #include "data/data.h"
@@ -8,6 +9,15 @@
 #define MIN_TICK_MS 20
 #define MAX_TICK_MS 1000
 #define CLEANUP_MS 5000 /* time for `<close>` handlers after the job's time limit */
+#define LISTEN_MS 250   /* between two looks whether a job may listen, or has to stop */
+
+/* The listening jobs that a VM of this process has claimed. */
+typedef struct claim {
+    struct claim *next;
+    char *name;
+} claim;
+static pthread_mutex_t claims_lock = PTHREAD_MUTEX_INITIALIZER;
+static claim *MP_NULLABLE claims;
 
 static atomic_bool is_paused; /* no job of this process starts: another process of the gateway starts them */
 
@@ -38,7 +48,8 @@ static bool claim_run(mp_cron *job)
     return due;
 }
 
-static void begin_job(mp_cron *job, mp_rpc *rpc)
+/* False: the job has not begun, which was logged. */
+static bool begin_job(mp_cron *job, mp_rpc *rpc)
 {
     mp_scoped_buf name = {0}, principal = {0};
     mp_buf_printf(&principal, "job:%s", job->name);
@@ -48,17 +59,92 @@ static void begin_job(mp_cron *job, mp_rpc *rpc)
     if (call != NULL) {
         mp_lib_task_start(job->lib->vm, &mp_cron_work, call)->scheduled = job;
     } else {
-        mp_store_delete(job->lib->store, put_key(&name, "running", job));
+        if (job->source == NULL)
+            mp_store_delete(job->lib->store, put_key(&name, "running", job));
         mp_log(MP_WARN, "job not started", mp_log_str("name", mp_str_of(job->name)),
                mp_log_str("why", MP_STR("too many background tasks (1,024)")));
     }
+    return call != NULL;
+}
+
+/* -- listening jobs ------------------------------------------------------------------------------------------------ */
+
+static bool claim_job(const char *name)
+{
+    MP_LOCKED(&claims_lock);
+    for (const claim *one = claims; one != NULL; one = one->next)
+        if (strcmp(one->name, name) == 0)
+            return false;
+    claim *own = mp_new(sizeof *own);
+    *own = (claim){claims, mp_dup(mp_str_of(name))};
+    claims = own;
+    return true;
+}
+
+static void give_claim(mp_cron *job)
+{
+    if (!job->is_claimed)
+        return;
+    job->is_claimed = false;
+    MP_LOCKED(&claims_lock);
+    for (claim **at = &claims; *at != NULL; at = &(*at)->next) {
+        claim *one = *at;
+        if (strcmp(one->name, job->name) != 0)
+            continue;
+        *at = one->next;
+        free(one->name);
+        free(one);
+        return;
+    }
+}
+
+/* The job listens no more. Another VM may, once no run is left. */
+static void stop_listening(mp_cron *job)
+{
+    if (job->is_listening)
+        MP_NEVER_NULL(job->source)->kind->close(MP_NEVER_NULL(job->source)); /* only a listening job listens */
+    job->is_listening = false;
+    if (!job->is_running)
+        give_claim(job);
 }
 
 static void on_tick(mp_timer *timer);
 
+static void on_ready(void *ctx)
+{
+    mp_cron *job = ctx;
+    mp_loop *loop = mp_state_of(job->lib->vm)->loop;
+    if (loop != NULL)
+        mp_timer_start(loop, &job->timer, 0, on_tick);
+}
+
+/* Listens if no other VM does, and begins a run if there is a message and none runs. */
+static void listen_on(mp_cron *job, mp_listening *source, mp_loop *loop, mp_rpc *rpc)
+{
+    if (!job->is_claimed)
+        job->is_claimed = claim_job(job->name);
+    if (job->is_claimed && !job->is_listening)
+        job->is_listening = source->kind->open(source, loop, on_ready, job);
+    if (job->is_listening && !job->is_running && source->kind->has_message(source))
+        job->is_running = begin_job(job, rpc);
+}
+
+void mp_cron_ended(mp_cron *job)
+{
+    if (job->source == NULL)
+        return;
+    job->is_running = false;
+    if (job->is_listening)
+        on_ready(job);
+    else
+        give_claim(job);
+}
+
+/* -- timers -------------------------------------------------------------------------------------------------------- */
+
 static void start_timer(mp_cron *job, mp_loop *loop)
 {
-    uint64_t tick = job->every_ms / 10;
+    uint64_t tick = job->source != NULL ? LISTEN_MS : job->every_ms / 10;
     tick = tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
     mp_timer_start(loop, &job->timer, tick, on_tick);
 }
@@ -68,10 +154,16 @@ static void on_tick(mp_timer *timer)
     mp_cron *job = mp_container(timer, mp_cron, timer);
     mp_loop *loop = mp_state_of(job->lib->vm)->loop;
     mp_rpc *rpc = job->lib->rpc;
-    if (loop == NULL || rpc == NULL || mp_rpc_is_draining(rpc))
+    if (loop == NULL || rpc == NULL || mp_rpc_is_draining(rpc)) {
+        stop_listening(job);
         return;
+    }
     start_timer(job, loop);
-    if (!atomic_load(&is_paused) && claim_run(job))
+    if (atomic_load(&is_paused))
+        stop_listening(job);
+    else if (job->source != NULL)
+        listen_on(job, MP_NEVER_NULL(job->source), loop, rpc);
+    else if (claim_run(job))
         begin_job(job, rpc);
 }
 
@@ -89,8 +181,10 @@ void mp_cron_stop(mp_lib *lib)
     if (loop == NULL || !lib->runs_schedule)
         return;
     lib->runs_schedule = false;
-    for (mp_cron *job = lib->schedule; job != NULL; job = job->next)
+    for (mp_cron *job = lib->schedule; job != NULL; job = job->next) {
         mp_timer_stop(loop, &job->timer);
+        stop_listening(job);
+    }
 }
 
 void mp_cron_free(mp_lib *lib)

@@ -50,7 +50,12 @@ int mp_run_scheduled(lua_State *L)
     mp_call_push(L, task, 3); /* a scheduled job has no params: nil */
     lua_remove(L, 3);
     lua_pushstring(L, job->name);
-    lua_callk(L, 2, 0, (lua_KContext)task, job_done);
+    mp_listening *source = job->source;
+    if (source != NULL && (!job->is_listening || !source->kind->has_message(source)))
+        return job_done(L, LUA_OK, (lua_KContext)task); /* the job listens no more */
+    if (source != NULL)
+        source->kind->take(L, source);
+    lua_callk(L, source != NULL ? 4 : 2, 0, (lua_KContext)task, job_done);
     return job_done(L, LUA_OK, (lua_KContext)task);
 }
 
@@ -82,25 +87,43 @@ static int l_note(lua_State *L)
     return 0;
 }
 
-/* job.schedule(name, every[, limit[, when[, first]]]): runs moonpool.run_job(call, name) every `every` seconds, each
- * run at most `limit` seconds. `when` says so for people, `first` is the first start in seconds since 1970. Available
- * while scripts load. Upvalue: the default limit.  [-0, +0, throws] */
-static int l_schedule(lua_State *L)
+static mp_cron *add_job(mp_lib *lib, const char *name, const char *MP_NULLABLE when, double limit)
 {
-    mp_lib *lib = mp_lib_of(L);
-    const char *name = luaL_checkstring(L, 1);
-    double every = luaL_checknumber(L, 2), limit = luaL_optnumber(L, 3, lua_tonumber(L, lua_upvalueindex(1)));
-    const char *when = luaL_optstring(L, 4, NULL);
-    lua_Integer first = luaL_optinteger(L, 5, 0);
     mp_cron *job = mp_new(sizeof *job);
     *job = (mp_cron){.next = lib->schedule,
                      .lib = lib,
                      .name = mp_dup(mp_str_of(name)),
                      .when = mp_dup_text(when),
-                     .first_ms = first > 0 ? (uint64_t)first * 1000 : 0,
-                     .every_ms = (uint64_t)ceil(every * 1000),
                      .limit_ms = (uint64_t)ceil(limit * 1000)};
     lib->schedule = job;
+    return job;
+}
+
+/* job.listen(name, source, when[, limit]): runs moonpool.run_job(call, name, text, more) for each message of `source`,
+ * a userdata with an mp_listening. Available while scripts load. Upvalue: the default limit.  [-0, +0, throws] */
+static int l_listen(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1), *when = luaL_checkstring(L, 3);
+    luaL_argcheck(L, luaL_getmetafield(L, 2, MP_LISTENING) != LUA_TNIL, 2, "a source of messages expected");
+    double limit = luaL_optnumber(L, 4, lua_tonumber(L, lua_upvalueindex(1)));
+    lua_pushvalue(L, 2);
+    luaL_ref(L, LUA_REGISTRYINDEX); /* as long as the VM, as the job */
+    add_job(mp_lib_of(L), name, when, limit)->source = lua_touserdata(L, 2);
+    return 0;
+}
+
+/* job.schedule(name, every[, limit[, when[, first]]]): runs moonpool.run_job(call, name) every `every` seconds, each
+ * run at most `limit` seconds. `when` says so for people, `first` is the first start in seconds since 1970. Available
+ * while scripts load. Upvalue: the default limit.  [-0, +0, throws] */
+static int l_schedule(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    double every = luaL_checknumber(L, 2), limit = luaL_optnumber(L, 3, lua_tonumber(L, lua_upvalueindex(1)));
+    const char *when = luaL_optstring(L, 4, NULL);
+    lua_Integer first = luaL_optinteger(L, 5, 0);
+    mp_cron *job = add_job(mp_lib_of(L), name, when, limit);
+    job->first_ms = first > 0 ? (uint64_t)first * 1000 : 0;
+    job->every_ms = (uint64_t)ceil(every * 1000);
     return 0;
 }
 
@@ -239,6 +262,9 @@ MP_LIBRARY(detached)
     lua_pushnumber(L, (double)config->call_ms / 1000);
     lua_pushcclosure(L, l_schedule, 1);
     mp_set_member(L, -2, "job.schedule");
+    lua_pushnumber(L, (double)config->call_ms / 1000);
+    lua_pushcclosure(L, l_listen, 1);
+    mp_set_member(L, -2, "job.listen");
     mp_push_metatable(L, JOB, NULL);
     lua_pop(L, 1);
     lua_pushnumber(L, (double)config->task_ms / 1000);

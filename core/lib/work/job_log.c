@@ -77,7 +77,7 @@ void mp_job_log_ended(const char *name, const char *outcome, int64_t next_s)
     if (one != NULL) {
         uint64_t now = mp_clock_ms(CLOCK_REALTIME);
         one->took_ms = now > one->last_ms ? now - one->last_ms : 0;
-        one->next_ms = next_s > 0 ? (uint64_t)next_s * 1000 : one->last_ms + one->every_ms;
+        one->next_ms = next_s > 0 ? (uint64_t)next_s * 1000 : one->every_ms > 0 ? one->last_ms + one->every_ms : 0;
         one->outcome = outcome;
         one->is_running = false;
     }

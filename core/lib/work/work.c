@@ -2,6 +2,7 @@
  * detached and scheduled calls, members of a group. */
 #include "lib/bindings.h"
 #include "lib/shortcut/audit_line.h"
+#include "lib/work/cron.h"
 #include <lauxlib.h>
 
 #define MAX_SUBJECT_PARAMS ((size_t)16 << 10) /* longer params are not scanned for the name in them */
@@ -84,6 +85,14 @@ static void end_call(mp_task *super)
     mp_buf_clear(&task->params);
 }
 
+static void end_scheduled(mp_task *super)
+{
+    mp_lib_task *task = lib_task(super);
+    end_call(super);
+    if (task->scheduled != NULL)
+        mp_cron_ended(task->scheduled);
+}
+
 /* Ends a detached call, also one that was cancelled, failed or never began, and notifies all Lua states of its end. */
 static void end_detached(mp_task *super)
 {
@@ -101,7 +110,7 @@ const mp_work mp_call_work = {"call",     mp_run_call,  park_call, fail_call, ab
 const mp_work mp_detached_work = {"detached", mp_run_job,   park_call,    fail_call, abort_call,
                                   call_label, call_subject, end_detached, false};
 const mp_work mp_cron_work = {"cron", mp_run_scheduled, park_call, fail_call, abort_call, call_label,
-                              NULL,   end_call,         false};
+                              NULL,   end_scheduled,    false};
 
 /* -- notifications ----------------------------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@ local digest = require "moonpool.lib.digest"
 local failure = require "moonpool.runtime.outcome"
 local grants = require "moonpool.runtime.grants"
 local json = require "moonpool.json"
+local members = require "moonpool.runtime.members"
 local outside_hooks = require "moonpool.runtime.outside_hooks"
 local problem = require "moonpool.runtime.diagnostic"
 local reach = require "moonpool.lib.http.reach"
@@ -28,11 +29,11 @@ local only_words <const> = { new = "NX", existing = "XX" }
 
 -- What all scripts of a VM share: { shown, connections, timeout }, by server, user, password, pool and reach.
 local by_server = setmetatable({}, weak.values)
-local states = setmetatable({}, weak.keys)      -- of each cache that a script holds
-local timeouts = setmetatable({}, weak.keys)
+-- { state, timeout, file } of each cache that a script holds; `file` is the script that has opened it.
+local caches = setmetatable({}, weak.keys)
 local measures = {}                             -- owners of time series, by command
 
-local methods = {}
+local methods = members.of_object {}
 local cache_mt = { __index = methods, __metatable = false, __name = "redis.cache" }
 
 -- -- commands ---------------------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ local function least_loaded(state)
   return best
 end
 
-local function send_now(state, requests, seconds, operation)
+local function send_now(own, requests, operation)
   local owner = measures[operation]
   if not owner then
     owner = {}
@@ -80,43 +81,39 @@ local function send_now(state, requests, seconds, operation)
   if redis.stand_in then
     done, value, reason = redis.stand_in(requests)
   else
-    done, value, reason = host.redis.send(#state > 1 and least_loaded(state) or state[1], requests, seconds, operation)
+    local state = own.state
+    done, value, reason = host.redis.send(#state > 1 and least_loaded(state) or state[1], requests, own.timeout, operation, own.file)
   end
   measured.outcome = done and "ok" or reason
   return done, value, reason
 end
 
 -- Sends requests: true and the reply, or the list of replies; or nil, why, reason.
-local function send(state, requests, seconds, operation)
+local function send(own, requests, operation)
   local watch = outside_hooks.redis
-  if not watch then return send_now(state, requests, seconds, operation) end
-  return watch(state.shown, requests, function() return send_now(state, requests, seconds, operation) end)
+  if not watch then return send_now(own, requests, operation) end
+  return watch(own.state.shown, requests, function() return send_now(own, requests, operation) end)
 end
 
-local function state_of(self, what)
-  local state = states[self]
-  if not state then problem.raise(3, what .. " is a method of a cache", "as in cache:" .. what .. "(…)") end
-  return state, timeouts[self]
+local function own_of(self, what)
+  return caches[self] or problem.raise(3, what .. " is a method of a cache", "as in cache:" .. what .. "(…)")
 end
 
 -- Sends one request and returns its reply.
-local function ask(self, what, words)
-  local state, seconds = state_of(self, what)
-  local done, value, reason = send(state, { words }, seconds, commands.shown(words[1]))
+local function ask(own, words)
+  local done, value, reason = send(own, { words }, commands.shown(words[1]))
   if done then return value end
   return nil, value, reason
 end
 
 --- call(command, …): the reply of one command; or nil, why, reason.
 function methods:call(...)
-  state_of(self, "call")
-  return ask(self, "call", words_of("call", { ... }, select("#", ...)))
+  return ask(own_of(self, "call"), words_of("call", { ... }, select("#", ...)))
 end
 
 --- get(key): the text at a key; nil if there is none; or nil, why, reason.
 function methods:get(key)
-  state_of(self, "get")
-  return ask(self, "get", words_of("get", { "GET", key }, 2))
+  return ask(own_of(self, "get"), words_of("get", { "GET", key }, 2))
 end
 
 -- The words of SET for the options.
@@ -145,10 +142,10 @@ end
 --- set(key, value [, { ttl = seconds, only = "new" | "existing" }]): true; false if `only` has prevented it; or nil,
 --- why, reason.
 function methods:set(key, value, given)
-  local state, seconds = state_of(self, "set")
+  local own = own_of(self, "set")
   local words = set_words(key, value, given)
   words = words_of("set", words, #words > 3 and #words or 3)
-  local done, reply, reason = send(state, { words }, seconds, "SET")
+  local done, reply, reason = send(own, { words }, "SET")
   if not done then return nil, reply, reason end
   return reply ~= nil
 end
@@ -172,10 +169,10 @@ end
 --- pipeline { {"INCR", key}, {"EXPIRE", key, 60} }: sends the commands together: the list of their replies, in which an
 --- error is { error = why } and nil is json.null; or nil, why, reason.
 function methods:pipeline(list)
-  local state, seconds = state_of(self, "pipeline")
+  local own = own_of(self, "pipeline")
   local requests = requests_of("pipeline", list)
   if #requests == 0 then return json.array {} end
-  local done, replies, reason = send(state, requests, seconds, #requests == 1 and commands.shown(requests[1][1]) or "PIPELINE")
+  local done, replies, reason = send(own, requests, #requests == 1 and commands.shown(requests[1][1]) or "PIPELINE")
   if #requests > 1 then
     if done then return replies end
     return nil, replies, reason
@@ -188,12 +185,12 @@ end
 --- transaction { {"INCR", key}, {"EXPIRE", key, 60} }: the same as one step, between whose commands the server runs no
 --- others: the list of their replies; or nil, why, reason.
 function methods:transaction(list)
-  local state, seconds = state_of(self, "transaction")
+  local own = own_of(self, "transaction")
   local requests = requests_of("transaction", list)
   if #requests == 0 then return json.array {} end
   table.insert(requests, 1, { "MULTI" })
   requests[#requests + 1] = { "EXEC" }
-  local done, replies, reason = send(state, requests, seconds, "TRANSACTION")
+  local done, replies, reason = send(own, requests, "TRANSACTION")
   if not done then return nil, replies, reason end
   local results = replies[#requests]
   if type(results) == "table" and not results.error then return results end
@@ -213,7 +210,7 @@ end
 --- eval(script, keys, args): runs Lua in the server, which has it under its hash from the second time on: its result; or
 --- nil, why, reason.
 function methods:eval(script, keys, args)
-  local state, seconds = state_of(self, "eval")
+  local own = own_of(self, "eval")
   if type(script) ~= "string" then
     problem.raise(2, "eval needs a script, got a " .. type(script), 'as in cache:eval("return redis.call(\'INCR\', KEYS[1])", { key })')
   end
@@ -222,10 +219,10 @@ function methods:eval(script, keys, args)
   table.move(keys, 1, #keys, 4, words)
   table.move(args, 1, #args, 4 + #keys, words)
   words = words_of("eval", words, 3 + #keys + #args)
-  local done, reply, reason = send(state, { words }, seconds, "EVALSHA")
+  local done, reply, reason = send(own, { words }, "EVALSHA")
   if not done and reason == "error" and reply:find "^NOSCRIPT" then
     words[1], words[2] = "EVAL", script
-    done, reply, reason = send(state, { words }, seconds, "EVAL")
+    done, reply, reason = send(own, { words }, "EVAL")
   end
   if done then return reply end
   return nil, reply, reason
@@ -234,7 +231,7 @@ end
 --- scan(pattern [, { count =, type = }]): iterates over the keys that match, some at a time; a key may come twice.
 --- Raises a failure where the server cannot be asked.
 function methods:scan(pattern, given)
-  state_of(self, "scan")
+  local own = own_of(self, "scan")
   if pattern ~= nil and type(pattern) ~= "string" then problem.raise(2, "scan needs a pattern, got a " .. type(pattern), 'as in cache:scan "user:*"') end
   given = given == nil and {} or type(given) == "table" and copied(given) or problem.raise(2, "scan: options must be a table", "as in { count = 100 }")
   for name in next, given do
@@ -249,7 +246,7 @@ function methods:scan(pattern, given)
   return function()
     while at == #page do
       if not words then return nil end
-      local reply, why = ask(self, "scan", words)
+      local reply, why = ask(own, words)
       if type(reply) ~= "table" or type(reply[1]) ~= "string" or type(reply[2]) ~= "table" then
         failure.fail(why or "the server's reply to SCAN is no page of keys")
       end
@@ -260,6 +257,12 @@ function methods:scan(pattern, given)
     at = at + 1
     return page[at]
   end
+end
+
+-- What a listening job takes its messages from: those of a channel, or of the channels of a pattern.
+function cache_mt.__listen(cache, channel, given)
+  local state = caches[cache].state
+  return host.redis.channel(state[1], channel, given.pattern == true), channel .. " at " .. state.shown
 end
 
 -- -- opening ----------------------------------------------------------------------------------------------------------
@@ -356,7 +359,7 @@ function redis.library(granted, file)
       return nil, grants.refusal("net", server.place, file)
     end
     local cache = setmetatable({}, cache_mt)
-    states[cache], timeouts[cache] = share(server, pool, file), timeout
+    caches[cache] = { state = share(server, pool, file), timeout = timeout, file = file }
     return cache
   end
   return library

@@ -118,7 +118,7 @@ local kinds = {
   resources = { word = "resource", library = resource, form = "a resource is resource { … }", ending = "'return resource { … }'" },
   auth = { word = "auth", library = auth, form = "auth is auth { … }", ending = "'return auth { … }'" },
   policy = { word = "policy", library = policy, form = "a policy is policy { … }, limit { … } or quota { … }", ending = "'return policy { … }'" },
-  jobs = { word = "job", library = job, form = "a job is job { … }", ending = "'return job { … }'" },
+  jobs = { word = "job", library = job, form = "a job is job { … } or listen { … }", ending = "'return job { … }' or 'return listen { … }'" },
   upstreams = { word = "upstream", library = upstream, form = "an upstream is upstream { … }", ending = "'return upstream { … }'" },
   prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
 }

@@ -52,7 +52,10 @@ local function unlisted(kind, word, all, members)
 end
 
 unlisted("jobs", "job", job.all, function(one)
-  return { description = one.description, every = one.every, zone = one.zone, jitter = one.jitter, timeout = one.timeout, enabled = not one.off }
+  return {
+    description = one.description, listens = one.words, every = one.every, zone = one.zone, jitter = one.jitter, timeout = one.timeout,
+    enabled = not one.off,
+  }
 end)
 unlisted("auth", "auth", auth.all, function(one) return { issuer = one.issuer, scopes = one.scopes_supported } end)
 unlisted("policy", "policy", policy.of, function(one) return { description = one.description, order = one.order } end)

@@ -213,7 +213,7 @@ local safe_pcall, safe_xpcall = host.script.protections(failure.input)
 
 local names = exact.all("", {
   tool = tool.new, policy = policy.new,
-  job = function(spec) return job.new(spec) end,
+  job = function(spec) return job.new(spec) end, listen = function(spec) return job.listen(spec) end,
   limit = function(spec) return limit.rate(spec) end, quota = function(spec) return limit.quota(spec) end,
   resource = function(spec) return resource.new(spec) end,
   prompt = function(spec) return prompt.new(spec) end,

@@ -28,7 +28,7 @@ end
 local function due_time(one, now)
   local last = runs[one.name]
   local from = last and last.at or began
-  if one.off then return nil end
+  if one.off or one.source then return nil end
   if not one.times then return now - from >= one.every - 1e-6 or nil end
   local key = last_time(one.times, from, now)
   return key and not (last and last.key == key) and key or nil

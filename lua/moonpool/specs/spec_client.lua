@@ -105,10 +105,11 @@ return function(call, row)
     return result.messages
   end
 
-  --- run_job(name): true and the value that the job returned; or nil and why it failed.
-  function made.run_job(name)
+  --- run_job(name [, message, channel]): true and the value that the job returned; or nil and why it failed. A job that
+  --- listens gets the message; nil stands for messages that were missed.
+  function made.run_job(name, message, channel)
     local one = find("job", job.all(), name)
-    local ok, value, why = xpcall(one.handler, failure.handler, call)
+    local ok, value, why = job.start(one, call, message, channel)
     value, why = outcome(ok, value, why)
     if value == nil and why ~= nil then return nil, failure.words(why) end
     return true, value

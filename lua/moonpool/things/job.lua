@@ -1,8 +1,10 @@
--- job { … } in scripts/jobs/: a function that runs periodically, on one worker at a time, and never twice at once.
+-- job { … } in scripts/jobs/: a function that runs periodically, on one worker at a time, and never twice at once; and
+-- listen { … }, whose function runs for each message (listening.lua).
 
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 local cron = lazy "moonpool.lib.cron"
+local listening = lazy "moonpool.things.listening"
 local hint_options = require "moonpool.things.hint_options"
 local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"
@@ -24,6 +26,7 @@ local jobs = {}
 local loaded = { clock = 0, monotonic = 0 }      -- when the jobs were loaded
 
 function job.new(spec) return frozen.new(written, {}, { spec = spec }) end
+function job.listen(spec) return frozen.new(written, {}, { spec = spec, listens = true }) end
 
 function job.is(value) return frozen.is(value, written) end
 
@@ -55,6 +58,7 @@ end
 --- Prepares the job that a file returned.
 function job.build(name, value, _, complain)
   local spec = frozen.content(value).spec
+  if frozen.content(value).listens then return listening.build(name, spec, complain, check_time) end
   if type(spec) ~= "table" then return complain("job", "job needs a table", form) end
   if type(spec[1]) ~= "string" then complain("job", "the first item of a job must be its description", form) end
   if type(spec[2]) ~= "function" then complain("job", "the second item of a job must be its function", form) end
@@ -88,7 +92,9 @@ end
 function job.set(made)
   jobs, loaded = made, { clock = os.time(), monotonic = host.time.now() }
   for name, one in pairs(made) do
-    if not one.off then
+    if one.source and not one.off then
+      listening.start(one)
+    elseif not one.off then
       host.job.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout, words_of(one), one.times and cron.next(one.times, loaded.clock))
     end
   end
@@ -107,11 +113,18 @@ local function is_due(one)
   return false
 end
 
---- Called by C when the job is due.
-function job.run(call, name)
+--- Runs the function of a job: true and what it returned, or false and the error. `message` and `channel` are for one
+--- that listens.
+function job.start(one, call, message, channel)
+  if one.source then return xpcall(one.handler, failure.handler, message, channel, call) end
+  return xpcall(one.handler, failure.handler, call)
+end
+
+--- Called by C when the job is due, or has a message.
+function job.run(call, name, message, channel)
   local one, ended, outcome = jobs[name], false, nil
   local _ <close> = setmetatable({}, { __close = function()
-    host.store.delete("job:running:" .. name)
+    if not one.source then host.store.delete("job:running:" .. name) end
     if outcome then host.job.note(name, outcome, one.times and cron.next(one.times, host.time.clock())) end
     if not ended then host.log.write("warn", "scheduled job cancelled", { name = name }) end
   end })
@@ -122,7 +135,7 @@ function job.run(call, name)
   host.job.note(name)                    -- begins the span of the job, too
   outcome = "cancelled"
   if one.jitter and one.jitter > 0 then host.time.sleep(one.jitter * (string.unpack("I4", host.random.bytes(4)) / 0x100000000)) end
-  local ok, value, why = xpcall(one.handler, failure.handler, call)
+  local ok, value, why = job.start(one, call, message, channel)
   ended = true
   if not ok and failure.is_expected(value) then
     value, why, ok = nil, value.why, true
@@ -143,7 +156,7 @@ function job.run_now(call, name)
     return { what = "there is no job '" .. tostring(name) .. "'", hint = hint, resultType = "complete" }
   end
   if one.timeout then host.call.set_deadline(call, one.timeout) end
-  local ok, value, why = xpcall(one.handler, failure.handler, call)
+  local ok, value, why = job.start(one, call)
   if not ok then return { why = failure.reason(value), resultType = "complete" } end
   if value == nil and why ~= nil then return { why = failure.words(why), resultType = "complete" } end
   local is_json, text = pcall(json.encode, value)

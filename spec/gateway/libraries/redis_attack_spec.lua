@@ -120,16 +120,68 @@ describe("a script of Redis", function()
       local list = {}
       for i = 1, 100000 do list[i] = { "INCR", "k" } end
       local _, why, reason = cache:pipeline(list)
-      for i = #list, 101, -1 do list[i] = nil end
+      for i = #list, 88, -1 do list[i] = nil end
       return { why, reason, #try(cache:pipeline(list)) }]])
-    assert.truthy(got[1]:find("too many requests wait for this connection (100, or 16 MiB)", 1, true), got[1])
-    assert.same({ "unavailable", 100 }, { got[2], got[3] })
-    assert.equal(100, #server.commands - 1)
+    assert.truthy(got[1]:find("too many requests wait for this connection (100, or 16 MiB;", 1, true), got[1])
+    assert.same({ "unavailable", 87 }, { got[2], got[3] })
+    assert.equal(87, #server.commands - 1)
     assert.equal(1, g:status().counters.refused.redis_requests)
     local why = code.run(me, open(server.at) .. [[local half = ("x"):rep(9 << 20) return select(2, cache:call("MSET", "a", half, "b", half))]])
     assert.truthy(why:find("the command is larger than 16 MiB", 1, true), why)
     me:close()
     assert.has_nothing_left(g)
+  end)
+
+  it("that fills a connection leaves a part to other scripts", function()
+    local server <close> = redis.told(function(words) if words[1] ~= "INCR" then return "+OK\r\n" end end)
+    local ask = 'local cache = redis.open { "redis://%s", timeout = 30 } return tool { "T.", input = { n = t.integer, word = t.string }, function(args) '
+      .. 'local list = {} for i = 1, args.n do list[i] = { args.word, "k" } end return #try(cache:pipeline(list)) .. "" end }'
+    ask = ask:format(server.at)
+    local g <close> = code.start { workers = 1, constants = { redis_requests = 64, redis_idle_ms = 50 },
+      config = { scripts = { allow = { net = { server.at } } } },
+      scripts = { ["tools/fills.lua"] = ask, ["tools/other.lua"] = ask, ["tools/third.lua"] = ask } }
+    local me, other = g:client "2026-07-28", g:client "2026-07-28"
+    local function hold(name, n)
+      local before = g:status().gauges.redis_requests
+      local stream = me:open("tools/call", { name = name, arguments = { n = n, word = "INCR" } })
+      g:wait_status(function(status) return status.gauges.redis_requests == before + n end)
+      return stream
+    end
+    local function text(name, n) return other:result("tools/call", { name = name, arguments = { n = n, word = "GET" } }).content[1].text end
+    local streams = { hold("fills", 50), hold("fills", 6) }
+    assert.truthy(text("fills", 1):find("scripts share the last eighth", 1, true))
+    streams[3] = hold("other", 4)
+    assert.truthy(text("other", 1):find("scripts share the last eighth", 1, true))
+    streams[4] = hold("third", 2)
+    assert.truthy(text("third", 1):find("scripts share the last eighth", 1, true))
+    assert.equal(3, g:status().counters.refused.redis_requests)
+    for _, stream in ipairs(streams) do stream:hang_up() end
+    for _, client in ipairs(server.clients) do client:close() end
+    me:close()
+    other:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("that opens connections leaves some to other scripts", function()
+    local server <close> = redis.told(function() return "+x\r\n" end)
+    local opens = ([[
+      local caches = {}
+      return tool { "T.", input = { from = t.integer }, function(args)
+        for i = 0, 99 do
+          caches[i] = try(redis.open { "redis://%s/" .. args.from + i })
+          local value, why = caches[i]:call "PING"
+          if not value then return i .. " " .. why end
+        end
+      end }]]):format(server.at)
+    local g <close> = code.start { workers = 1, constants = { redis_connections = 16 }, config = { scripts = { allow = { net = { server.at } } } },
+      scripts = { ["tools/fills.lua"] = opens, ["tools/other.lua"] = opens } }
+    local me = g:client "2026-07-28"
+    local function text(name, from) return me:result("tools/call", { name = name, arguments = { from = from } }).content[1].text end
+    assert.truthy(text("fills", 1):find("^14 .*connections to Redis servers are open"))
+    assert.truthy(text("other", 200):find("^1 .*connections to Redis servers are open"))
+    assert.equal(2, g:status().counters.refused.redis_connections)
+    me:close()
+    g:stop()
   end)
 
   it("that opens too many connections is refused", function()

@@ -1,0 +1,222 @@
+/* subscription.c: a connection that follows a channel, and the messages that wait to be taken. It asks the server now
+ * and then whether it is there, since a channel may be silent for days. */
+#include "connection.h"
+
+MP_GAUGE(redis_messages, "redis_messages", "", "", "messages of channels of Redis servers that no job has taken yet")
+MP_COUNTER(dropped_messages, "dropped", "reason", "redis_messages",
+           "messages of channels of Redis servers above 1,024 or 16 MiB that waited for a job")
+
+#define MAX_MESSAGES MP_LIMIT(redis_messages, 1024) /* what a job that takes a millisecond does in a second */
+#define MAX_BYTES ((size_t)16 << 20)                /* as of one reply */
+#define BEAT_MS 1000
+#define QUIET_MS MP_LIMIT(redis_quiet_ms, 3000) /* between two questions whether the server is there */
+#define LATE_MS 3000     /* a server that does not answer for so long is silent: connection.c closes the connection */
+#define CONNECT_MS 10000 /* until a subscription is given up whose connection is neither open nor refused */
+#define RETRY_MS 250     /* between two attempts; connection.c makes fewer while a server is away */
+#define REFUSED_MS 5000  /* until a subscription that the server has refused is tried again */
+
+typedef struct {
+    mp_link link;
+    mp_buf values; /* empty: messages may have been missed here */
+} message;
+
+struct mp_redis_subscription {
+    mp_loop *loop;
+    mp_redis *redis;
+    mp_redis_follower follower;
+    char *place; /* "cache.internal:6379" */
+    mp_str channel;
+    bool is_pattern;
+    mp_redis_command *MP_NULLABLE command; /* SUBSCRIBE or PING */
+    uint64_t asked_at;                     /* ms: when it was sent */
+    mp_timer beat;
+    bool is_subscribed, is_refused;
+    bool is_behind; /* too much waits: messages are dropped until the queue is empty */
+    mp_link queue;
+    int64_t count; /* messages in it */
+    size_t bytes;
+    mp_buf taken; /* the message that was taken last */
+    void (*ready)(void *ctx);
+    void *ctx;
+};
+
+/* -- messages ------------------------------------------------------------------------------------------------------ */
+
+static void put_gap(mp_redis_subscription *it)
+{
+    mp_link *last = mp_link_last(&it->queue);
+    if (last == &it->queue || mp_container(last, message, link)->values.len > 0) {
+        message *gap = mp_new(sizeof *gap);
+        mp_link_put(&it->queue, &gap->link);
+    }
+    it->ready(it->ctx);
+}
+
+static void on_message(void *ctx, mp_buf *values)
+{
+    mp_redis_subscription *it = ctx;
+    if (it->is_behind || it->count >= MAX_MESSAGES || it->bytes + values->cap > MAX_BYTES) {
+        mp_stat_add(&mp_stat_dropped_messages, 1);
+        if (it->is_behind)
+            return;
+        it->is_behind = true;
+        put_gap(it);
+        mp_log(MP_WARN, "redis messages dropped", mp_log_str("server", mp_str_of(it->place)),
+               mp_log_str("channel", it->channel), mp_log_int("waiting", it->count));
+        return;
+    }
+    message *one = mp_new(sizeof *one);
+    one->values = *values;
+    *values = (mp_buf){0};
+    mp_link_put(&it->queue, &one->link);
+    it->count++;
+    it->bytes += one->values.cap;
+    mp_stat_add(&mp_stat_redis_messages, 1);
+    it->ready(it->ctx);
+}
+
+bool mp_redis_subscription_has_message(const mp_redis_subscription *it)
+{
+    return !mp_link_is_alone(&it->queue);
+}
+
+static mp_buf take_first(mp_redis_subscription *it)
+{
+    mp_link *link = mp_link_take(&it->queue);
+    if (link == NULL)
+        return (mp_buf){0};
+    message *first = mp_container(link, message, link);
+    mp_buf values = first->values;
+    free(first);
+    if (values.len > 0) {
+        it->count--;
+        it->bytes -= values.cap;
+        mp_stat_add(&mp_stat_redis_messages, -1);
+    }
+    if (mp_link_is_alone(&it->queue))
+        it->is_behind = false;
+    return values;
+}
+
+mp_redis_message mp_redis_subscription_take(mp_redis_subscription *it)
+{
+    mp_redis_value list, channel, payload = {.kind = MP_REDIS_NIL};
+    mp_buf_clear(&it->taken);
+    it->taken = take_first(it);
+    if (it->taken.len == 0)
+        return (mp_redis_message){.is_gap = true};
+    const char *at = mp_redis_next(it->taken.ptr, &list);
+    for (int64_t i = 0; i < list.integer; i++) {
+        channel = payload;
+        at = mp_redis_next(at, &payload);
+    }
+    return (mp_redis_message){.channel = channel.text, .payload = payload.text};
+}
+
+/* -- the connection ------------------------------------------------------------------------------------------------ */
+
+static void on_beat(mp_timer *timer);
+
+static void on_lost(void *ctx)
+{
+    mp_redis_subscription *it = ctx;
+    it->is_subscribed = false;
+    mp_timer_start(it->loop, &it->beat, 0, on_beat);
+}
+
+/* The server has answered SUBSCRIBE. */
+static void take_confirmation(mp_redis_subscription *it, const char *MP_NULLABLE replies)
+{
+    mp_redis_value reply = {.kind = MP_REDIS_NIL};
+    if (replies != NULL)
+        mp_redis_next(replies, &reply);
+    it->is_subscribed = reply.kind == MP_REDIS_LIST;
+    if (it->is_subscribed) {
+        it->is_refused = false;
+        put_gap(it);
+    } else if (!it->is_refused) {
+        it->is_refused = true;
+        mp_str why = reply.kind == MP_REDIS_ERROR ? mp_redis_error_kind(reply.text) : MP_STR("no subscription");
+        mp_log(MP_WARN, "redis subscription refused", mp_log_str("server", mp_str_of(it->place)),
+               mp_log_str("channel", it->channel), mp_log_str("why", why));
+    }
+}
+
+static void on_done(void *ctx)
+{
+    mp_redis_subscription *it = ctx;
+    const mp_redis_command *command = it->command;
+    if (command != NULL && !it->is_subscribed && mp_redis_end_of(command) == MP_REDIS_ANSWERED)
+        take_confirmation(it, mp_redis_replies(command));
+    mp_timer_start(it->loop, &it->beat, 0, on_beat);
+}
+
+static void ask(mp_redis_subscription *it)
+{
+    const char *words[] = {it->is_subscribed ? "PING" : it->is_pattern ? "PSUBSCRIBE" : "SUBSCRIBE", it->channel.ptr};
+    size_t lens[] = {strlen(words[0]), it->channel.len};
+    it->command = mp_redis_command_new(on_done, it);
+    mp_redis_command *command = MP_NEVER_NULL(it->command);
+    mp_err err;
+    it->asked_at = mp_loop_now(it->loop);
+    if (mp_redis_command_add(command, it->is_subscribed ? 1 : 2, words, lens) != 0 ||
+        mp_redis_send(it->redis, command, 0, &err) != 0) { /* never: the connection has no other command */
+        mp_redis_command_free(command, false);
+        it->command = NULL;
+    }
+}
+
+static void on_beat(mp_timer *timer)
+{
+    mp_redis_subscription *it = mp_container(timer, mp_redis_subscription, beat);
+    uint64_t passed = mp_loop_now(it->loop) - it->asked_at;
+    if (it->command != NULL) {
+        mp_redis_command *command = MP_NEVER_NULL(it->command);
+        bool is_late = passed >= (it->is_subscribed ? LATE_MS : CONNECT_MS);
+        if (is_late || mp_redis_end_of(command) != MP_REDIS_WAITS) {
+            it->command = NULL;
+            mp_redis_command_free(command, is_late);
+        }
+    }
+    uint64_t pause = it->is_subscribed ? (uint64_t)QUIET_MS : it->is_refused ? REFUSED_MS : RETRY_MS;
+    if (it->command == NULL && passed >= pause)
+        ask(it);
+    mp_timer_start(it->loop, &it->beat, it->is_subscribed ? BEAT_MS : RETRY_MS, on_beat);
+}
+
+mp_redis_subscription *mp_redis_subscribe(mp_loop *loop, mp_client *client, const mp_redis_server *server,
+                                          mp_str channel, bool is_pattern, void (*ready)(void *ctx), void *ctx)
+{
+    mp_redis_subscription *it = mp_new(sizeof *it);
+    char place[320];
+    snprintf(place, sizeof place, "%s:%u", server->host, server->port);
+    it->loop = loop;
+    it->place = mp_dup(mp_str_of(place));
+    it->channel = (mp_str){mp_dup(channel), channel.len};
+    it->is_pattern = is_pattern;
+    it->ready = ready;
+    it->ctx = ctx;
+    it->follower = (mp_redis_follower){on_message, on_lost, it};
+    it->redis = mp_redis_new(loop, client, server);
+    mp_redis_set_follower(it->redis, &it->follower);
+    mp_timer_start(loop, &it->beat, 0, on_beat);
+    return it;
+}
+
+void mp_redis_subscription_free(mp_redis_subscription *MP_NULLABLE it)
+{
+    if (it == NULL)
+        return;
+    if (it->command != NULL)
+        mp_redis_command_free(MP_NEVER_NULL(it->command), false);
+    mp_redis_free(it->redis);
+    mp_timer_stop(it->loop, &it->beat);
+    while (!mp_link_is_alone(&it->queue)) {
+        mp_buf values = take_first(it);
+        mp_buf_clear(&values);
+    }
+    mp_buf_clear(&it->taken);
+    free((char *)(uintptr_t)it->channel.ptr);
+    free(it->place);
+    free(it);
+}
