@@ -85,7 +85,8 @@ typedef struct {
     uint64_t drain, linger;
     int64_t store_entries;
     size_t store_bytes;
-    char *MP_NULLABLE store_file;   /* NULL: in memory only */
+    char *MP_NULLABLE store_file; /* NULL: in memory only */
+    enum { MP_SESSIONS_KEPT, MP_SESSIONS_FORGOTTEN } forgets_sessions;
     char *MP_NULLABLE admin_listen; /* NULL: off */
     char **MP_NULLABLE admin_hosts; /* more names for Host and Origin; NULL: none */
     char *admin_mode;               /* permissions of a Unix socket's file, as "0660" */
@@ -122,8 +123,7 @@ mp_config *MP_NULLABLE mp_config_parse(mp_str text, const char *name, mp_buf *re
 /* Parses a configuration without expanding ${…}: values that contain it are left out. For checks of a file's
  * structure. */
 mp_config *MP_NULLABLE mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report);
-/* Appends the file's text. On -1 errno says why. */
-int mp_config_read_file(const char *path, mp_buf *text);
+int mp_config_read_file(const char *path, mp_buf *text); /* Appends the file's text. On -1 errno says why. */
 void mp_config_free(mp_config *MP_NULLABLE config);
 /* Reads the file of `upstream_lock` if there is one. On -1 `report` says why it cannot be used. */
 int mp_config_read_lock(mp_config *config, mp_buf *report);

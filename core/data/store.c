@@ -283,7 +283,8 @@ static entry *add_entry(mp_store *store, mp_str key)
     e->until = UINT64_MAX;
     e->height = (uint8_t)height;
     e->room = (uint8_t)prefix->room;
-    e->is_kept = store->is_tracked && prefix->is_saved;
+    e->is_kept =
+        store->is_tracked && prefix->saved != MP_UNSAVED && (prefix->saved == MP_SAVED || store->saves_sessions);
     entry **places[LEVELS];
     find_place(store, key, places);
     for (int level = 0; level < height; level++) {

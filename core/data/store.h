@@ -18,7 +18,7 @@
 #ifndef MP_DATA_STORE_H
 #define MP_DATA_STORE_H
 
-#include "telemetry/telemetry.h"
+#include "loop/loop.h"
 
 typedef struct mp_store mp_store;
 
@@ -34,6 +34,8 @@ void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
 /* Loads the entries of the SQLite file at `path`, and saves later changes there. NULL: the store is in memory only.
  * Call it before any other thread uses the store. After -1 the store may only be freed. */
 int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err);
+/* Before mp_store_keep or mp_store_keep_later: the file has sessions, their events, and tasks, too. */
+void mp_store_save_sessions(mp_store *store);
 /* Saves changes that are not in the file yet, then frees the store. A hand-over that runs is broken off. */
 void mp_store_free(mp_store *MP_NULLABLE store);
 
@@ -113,6 +115,13 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
  * places: as many as it says. */
 #define MP_STORE_PLACE_MS 5000
 mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most);
+/* Calls deliver(&ctx, loop) on the thread of the loop once the file has all changes of now to the keys of sessions, or
+ * cannot be written; at once if there is nothing to wait for. The file has them when it was written: a process that is
+ * killed loses none, a power cut the last second. `loop` is NULL if the loop has ended. Any thread. */
+void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop),
+                         void *ctx);
+/* Returns once nobody waits any more. Call it before loops are freed on whose threads somebody has waited. */
+void mp_store_finish_waits(mp_store *store);
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);
 

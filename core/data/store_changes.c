@@ -11,11 +11,18 @@ typedef struct {
     mp_str key;
 } leftover;
 
-static void put_change(mp_store *store, mp_link *into, mp_link *link)
+/* True if clients wait for changes of keys in this room. */
+static bool is_urgent(mp_room_id room)
+{
+    return room == MP_ROOM_SESSIONS;
+}
+
+/* Urgent changes come before all others. */
+static void put_change(mp_store *store, mp_link *into, mp_link *link, mp_room_id room)
 {
     if (mp_link_is_alone(&store->changed) && mp_link_is_alone(&store->gone))
         pthread_cond_signal(&store->news);
-    mp_link_put(into, link);
+    mp_link_put(is_urgent(room) ? mp_link_first(into) : into, link);
     mp_stat_add(&mp_stat_store_unsaved, 1);
 }
 
@@ -24,7 +31,7 @@ static void put_leftover(mp_store *store, mp_str key)
     leftover *left = mp_new(sizeof *left + key.len);
     left->key = (mp_str){(char *)(left + 1), key.len};
     memcpy(left + 1, key.ptr, key.len);
-    put_change(store, &store->gone, &left->link);
+    put_change(store, &store->gone, &left->link, mp_room_prefix(key)->room);
 }
 
 /* A key is in the journal at most once, unless it is deleted and made again. A hand-over whose journal is full is
@@ -52,7 +59,7 @@ void mp_store_note_change(mp_store *store, entry *e)
     if (store->moved != NULL)
         note_moved(store, store->moved, e);
     if (e->is_kept && mp_link_is_alone(&e->change))
-        put_change(store, &store->changed, &e->change);
+        put_change(store, &store->changed, &e->change, (mp_room_id)e->room);
 }
 
 void mp_store_note_end(mp_store *store, entry *e)
@@ -130,6 +137,11 @@ bool mp_store_change_new(mp_store *store, mp_buf *after)
 
 /* -- for the file -------------------------------------------------------------------------------------------------- */
 
+void mp_store_save_sessions(mp_store *store)
+{
+    store->saves_sessions = true;
+}
+
 void mp_store_track(mp_store *store, mp_store_file *file)
 {
     store->file = file;
@@ -147,7 +159,8 @@ static bool wait_news(mp_store *store, uint64_t until)
 
 static mp_store_news news_of(const mp_store *store)
 {
-    bool is_quiet = mp_link_is_alone(&store->changed) && mp_link_is_alone(&store->gone);
+    bool is_quiet =
+        mp_link_is_alone(&store->changed) && mp_link_is_alone(&store->gone) && mp_link_is_alone(&store->waiters);
     return !is_quiet ? MP_STORE_CHANGED : store->is_closing ? MP_STORE_CLOSING : MP_STORE_QUIET;
 }
 
@@ -164,7 +177,7 @@ bool mp_store_nap(mp_store *store, uint64_t most_ms)
 {
     uint64_t until = mp_store_until(mp_store_now(), most_ms);
     MP_LOCKED(&store->lock);
-    while (!store->is_closing && wait_news(store, until))
+    while (!store->is_closing && mp_link_is_alone(&store->waiters) && wait_news(store, until))
         continue;
     return store->is_closing;
 }
@@ -202,4 +215,70 @@ int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
                   (mp_str){e->text, e->len});
     }
     return taken;
+}
+
+/* -- who waits for the file ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_link link;
+    mp_loop *loop;
+    void (*deliver)(void *content, mp_loop *MP_NULLABLE loop);
+    void *ctx;
+} waiter;
+
+void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop),
+                         void *ctx)
+{
+    pthread_mutex_lock(&store->lock);
+    bool waits = store->is_saving;
+    if (waits) {
+        waiter *it = mp_new(sizeof *it);
+        *it = (waiter){.loop = loop, .deliver = deliver, .ctx = ctx};
+        mp_link_put(&store->waiters, &it->link);
+        atomic_fetch_add(&store->waiting, 1);
+        pthread_cond_signal(&store->news);
+    }
+    pthread_mutex_unlock(&store->lock);
+    if (!waits)
+        deliver(&ctx, loop);
+}
+
+void mp_store_tell_waiters(mp_store *store, mp_link *ready)
+{
+    MP_EACH_TAKEN(waiter, it, ready, link) {
+        mp_loop_send(it->loop, it->deliver, &it->ctx, sizeof it->ctx, MP_STR_NONE);
+        free(it);
+        atomic_fetch_sub(&store->waiting, 1);
+    }
+}
+
+void mp_store_finish_waits(mp_store *store)
+{
+    while (atomic_load(&store->waiting) > 0)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+void mp_store_set_saving(mp_store *store, bool is_saving)
+{
+    mp_link ready = {0};
+    pthread_mutex_lock(&store->lock);
+    store->is_saving = is_saving;
+    if (!is_saving)
+        mp_link_move(&store->waiters, &ready);
+    pthread_mutex_unlock(&store->lock);
+    mp_store_tell_waiters(store, &ready);
+}
+
+/* True if the list begins with an urgent change. */
+static bool begins_urgent(const mp_link *changed, const mp_link *gone)
+{
+    return (!mp_link_is_alone(changed) && is_urgent((mp_room_id)mp_container(changed->next, entry, change)->room)) ||
+           (!mp_link_is_alone(gone) && is_urgent(mp_room_prefix(mp_container(gone->next, leftover, link)->key)->room));
+}
+
+void mp_store_take_waiters(mp_store *store, mp_link *ready)
+{
+    MP_LOCKED(&store->lock);
+    if (!begins_urgent(&store->changed, &store->gone))
+        mp_link_move(&store->waiters, ready);
 }

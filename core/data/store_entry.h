@@ -41,9 +41,13 @@ struct mp_store {
 
     mp_store_file *MP_NULLABLE file; /* NULL: the store is in memory only */
     bool is_tracked;                 /* changes are recorded for a file */
+    bool saves_sessions;             /* also those of the keys that are saved with sessions */
     mp_link changed, gone;           /* changes that are not in the file: of entries, and of deleted keys */
     pthread_cond_t news;
     bool is_closing;
+    mp_link waiters;    /* who waits until the file has the changes of now; empty while `is_saving` is false */
+    atomic_int waiting; /* how many wait */
+    bool is_saving;     /* the file is open, and its last write has not failed */
 
     atomic_bool is_own;        /* this process owns the store: is changed under the lock */
     mp_buf *MP_NULLABLE moved; /* while entries are handed over: the keys that change meanwhile, see store_move.c */
@@ -95,8 +99,14 @@ typedef enum { MP_STORE_QUIET, MP_STORE_CHANGED, MP_STORE_CLOSING } mp_store_new
 
 /* Waits for a change, at most `most_ms`. CLOSING: mp_store_close was called, and no change is left. */
 mp_store_news mp_store_await(mp_store *store, uint64_t most_ms);
-/* Sleeps for `most_ms`. Returns true at once when the store is closed. */
+/* Sleeps for `most_ms`, or until somebody waits for the file. Returns true at once when the store is closed. */
 bool mp_store_nap(mp_store *store, uint64_t most_ms);
+/* Changes whether the file can be written. With false, nobody waits for it any more. */
+void mp_store_set_saving(mp_store *store, bool is_saving);
+/* Moves those who wait to `ready`, if all changes for which somebody may wait were taken. */
+void mp_store_take_waiters(mp_store *store, mp_link *ready);
+/* Tells those who wait that they need not wait any more. */
+void mp_store_tell_waiters(mp_store *store, mp_link *ready);
 void mp_store_close(mp_store *store);
 
 /* One change, followed by its key and value. */

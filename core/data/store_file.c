@@ -31,6 +31,7 @@ struct mp_store_file {
     bool has_thread;
     mp_buf batch;
     int64_t count;         /* number of changes in the batch */
+    mp_link ready;         /* who waits for the batch */
     size_t unsynced_bytes; /* of changes that were written since the last checkpoint */
     bool is_synced;        /* nothing was written since the last checkpoint */
     bool is_swept;         /* expired entries were removed from the file */
@@ -197,13 +198,17 @@ static bool write_batch(mp_store_file *file)
     return false;
 }
 
-/* Writes the batch, again each RETRY_MS while that fails. Once the store is being closed, one more try is the last:
- * false if that fails. */
+/* Writes the batch, again each RETRY_MS while that fails; meanwhile nobody waits for it. Once the store is being
+ * closed, one more try is the last: false if that fails. */
 static bool write_at_last(mp_store_file *file)
 {
-    for (bool is_last = false; !write_batch(file); is_last = mp_store_nap(file->store, RETRY_MS))
+    for (bool is_last = false; !write_batch(file); is_last = mp_store_nap(file->store, RETRY_MS)) {
+        mp_store_set_saving(file->store, false);
+        mp_store_tell_waiters(file->store, &file->ready);
         if (is_last)
             return false;
+    }
+    mp_store_tell_waiters(file->store, &file->ready);
     return true;
 }
 
@@ -214,8 +219,10 @@ static bool save_changes(mp_store_file *file)
     do
         file->count += taken = mp_store_take_changes(file->store, &file->batch, PIECE);
     while (taken > 0 && file->batch.len < BATCH);
+    mp_store_take_waiters(file->store, &file->ready);
     if (!write_at_last(file))
         return false;
+    mp_store_set_saving(file->store, true);
     if (file->said_at != 0)
         mp_log(MP_INFO, "store saved again", mp_log_str("file", mp_str_of(file->database.path)));
     file->said_at = 0;
@@ -322,15 +329,9 @@ static bool goes_on(mp_store_file *file, mp_store_news *news)
     return mp_store_is_own(file->store) && (*news != MP_STORE_CLOSING || file->adopts || was_made_anew(file));
 }
 
-static void *MP_NULLABLE keep_saving(void *arg)
+static void save_until_closed(mp_store_file *file)
 {
-    mp_store_file *file = arg;
     mp_store_news news;
-    mp_crash_thread("store", 0);
-    if (file->adopts && !open_later(file)) {
-        say_lost(file);
-        return NULL;
-    }
     while (goes_on(file, &news)) {
         if (news == MP_STORE_CHANGED) {
             if (!save_changes(file)) {
@@ -348,6 +349,19 @@ static void *MP_NULLABLE keep_saving(void *arg)
             file->synced_at = mp_clock_ms(CLOCK_MONOTONIC);
         }
     }
+}
+
+static void *MP_NULLABLE keep_saving(void *arg)
+{
+    mp_store_file *file = arg;
+    mp_crash_thread("store", 0);
+    if (file->adopts && !open_later(file)) {
+        say_lost(file);
+        return NULL;
+    }
+    mp_store_set_saving(file->store, true);
+    save_until_closed(file);
+    mp_store_set_saving(file->store, false);
     return NULL;
 }
 

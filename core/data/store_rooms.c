@@ -4,26 +4,29 @@
 
 /* -- the table ----------------------------------------------------------------------------------------------------- */
 
-#define PREFIX(text, room, is_saved) {{text, sizeof(text) - 1}, MP_ROOM_##room, is_saved}
+#define PREFIX(text, room, saved) {{text, sizeof(text) - 1}, MP_ROOM_##room, MP_##saved}
 
 static const mp_store_prefix prefixes[] = {
-    PREFIX("s:", SCRIPTS, true),                 /* the library `store`: keys belong to all scripts, without shares */
-    PREFIX("lock:", SCRIPTS, false),             /* locks of scripts, which end with the processes */
-    PREFIX("near ", NEAR, false),                /* the library `store.near`, in a store of its own (mp_store_near) */
-    PREFIX("l:", LIMITS, false),                 /* policies `limit`, and other rates, of principals */
-    PREFIX("q:", QUOTAS, true),                  /* policies `quota` of principals */
-    PREFIX("visitor l:", VISITOR_LIMITS, false), /* rates of callers without a name, and by keys that callers choose */
-    PREFIX("visitor q:", VISITOR_QUOTAS, true),
-    PREFIX("task:", TASKS, false),       /* followed by the id of a task */
-    PREFIX("tasks of ", TASKS, false),   /* followed by the owner of a task, and its id */
-    PREFIX("callers:", CALLERS, false),  /* facts about upstreams that grow with each client, session or list */
-    PREFIX("upstream:", GATEWAY, false), /* facts about upstreams whose number the configuration bounds */
-    PREFIX("job:", GATEWAY, false),
-    PREFIX("jwt ", GATEWAY, false),
-    PREFIX("place:", GATEWAY, false),  /* places of semaphores */
-    PREFIX("switch:", GATEWAY, false), /* switches of scripts */
-    PREFIX("fence:", GATEWAY, true),   /* the last fence of a lock */
-    PREFIX("kept:", OPERATOR, true),
+    PREFIX("s:", SCRIPTS, SAVED),      /* the library `store`: keys belong to all scripts, without shares */
+    PREFIX("lock:", SCRIPTS, UNSAVED), /* locks of scripts, which end with the processes */
+    PREFIX("near ", NEAR, UNSAVED),    /* the library `store.near`, in a store of its own (mp_store_near) */
+    PREFIX("l:", LIMITS, UNSAVED),     /* policies `limit`, and other rates, of principals */
+    PREFIX("q:", QUOTAS, SAVED),       /* policies `quota` of principals */
+    PREFIX("visitor l:", VISITOR_LIMITS,
+           UNSAVED), /* rates of callers without a name, and by keys that callers choose */
+    PREFIX("visitor q:", VISITOR_QUOTAS, SAVED),
+    PREFIX("task:", TASKS, SAVED_WITH_SESSIONS),       /* followed by the id of a task */
+    PREFIX("tasks of ", TASKS, SAVED_WITH_SESSIONS),   /* followed by the owner of a task, and its id */
+    PREFIX("session:", SESSIONS, SAVED_WITH_SESSIONS), /* followed by the id of a session: rpc/session/kept.c */
+    PREFIX("event:", EVENTS, SAVED_WITH_SESSIONS), /* followed by the id of a session, and the numbers of an event */
+    PREFIX("callers:", CALLERS, UNSAVED),  /* facts about upstreams that grow with each client, session or list */
+    PREFIX("upstream:", GATEWAY, UNSAVED), /* facts about upstreams whose number the configuration bounds */
+    PREFIX("job:", GATEWAY, UNSAVED),
+    PREFIX("jwt ", GATEWAY, UNSAVED),
+    PREFIX("place:", GATEWAY, UNSAVED),  /* places of semaphores */
+    PREFIX("switch:", GATEWAY, UNSAVED), /* switches of scripts */
+    PREFIX("fence:", GATEWAY, SAVED),    /* the last fence of a lock */
+    PREFIX("kept:", OPERATOR, SAVED),
 };
 
 typedef struct {
@@ -48,6 +51,8 @@ MP_ROOM_STATS(quotas)
 MP_ROOM_STATS(visitor_limits)
 MP_ROOM_STATS(visitor_quotas)
 MP_ROOM_STATS(tasks)
+MP_ROOM_STATS(sessions)
+MP_ROOM_STATS(events)
 MP_ROOM_STATS(callers)
 MP_ROOM_STATS(gateway)
 MP_ROOM_STATS(operator)
@@ -62,6 +67,11 @@ MP_COUNTER(evicted_remembered, "evicted", "kind", "remembered",
     &mp_stat_store_room_entries_##room, &mp_stat_store_room_bytes_##room, &mp_stat_store_room_refused_##room
 #define KIB(n) ((size_t)(n) << 10)
 
+/* sessions.max bounds the number of sessions; a client's description of itself has at most 64 KiB. */
+#define SESSIONS_BYTES ((size_t)256 << 20)
+/* as many as MP_REPLAY_TOTAL has, whose keys take as much again if they are short */
+#define EVENTS_BYTES ((size_t)128 << 20)
+
 /* An operator switches off at most 1,000 things (registry.MAX_OFF), and a name and its note have less than 4 KiB. */
 static const rule rules[MP_ROOMS] = {
     {"scripts", 80, 76, 0, 0, false, false, false, STATS(scripts)},
@@ -71,6 +81,8 @@ static const rule rules[MP_ROOMS] = {
     {"visitor_limits", 3, 1, 1000, KIB(256), true, false, false, STATS(visitor_limits)},
     {"visitor_quotas", 3, 1, 1000, KIB(256), true, false, true, STATS(visitor_quotas)},
     {"tasks", 3, 15, 100, KIB(64), false, true, false, STATS(tasks)},
+    {"sessions", 0, 0, 10000000, SESSIONS_BYTES, false, false, false, STATS(sessions)},
+    {"events", 0, 0, 10000000, EVENTS_BYTES, false, false, false, STATS(events)},
     {"callers", 2, 2, 1000, KIB(256), true, false, false, STATS(callers)},
     {"gateway", 1, 1, 10000, KIB(4096), false, false, false, STATS(gateway)},
     {"operator", 0, 0, 1100, KIB(4096), false, false, false, STATS(operator)},
@@ -81,7 +93,7 @@ const mp_store_prefix *mp_room_prefix(mp_str key)
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (mp_str_starts(key, prefixes[i].prefix))
             return &prefixes[i];
-    static const mp_store_prefix other = {{"", 0}, MP_ROOM_SCRIPTS, false};
+    static const mp_store_prefix other = {{"", 0}, MP_ROOM_SCRIPTS, MP_UNSAVED};
     return &other;
 }
 

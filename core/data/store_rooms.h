@@ -16,6 +16,8 @@ typedef enum {
     MP_ROOM_VISITOR_LIMITS,
     MP_ROOM_VISITOR_QUOTAS,
     MP_ROOM_TASKS,
+    MP_ROOM_SESSIONS,
+    MP_ROOM_EVENTS,
     MP_ROOM_CALLERS,
     MP_ROOM_GATEWAY,
     MP_ROOM_OPERATOR,
@@ -25,7 +27,7 @@ typedef enum {
 typedef struct {
     mp_str prefix;
     mp_room_id room;
-    bool is_saved; /* the store's file has the keys with this prefix */
+    enum { MP_UNSAVED, MP_SAVED, MP_SAVED_WITH_SESSIONS } saved; /* whether the store's file has such keys */
 } mp_store_prefix;
 
 /* What one room holds. Guarded by the store's lock. */

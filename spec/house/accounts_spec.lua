@@ -33,7 +33,7 @@ local POSTS = {
   ["core/upstream/channel/exchange.c"] = "host->ordered; exchange->queued; one for each slot that is granted",
   ["core/trace/export.c"] = "8,192 spans and 16 MiB of them",
   ["core/data/database.c"] = "1,024 statements, and 256 MiB of parameters and results",
-  ["core/data/semaphore.c"] = "one for each waiter",
+  ["core/data/semaphore.c"] = "one for each waiter", ["core/data/store_changes.c"] = "one for each waiter",
   ["core/os/pool.c"] = "1,024 jobs",
   ["core/net/client/lookup.c"] = "256 lookups",
   ["core/net/server/takeover.c"] = "limits.connections",

@@ -130,6 +130,8 @@ static int open_store(attempt *it, const mp_config *config)
     const mp_processes *processes = shared->processes;
     char path[MP_PROCESS_PATH];
     mp_store *store = shared->process_state.store;
+    if (config->forgets_sessions == MP_SESSIONS_KEPT)
+        mp_store_save_sessions(store);
     if (!atomic_load(&shared->is_on_trial))
         return mp_store_keep(store, config->store_file, it->err);
     mp_store_keep_later(store, config->store_file);
