@@ -144,6 +144,10 @@ const mp_config_key mp_config_keys[] = {
     {"sessions", MP_KEY_SECTION, .doc = "Sessions, used by clients of revisions before 2026-07-28."},
     {"sessions.idle", TIME(100, 30 * DAY), SLOT(rpc.idle_ms), .preset = "30m",
      .doc = "A session ends if its client sends nothing and has no open stream for this time."},
+    {"sessions.keep", MP_KEY_CHOICE, SLOT(forgets_sessions), .preset = "true", .choices = noes, .restarts = true,
+     .doc = "With store.file, sessions of Streamable HTTP survive a restart, with their events, and so do tasks. "
+            "false: they "
+            "end with the process."},
     {"sessions.max", COUNT(1, 10 * MILLION), SLOT(rpc.max_sessions), .preset = "10000",
      .doc = "Limit of open sessions. Further sessions are refused with 429."},
     {"sessions.per_principal", COUNT(1, 10 * MILLION), SLOT(rpc.max_sessions_per_principal), .preset = "1000",

@@ -368,6 +368,9 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     h->shared.table = mp_session_table_new(&h->shared.settings->rpc, h->shared.processes);
     mp_session_table_on_session_end(h->shared.table, on_session_end, h->shared.process_state.upstreams);
+    if (config->store_file != NULL && !options->on_stdio && !options->is_apart)
+        mp_session_table_keep(h->shared.table, h->shared.process_state.store,
+                              config->forgets_sessions == MP_SESSIONS_KEPT, !atomic_load(&h->shared.is_on_trial));
     mp_upgrade_carry_news(h->shared.upgrade);
     h->workers = mp_new((size_t)h->worker_count * sizeof *h->workers);
     h->shared.workers = h->workers;

@@ -59,6 +59,16 @@ static int l_send_on(lua_State *L)
     return 1;
 }
 
+/* task.is_orphan(id): true if an earlier process made this id of a task, and no process runs the task any more. False
+ * in a process that does not know all others.  [-0, +1, throws] */
+static int l_is_orphan(lua_State *L)
+{
+    const mp_rpc *rpc = mp_lib_of(L)->rpc;
+    mp_str id = mp_check_str(L, 1);
+    lua_pushboolean(L, rpc != NULL && mp_rpc_is_orphan(rpc, id));
+    return 1;
+}
+
 /* random.generator(): a function like math.random, with a state of its own, seeded by the kernel.  [-0, +1, throws] */
 static int l_random_generator(lua_State *L)
 {
@@ -277,6 +287,7 @@ MP_LIBRARY(host)
                                          {"random.generator", l_random_generator},
                                          {"random.id", l_id},
                                          {"bus.send_on", l_send_on},
+                                         {"task.is_orphan", l_is_orphan},
                                          {"env.get", l_getenv},
                                          {"script.edit_distance", mp_lib_edit_distance},
                                          {NULL, NULL}};

@@ -65,8 +65,7 @@ bool mp_call_is_overloaded(const mp_call *call);
 
 /* -- a call, as lua/moonpool uses it ------------------------------------------------------------ */
 
-/* A call is valid from on_call until mp_call_answer, mp_call_fail or on_cancel, and is freed at the end of that
- * turn. */
+/* A call is valid from on_call until mp_call_answer, mp_call_fail or on_cancel, and freed at the end of that turn. */
 mp_str mp_call_method(const mp_call *call);
 mp_str mp_call_params(const mp_call *call); /* span of a JSON object, or empty */
 /* The arguments of a tools/call in the order that the client wrote them, at most MP_FLAT_MAX, with different names
@@ -112,8 +111,7 @@ bool mp_call_is_of_gateway(const mp_call *call);
 void mp_call_park(mp_call *call);
 /* Cancels the call and answers with an error that has the text `why`; adds one to the statistic `counter`. */
 void mp_call_abort(mp_call *call, const char *why, const mp_stat *counter);
-/* Lowers the time limit of the call. */
-void mp_call_within(mp_call *call, uint64_t ms);
+void mp_call_within(mp_call *call, uint64_t ms); /* Lowers the time limit of the call. */
 /* Removes the time limit: the call waits for an op that has a limit of its own. */
 void mp_call_unhurried(mp_call *call);
 
@@ -149,8 +147,7 @@ void mp_call_trace_job(mp_call *call, mp_str name);
 mp_trace *MP_NULLABLE mp_call_trace(const mp_call *call);
 /* Counts the call for this tool, prompt or resource: its outcome, and the time of a tool. */
 void mp_call_measure(mp_call *call, mp_thing_metrics *thing);
-/* The result that will answer the call has "isError": true. */
-void mp_call_fails(mp_call *call);
+void mp_call_fails(mp_call *call); /* The result that will answer the call has "isError": true. */
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
 /* mp_call_answer in two steps: the caller appends the result to the buffer, which belongs to the rpc, and then ends the
@@ -174,10 +171,8 @@ void mp_call_stay(mp_call *call);
  * client's call is left. on_call is not called for it. Returns NULL above MP_MAX_TASKS. */
 mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
-/* Makes a detached call of the newest revision that does not come from another call. Returns NULL above
- * MP_MAX_TASKS. */
+/* Makes a detached call of the newest revision that does not come from another call. NULL above MP_MAX_TASKS. */
 mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
-/* Cancels a detached call. */
-void mp_call_stop(mp_call *call, const char *why);
+void mp_call_stop(mp_call *call, const char *why); /* Cancels a detached call. */
 
 #endif

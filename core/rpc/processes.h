@@ -24,15 +24,13 @@ typedef struct {
 
 typedef struct mp_processes mp_processes;
 
-/* This process alone, with a random number and a random key. */
-mp_processes *mp_processes_new(void);
+mp_processes *mp_processes_new(void); /* This process alone, with a random number and a random key. */
 void mp_processes_free(mp_processes *processes);
 /* At the start of a process that an upgrade has begun: the key, the folder and the living processes come from the one
  * before it. Takes another random number. Before other threads use `processes`. */
 void mp_processes_join(mp_processes *processes, const unsigned char key[MP_PROCESS_KEY], const char *folder,
                        const mp_process_facts *others, int count);
-/* The places that these processes count together. */
-mp_places *mp_processes_places(const mp_processes *processes);
+mp_places *mp_processes_places(const mp_processes *processes); /* The places that these processes count together. */
 uint16_t mp_processes_number(const mp_processes *processes);
 const unsigned char *mp_processes_key(const mp_processes *processes);
 /* The folder of the sockets by which processes reach each other: at the first upgrade, by the older one. Once. */
@@ -47,6 +45,9 @@ void mp_processes_add(mp_processes *processes, const mp_process_facts *other);
 void mp_processes_remove(mp_processes *processes, uint16_t number);
 /* All living others. Returns their number. */
 int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1]);
+/* The number of the living other process that began first; 0: there is none. It may have sessions of processes before
+ * it, whose ids carry other numbers, masked by other keys. */
+uint16_t mp_processes_oldest(const mp_processes *processes);
 /* True if another process with this number lives, or is expected. */
 bool mp_processes_has(const mp_processes *processes, uint16_t number);
 /* Records the answer to the question whether the process with this number is alive, which was asked at `asked_ms`
@@ -68,8 +69,7 @@ bool mp_processes_path(const mp_processes *processes, uint16_t number, const cha
 /* Writes a new id of a session or task of this process. With an owner (ptr is not NULL), 8 of its digits say who that
  * is: the store counts by them what an owner has (store_rooms.c). 96 bits are random still. */
 void mp_id_make(const mp_processes *processes, mp_str owner, char id[MP_ID + 1]);
-/* True if `id` is 36 hex digits in lower case. */
-bool mp_id_is(mp_str id);
+bool mp_id_is(mp_str id); /* True if `id` is 36 hex digits in lower case. */
 /* The number of the process that made the id; mp_id_is() must be true for it. For an id that no process made, any
  * number. */
 uint16_t mp_id_number(const mp_processes *processes, mp_str id);

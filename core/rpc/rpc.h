@@ -21,6 +21,7 @@
 #include "trace/trace.h"
 
 typedef struct mp_session_table mp_session_table;
+typedef struct mp_store mp_store;
 typedef struct mp_rpc mp_rpc;
 typedef struct mp_session mp_session;
 typedef struct mp_call mp_call;
@@ -100,6 +101,11 @@ mp_session_table *mp_session_table_new(const mp_rpc_config *config, mp_processes
 /* Calls `ended` with the id of each session that ends from now on: once for each, on any thread, without a lock. Call
  * it before the first rpc is made. */
 void mp_session_table_on_session_end(mp_session_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx);
+/* From now on sessions of Streamable HTTP have records in the store, if `keeps`; else those there are removed.
+ * `is_first`: no other process of the gateway runs: earlier ones' are revived. Before the first rpc is made. */
+void mp_session_table_keep(mp_session_table *table, mp_store *store, bool keeps, bool is_first);
+/* From now on a session that ends with the process leaves no record: nobody is to revive it. */
+void mp_session_table_forget_kept(mp_session_table *table);
 /* Replaces the configuration by one with the same paths and `replay_events`. The previous one stays borrowed until
  * every rpc has the new one. Any thread may call this, one at a time. */
 void mp_session_table_configure(mp_session_table *table, const mp_rpc_config *config);
@@ -132,18 +138,18 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_session_table *table, mp_loop
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
 unsigned mp_rpc_index(const mp_rpc *rpc);
-/* Writes a new id, for a task. */
-void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
+void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]); /* Writes a new id, for a task. */
 /* True if another living process of the gateway made this id of a task. */
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id);
+/* True if no living process of the gateway made this id of a task. False where others are not all known. */
+bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id);
 /* Sends a message about the task with this id to the process that runs it. False if it cannot be sent; what cannot be
  * delivered later is logged. */
 bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text);
 /* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
  * authentications start again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
-/* The on_request function of a listener. */
-void mp_rpc_serve(void *rpc, mp_stream *stream);
+void mp_rpc_serve(void *rpc, mp_stream *stream); /* The on_request function of a listener. */
 /* The on_request function of the listener for other processes of the gateway. Their headers may have MP_HOP_HEADERS
  * bytes, since they tell who the client is. */
 #define MP_HOP_HEADERS ((size_t)256 << 10)
@@ -167,16 +173,14 @@ int64_t mp_rpc_calls(const mp_rpc *rpc); /* Number of calls in flight, detached 
 /* Sends publications, a limited number in each turn, and frees the calls that ended in this turn. Called at the
  * bottom of a turn, after Lua has run. True if publications remain to be sent. */
 bool mp_rpc_sweep(mp_rpc *rpc);
-/* True if mp_rpc_sweep has something to do. */
-bool mp_rpc_has_work(const mp_rpc *rpc);
+bool mp_rpc_has_work(const mp_rpc *rpc); /* True if mp_rpc_sweep has something to do. */
 /* Frees the memory that the rpc keeps for new calls. On its thread. */
 void mp_rpc_return_memory(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
 /* -- Host and Origin (hosts.c) ------------------------------------------------------------------------------------- */
 
-/* The name or address of a Host header, without its port; empty if it is none. */
-mp_str mp_host_name(mp_str host);
+mp_str mp_host_name(mp_str host); /* The name or address of a Host header, without its port; empty if it is none. */
 /* True if a NULL-terminated list of names has the one of a Host header: "*" is every name, "*.example.com" every name
  * below example.com. */
 bool mp_hosts_have(const char *const *list, mp_str host);

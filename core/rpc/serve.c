@@ -269,8 +269,18 @@ mp_session_table *mp_session_table_new(const mp_rpc_config *config, mp_processes
     static const mp_session_hooks hooks = {.on_closing = mp_event_log_forget,
                                            .on_closed = mp_session_unsubscribe_all,
                                            .end_here = end_session_here,
-                                           .on_free = free_own_feed};
+                                           .on_free = free_own_feed,
+                                           .put_topics = mp_session_put_topics,
+                                           .take_topics = mp_session_take_topics,
+                                           .take_event = mp_feed_revive,
+                                           .end_events = mp_feeds_revived,
+                                           .last_feed = mp_feeds_last};
     return mp_sessions_new(config, processes, &hooks, mp_topics_new(), mp_event_log_new(config));
+}
+
+void mp_session_table_keep(mp_session_table *table, mp_store *store, bool keeps, bool is_first)
+{
+    mp_sessions_keep(table, store, &mp_streamable_transport, keeps, is_first);
 }
 
 void mp_session_table_configure(mp_session_table *table, const mp_rpc_config *config)

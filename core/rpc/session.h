@@ -14,6 +14,13 @@ mp_str mp_session_capabilities(const mp_session *session);
  * logging/setLevel. */
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
+void mp_session_keep(mp_session *session); /* its facts have changed: replaces its record, if it has one */
+
+/* True if sessions like this one are kept in the store, from which a process that starts after this one revives them.
+ */
+bool mp_session_is_kept(const mp_session *session);
+/* Writes the record of such a session, and calls deliver(&ctx, loop) as mp_store_when_saved. */
+void mp_session_settle(mp_session *session, mp_loop *loop, void (*deliver)(void *ctx, mp_loop *MP_NULLABLE), void *ctx);
 
 /* A hash of a session's id. Lines of the log and the audit use it to tell sessions apart; it gives no access to the
  * session. */

@@ -331,6 +331,11 @@ function host.script.is_late() end
 
 -- -- errors that end a task (core/vm/protect.c) ------------------------------------------------------------------------
 
+--- True if an earlier process of the gateway made this id of a task, and none runs the task any more.
+---@param id string
+---@return boolean
+function host.task.is_orphan(id) end
+
 --- True if the value is an error that ends a task or a coroutine. No script can catch such an error.
 ---@param value any
 ---@return boolean
@@ -458,6 +463,10 @@ function host.log.audit(members) end
 ---@param capabilities? string  JSON
 ---@return boolean?
 function host.session.open(call, revision, client, capabilities) end
+
+--- Waits until the store's file has the session that was opened for the call, if sessions are kept over a restart.
+---@param call moonpool.Call
+function host.session.settle(call) end
 
 ---@param call moonpool.Call
 ---@return string?  The id of the call's session

@@ -92,7 +92,7 @@ function host.start(scripts, options)
     ["time.boot"] = os.clock,
     ["script.edit_distance"] = require("modules").edit_distance,
     ["script.is_late"] = function() return false, 2 end,
-    ["task.is_ending"] = function() return false end,
+    ["task.is_orphan"] = function() return false end, ["task.is_ending"] = function() return false end,
     ["script.protections"] = function(input)
       local function pass(ok, value, ...)
         if not ok and type(debug.getmetatable(value)) == "table" and debug.getmetatable(value).kind == input then error(value, 0) end
@@ -113,6 +113,7 @@ function host.start(scripts, options)
       vm.sessions[#vm.sessions + 1] = { call = call, revision = revision, client = client, capabilities = capabilities }
       return true
     end,
+    ["session.settle"] = function() end,
     ["session.set_log_level"] = function(call, n) vm.levels[call.session_key or "one"] = n end,
     ["session.log_level"] = function(call)
       return not require("moonpool.protocol.era").is_stateless(call.revision) and vm.levels[call.session_key or "one"] or nil

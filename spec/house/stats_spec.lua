@@ -82,7 +82,7 @@ describe("gauges and counters", function()
   -- Events of level warn or error that are no trouble of their own: where else they are seen, or whose fault they are.
   local SEEN <const> = {
     ["audit not written"] = "dropped.audit", ["records not written"] = "dropped.records", ["traces lost"] = "spans",
-    ["store full"] = "store_room_refused",
+    ["store full"] = "store_room_refused", ["sessions dropped"] = "kept_sessions_dropped",
     ["store not saved"] = "store_failures", ["job failed"] = "job_runs", ["certificate not renewed"] = "certificate_ok",
     ["worker overloaded"] = "refused.overload",
     ["thread stuck"] = "workers_stuck, main_stuck", ["thread recovered"] = "it is mended", ["not reloaded"] = "config_ok",

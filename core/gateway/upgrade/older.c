@@ -104,6 +104,7 @@ void mp_upgrade_run_older(mp_upgrade *upgrade)
     if (now >= upgrade->keep_until) {
         mp_log(MP_WARN, "sessions of an older process ended", mp_log_int("sessions", mp_stat_sum("sessions")),
                mp_log_int("after_s", MP_OLDER_KEEP_S));
+        mp_session_table_forget_kept(upgrade->shared->table);
         mp_watchdog_end(upgrade->shared->watchdog, "the time of an older process is over");
     } else if (is_over(upgrade, now)) {
         mp_watchdog_end(upgrade->shared->watchdog, "no session of this older process is left");

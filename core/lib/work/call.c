@@ -293,6 +293,47 @@ static int l_open_session(lua_State *L)
     return 1;
 }
 
+/* A wait for the record of a session. It outlasts its op if the task is cancelled. */
+typedef struct {
+    mp_op *MP_NULLABLE op;
+} settling;
+
+typedef struct {
+    mp_op super;
+    settling *it;
+} settling_op;
+
+static void stop_settling(mp_op *super)
+{
+    mp_container(super, settling_op, super)->it->op = NULL;
+}
+
+static void settled(void *content, mp_loop *MP_NULLABLE loop)
+{
+    settling *it = *(settling **)content;
+    mp_op *op = it->op;
+    if (op != NULL && loop != NULL)
+        mp_op_done(op);
+    free(it);
+}
+
+/* session.settle(call): waits until the store's file has the new session of the call, if sessions are kept.
+ *  [-0, +0, throws, parks] */
+static int l_settle(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    mp_loop *loop = mp_state_of(mp_vm_of(L))->loop;
+    mp_session *session = task->call == NULL ? NULL : mp_call_session(task->call);
+    if (session == NULL || loop == NULL || !mp_session_is_kept(session))
+        return 0;
+    settling_op *op = mp_op_new(L, sizeof *op, stop_settling);
+    settling *it = mp_new(sizeof *it);
+    it->op = &op->super;
+    op->it = it;
+    mp_session_settle(session, loop, settled, it);
+    return mp_op_park(L, &op->super);
+}
+
 static mp_session *MP_NULLABLE session_of(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -372,6 +413,8 @@ static int l_set_log_level(lua_State *L)
     luaL_argcheck(L, level >= 0 && level <= 7, 2, "levels go from 0 (debug) to 7 (emergency)");
     if (session != NULL)
         mp_session_set_log_level(session, (int)level);
+    if (session != NULL)
+        mp_session_keep(session);
     return 0;
 }
 
@@ -494,6 +537,7 @@ static int l_set_principal(lua_State *L)
 MP_LIBRARY(call)
 {
     static const luaL_Reg functions[] = {{"session.open", l_open_session},
+                                         {"session.settle", l_settle},
                                          {"session.set_log_level", l_set_log_level},
                                          {"session.log_level", l_log_level},
                                          {"session.id", l_session},

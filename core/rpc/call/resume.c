@@ -48,7 +48,7 @@ mp_feed *MP_NULLABLE mp_call_need_feed(mp_call *call)
     mp_event_log *log = session == NULL ? NULL : session->event_log;
     if (session == NULL || log == NULL || mp_stream_open_events(call->stream, NULL, 0) != 0)
         return NULL;
-    feed = mp_feed_new_of_call(session, log, call->rpc, call->serial, leave_call_stream);
+    feed = mp_feed_new_of_call(session, log, &(mp_feed_call){call->id, call->rpc, call->serial, leave_call_stream});
     uint64_t number = feed->number;
     call->feed = feed;
     if (has_priming(call)) {

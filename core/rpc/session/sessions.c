@@ -56,12 +56,18 @@ struct mp_session_table {
     mp_session *decoys;
     atomic_uint rpc_count;
     mp_owners *owners;
+    mp_kept *MP_NULLABLE kept;    /* NULL: sessions end with the process */
     mp_owners *shares[MP_QUOTAS]; /* the shares of clients in each quota */
     mp_holdings calls, authns;    /* calls and authentications of this process, by share number */
     mp_holdings bytes;            /* bytes of the requests that its calls keep, by share number */
     pthread_mutex_t rpcs_lock;    /* guards `rpcs` while workers join */
     mp_rpc *rpcs[MP_RPC_MAX];
 };
+
+void mp_session_table_set_kept(mp_session_table *table, mp_kept *kept)
+{
+    table->kept = kept;
+}
 
 mp_session_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, const mp_session_hooks *hooks,
                                   mp_topics *topics, mp_event_log *MP_NULLABLE event_log)
@@ -103,6 +109,14 @@ static bool is_session_open(mp_session *session)
 void mp_sessions_configure(mp_session_table *table, const mp_rpc_config *config)
 {
     atomic_store(&table->config, config);
+    if (table->kept != NULL)
+        atomic_store(&table->kept->idle_ms, config->idle_ms);
+}
+
+void mp_session_table_forget_kept(mp_session_table *table)
+{
+    if (table->kept != NULL)
+        atomic_store(&table->kept->ends_all, true);
 }
 
 static void close_at_end(mp_node *node, MP_UNUSED void *unused)
@@ -110,6 +124,7 @@ static void close_at_end(mp_node *node, MP_UNUSED void *unused)
     mp_session *session = mp_container(node, mp_session, node);
     session->reader = NULL;
     session->rpcs = 0;
+    session->log.is_unsaved = session->kept == NULL || !atomic_load(&session->kept->ends_all);
     mp_session_close(session, &mp_stat_closed_shutdown);
 }
 
@@ -121,6 +136,7 @@ void mp_sessions_free(mp_session_table *table)
         mp_map_clear(&table->shards[i].sessions);
         pthread_mutex_destroy(&table->shards[i].lock);
     }
+    mp_kept_free(table->kept);
     mp_owners_free(table->owners);
     for (mp_quota quota = 0; quota < MP_QUOTAS; quota++)
         mp_owners_free(table->shares[quota]);
@@ -169,6 +185,16 @@ mp_rpc *mp_session_table_rpc(mp_session_table *table, unsigned index)
 mp_processes *mp_session_table_processes(const mp_session_table *table)
 {
     return table->processes;
+}
+
+const mp_session_hooks *mp_session_table_hooks(const mp_session_table *table)
+{
+    return table->hooks;
+}
+
+const mp_rpc_config *mp_session_table_config(mp_session_table *table)
+{
+    return atomic_load(&table->config);
 }
 
 mp_topics *mp_session_table_topics(mp_session_table *table)
@@ -352,20 +378,25 @@ void mp_session_table_forget_owners(mp_session_table *table, uint16_t number)
     mp_owners_forget(table->owners, number);
 }
 
-/* Counts one more session of the owner `name`. Returns the owner, or NULL if a cap is reached. */
-static mp_owner *MP_NULLABLE count_session(mp_session_table *table, mp_str name)
+mp_owner *MP_NULLABLE mp_session_count(mp_session_table *table, mp_str name, bool is_new)
 {
     const mp_rpc_config *config = atomic_load(&table->config);
-    mp_owner *owner = mp_owners_count(table->owners, name, config->max_sessions_per_principal);
-    if (owner == NULL)
-        return NULL;
     mp_places *places = mp_processes_places(table->processes);
     int64_t used = mp_places_used(places, MP_PLACE_SESSIONS), most = config->max_sessions;
-    if (mp_owners_may_have(table->owners, owner, used, most - used, most / KEPT) &&
+    mp_owner *owner = mp_owners_count(table->owners, name, config->max_sessions_per_principal);
+    if (owner != NULL && (!is_new || mp_owners_may_have(table->owners, owner, used, most - used, most / KEPT)) &&
         mp_places_take(places, MP_PLACE_SESSIONS, most))
         return owner;
-    mp_owners_uncount(table->owners, owner);
+    if (owner != NULL)
+        mp_owners_uncount(table->owners, owner);
+    mp_stat_add(&mp_stat_refused_sessions, is_new);
     return NULL;
+}
+
+void mp_session_uncount(mp_session_table *table, mp_owner *owner)
+{
+    mp_owners_uncount(table->owners, owner);
+    mp_places_give(mp_processes_places(table->processes), MP_PLACE_SESSIONS);
 }
 
 static char *copy_text(mp_str text)
@@ -389,40 +420,55 @@ static void tap_session(mp_session *session, const char *event, const mp_princip
                                    .why = mp_str_of(why)});
 }
 
-mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal,
-                                       mp_str peer)
+mp_session *mp_session_add(mp_session_table *table, const mp_session_facts *facts)
 {
-    mp_session_table *table = rpc->table;
-    char room[MP_COUNTED_TEXT];
-    mp_owner *counted = count_session(table, owner_name(principal, peer, room));
-    if (counted == NULL) {
-        mp_stat_add(&mp_stat_refused_sessions, 1);
-        return NULL;
-    }
     mp_session *session = mp_slab_new(sizeof *session);
-    mp_id_make(table->processes, MP_STR_NONE, session->id);
+    if (facts->id.len == MP_ID)
+        memcpy(session->id, facts->id.ptr, MP_ID);
+    else
+        mp_id_make(table->processes, MP_STR_NONE, session->id);
     session->node.key = (mp_str){session->id, MP_ID};
-    session->transport = transport;
-    session->is_sse = transport->has_one_stream;
-    session->peer = copy_text(peer);
-    if (principal != mp_nobody)
-        session->user = copy_text(mp_principal_id(principal));
-    memcpy(session->principal, principal->key, sizeof session->principal);
+    session->transport = facts->transport;
+    session->is_sse = facts->transport->has_one_stream;
+    session->peer = copy_text(facts->peer);
+    if (facts->user.ptr != NULL)
+        session->user = copy_text(facts->user);
+    memcpy(session->principal, facts->principal, sizeof session->principal);
     session->table = table;
     session->on_free = table->hooks->on_free;
-    session->owner = counted;
-    session->opened_at = mp_loop_now(rpc->loop);
+    session->owner = facts->owner;
+    session->opened_at = facts->opened_at;
     atomic_init(&session->refs, 2); /* one reference of the table, one of the caller */
     atomic_init(&session->log_level, -1);
-    atomic_init(&session->used_at, session->opened_at);
+    atomic_init(&session->used_at, facts->used_at);
     pthread_mutex_init(&session->lock, NULL);
     session->event_log = session->is_sse ? NULL : table->event_log;
+    session->kept = session->is_sse ? NULL : table->kept;
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);
     mp_map_put(&table->shards[shard].sessions, &session->node);
     pthread_mutex_unlock(&table->shards[shard].lock);
     mp_stat_add(session->is_sse ? &mp_stat_sessions_sse : &mp_stat_sessions_http, 1);
+    return session;
+}
+
+mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal,
+                                       mp_str peer)
+{
+    char room[MP_COUNTED_TEXT];
+    mp_owner *counted = mp_session_count(rpc->table, owner_name(principal, peer, room), true);
+    if (counted == NULL)
+        return NULL;
+    uint64_t now = mp_loop_now(rpc->loop);
+    mp_session *session = mp_session_add(
+        rpc->table, &(mp_session_facts){.owner = counted,
+                                        .transport = transport,
+                                        .principal = principal->key,
+                                        .user = principal == mp_nobody ? MP_STR_NONE : mp_principal_id(principal),
+                                        .peer = peer,
+                                        .opened_at = now,
+                                        .used_at = now});
     mp_stat_add(&mp_stat_sessions_opened, 1);
     if (mp_tap_is_on())
         tap_session(session, "session opened", principal, "");
@@ -490,6 +536,8 @@ mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str i
     }
     atomic_store_explicit(&session->used_at, mp_loop_now(rpc->loop), memory_order_relaxed);
     atomic_store_explicit(&session->is_named, true, memory_order_relaxed);
+    if (atomic_load_explicit(&session->is_revived, memory_order_relaxed))
+        mp_session_note_revived(session);
     return session;
 }
 
@@ -504,16 +552,19 @@ bool mp_session_is_named(mp_session *session)
     return atomic_load(&session->is_named);
 }
 
+mp_session *MP_NULLABLE mp_session_of_id(mp_session_table *table, mp_str id)
+{
+    if (!mp_id_is(id))
+        return NULL;
+    unsigned shard = shard_of(id);
+    MP_LOCKED(&table->shards[shard].lock);
+    mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
+    return node == NULL ? NULL : mp_session_ref(mp_container(node, mp_session, node));
+}
+
 bool mp_session_is_known(mp_rpc *rpc, mp_str id)
 {
-    mp_session_table *table = rpc->table;
-    if (!mp_id_is(id))
-        return false;
-    unsigned shard = shard_of(id);
-    pthread_mutex_lock(&table->shards[shard].lock);
-    mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
-    mp_session *session = node == NULL ? NULL : mp_session_ref(mp_container(node, mp_session, node));
-    pthread_mutex_unlock(&table->shards[shard].lock);
+    mp_session *session = mp_session_of_id(rpc->table, id);
     if (session == NULL)
         return false;
     bool is_open = is_session_open(session);
@@ -570,8 +621,8 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
         tap_session(session, "session ended", NULL, reason->value);
     observe_end(session, reason);
     mp_pace_count(&table->rooms[MP_CAPACITY_SESSIONS], 1);
-    mp_owners_uncount(table->owners, session->owner);
-    mp_places_give(mp_processes_places(table->processes), MP_PLACE_SESSIONS);
+    mp_session_uncount(table, session->owner);
+    mp_session_forget(session, reason != &mp_stat_closed_shutdown);
 
     for (unsigned i = 0; i < MP_RPC_MAX; i++)
         if (rpcs & (UINT64_C(1) << i)) {
@@ -584,10 +635,16 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
 
 typedef struct {
     mp_rpc *rpc;
-    mp_session *expired[256];
-    const mp_stat *reasons[256];
+    mp_session *list[256];
+    const mp_stat *MP_NULLABLE reasons[256]; /* NULL: the session has not expired, but its record will soon */
     size_t count;
 } sweep;
+
+static bool is_in_use(mp_session *session)
+{
+    MP_LOCKED(&session->lock);
+    return session->reader != NULL || atomic_load(&session->calls) > 0;
+}
 
 /* Adds an expired session to a list that the caller closes once the shard is unlocked. Sessions with a reader or a
  * call in flight are not idle (S-18). */
@@ -597,7 +654,7 @@ static void collect_if_expired(mp_node *node, void *arg)
     mp_session *session = mp_container(node, mp_session, node);
     const mp_rpc_config *config = found->rpc->config;
     uint64_t now = mp_loop_now(found->rpc->loop);
-    if (found->count == sizeof found->expired / sizeof *found->expired)
+    if (found->count == sizeof found->list / sizeof *found->list)
         return;
     const mp_stat *reason = NULL;
     uint64_t used_at = atomic_load_explicit(&session->used_at, memory_order_relaxed);
@@ -607,15 +664,12 @@ static void collect_if_expired(mp_node *node, void *arg)
     } else if (atomic_load(&session->is_doubted) && !mp_session_is_named(session) &&
                now >= used_at + INITIALIZE_WITHIN_MS) {
         reason = &mp_stat_closed_uninitialized;
-    } else if (now >= used_at + config->idle_ms) {
-        pthread_mutex_lock(&session->lock);
-        if (session->reader == NULL && atomic_load(&session->calls) == 0)
-            reason = &mp_stat_closed_idle;
-        pthread_mutex_unlock(&session->lock);
+    } else if (now >= used_at + config->idle_ms && !is_in_use(session)) {
+        reason = &mp_stat_closed_idle;
     }
-    if (reason != NULL) {
+    if (reason != NULL || mp_session_is_to_be_kept(session, now)) {
         found->reasons[found->count] = reason;
-        found->expired[found->count++] = mp_session_ref(session);
+        found->list[found->count++] = mp_session_ref(session);
     }
 }
 
@@ -630,8 +684,12 @@ void mp_session_table_sweep(mp_rpc *rpc)
         mp_map_each(&table->shards[i].sessions, collect_if_expired, &found);
         pthread_mutex_unlock(&table->shards[i].lock);
         for (size_t k = 0; k < found.count; k++) {
-            mp_session_close(found.expired[k], found.reasons[k]);
-            mp_session_unref(found.expired[k]);
+            const mp_stat *reason = found.reasons[k];
+            if (reason == NULL)
+                mp_session_keep(found.list[k]);
+            else
+                mp_session_close(found.list[k], reason);
+            mp_session_unref(found.list[k]);
         }
     }
 }

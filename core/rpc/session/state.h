@@ -4,6 +4,7 @@
 #ifndef MP_RPC_SESSION_STATE_H
 #define MP_RPC_SESSION_STATE_H
 
+#include "data/data.h"
 #include "rpc/request/request.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -66,6 +67,7 @@ typedef struct {
 
 /* A principal, or the address of an anonymous client, that has sessions. */
 typedef struct mp_owner mp_owner;
+typedef struct mp_kept mp_kept;
 
 /* The session's part of the event log, guarded by the log's lock. */
 typedef struct {
@@ -73,6 +75,7 @@ typedef struct {
     int64_t count;
     size_t bytes;
     uint64_t last_number; /* list of the session's feeds */
+    bool is_unsaved;      /* the store is given no news of events any more: the session is closed */
 } mp_session_log;
 
 struct mp_session {
@@ -86,7 +89,9 @@ struct mp_session {
     const mp_transport *transport;
     mp_session_table *table;
     mp_owner *owner;
+    mp_kept *MP_NULLABLE kept; /* NULL: it ends with the process */
     uint64_t opened_at;
+    uint64_t last_feed; /* of a revived session: the number of the last feed that its record names */
     void (*MP_NULLABLE on_free)(
         mp_session *session);            /* a copy of its table's hook, since a session may outlive the table */
     mp_event_log *MP_NULLABLE event_log; /* NULL: events have no ids */
@@ -94,6 +99,9 @@ struct mp_session {
     _Atomic uint64_t used_at; /* when it was last in use, or doubted by mp_session_doubt(), in ms of the loop's clock */
     _Atomic bool is_named;    /* a request has named the session: its client has the id */
     _Atomic bool is_doubted;  /* its client may have left without the id */
+    _Atomic bool is_revived;  /* an earlier process opened the session, and no request has named it since */
+    /* when the store was last given the session's record, in ms of the loop's clock; 0: it has none */
+    _Atomic uint64_t kept_at;
     _Atomic(mp_client_info *MP_NULLABLE) client_info; /* NULL until `initialize` has succeeded */
 
     pthread_mutex_t lock;          /* guards `closed`, and the fields up to the empty line */
@@ -140,6 +148,15 @@ typedef struct {
     void (*on_closed)(mp_session *session);             /* called without a lock, before the table drops the session */
     void (*end_here)(mp_rpc *rpc, mp_session *session); /* called on the thread of each rpc in session->rpcs */
     void (*MP_NULLABLE on_free)(mp_session *session);   /* called when the session's last reference is dropped */
+    /* Appends the topics that the session subscribes to, each by mp_kept_put, after a byte: '1' if its client has asked
+     * for it. */
+    void (*put_topics)(mp_session *session, mp_buf *out);
+    void (*take_topics)(mp_session *session, mp_str topics); /* subscribes to those that put_topics wrote */
+    /* Takes an event that an earlier process gave to mp_kept_set_event, in the order of feeds and events. */
+    void (*take_event)(mp_session *session, uint64_t feed, uint64_t seq, mp_str text);
+    /* No more events follow. `last_feed`: what last_feed() returned in an earlier process. */
+    void (*end_events)(mp_session *session, uint64_t last_feed);
+    uint64_t (*last_feed)(mp_session *session); /* the number of the feed that was made last */
 } mp_session_hooks;
 
 /* `processes`, `hooks`, `topics` and `event_log` (or NULL) are borrowed for the life of the table. */
@@ -150,6 +167,10 @@ void mp_sessions_configure(mp_session_table *table, const mp_rpc_config *config)
 void mp_sessions_free(mp_session_table *table);
 mp_processes *mp_session_table_processes(const mp_session_table *table);
 mp_topics *mp_session_table_topics(mp_session_table *table);
+const mp_session_hooks *mp_session_table_hooks(const mp_session_table *table);
+const mp_rpc_config *mp_session_table_config(mp_session_table *table);
+/* Sessions that are added from now on are kept. */
+void mp_session_table_set_kept(mp_session_table *table, mp_kept *kept);
 mp_event_log *MP_NULLABLE mp_session_table_event_log(mp_session_table *table);
 /* Adds the rpc to the table for good. Returns the index of the rpc. */
 unsigned mp_session_table_join(mp_session_table *table, mp_rpc *rpc);
@@ -187,6 +208,72 @@ mp_owner *MP_NULLABLE mp_quota_take_for(mp_session_table *table, mp_quota quota,
                                         mp_str address);
 void mp_quota_give_for(mp_session_table *table, mp_quota quota, mp_owner *owner);
 
+/* A session to be added to the table. */
+typedef struct {
+    mp_str id;       /* of the earlier process that opened it; empty: it is a new one */
+    mp_owner *owner; /* it was counted for */
+    const mp_transport *transport;
+    const unsigned char *principal;
+    mp_str user, peer; /* user without ptr: anonymous */
+    uint64_t opened_at, used_at;
+} mp_session_facts;
+/* The open session with this id, with a counted reference. */
+mp_session *MP_NULLABLE mp_session_of_id(mp_session_table *table, mp_str id);
+/* Adds it, with a counted reference for the caller. */
+mp_session *mp_session_add(mp_session_table *table, const mp_session_facts *facts);
+/* Counts one more session, for that owner. NULL, which is counted: a cap is reached. `is_new`: the last free ones are
+ * for owners that have few. */
+mp_owner *MP_NULLABLE mp_session_count(mp_session_table *table, mp_str owner, bool is_new);
+void mp_session_uncount(mp_session_table *table, mp_owner *owner);
+
+/* -- kept.c: records of sessions in the store, from which another process revives them ------------------------------
+ */
+
+struct mp_kept {
+    mp_store *store;
+    const mp_session_hooks *hooks;
+    _Atomic uint64_t idle_ms;
+    atomic_bool ends_all; /* also sessions that end with the process leave no record */
+    pthread_mutex_t lock; /* held from reading a session's facts until the store has them; taken before all others */
+};
+
+mp_kept *mp_kept_new(mp_store *store, const mp_session_hooks *hooks, uint64_t idle_ms);
+void mp_kept_free(mp_kept *MP_NULLABLE kept);
+/* Appends a text of a record; takes one from the begin of `rest`, or returns false. */
+void mp_kept_put(mp_buf *out, mp_str text);
+bool mp_kept_take(mp_str *rest, mp_str *text);
+/* The begin of a record. Its texts follow: user, peer, revision, client, capabilities, topics. */
+typedef struct {
+    unsigned char sum[MP_SHA256_BYTES]; /* of the bytes after it */
+    unsigned char principal[MP_PRINCIPAL_KEY];
+    uint64_t opened_at, used_at; /* ms since 1970; `used_at`: the latest time at which it may have been used last */
+    uint64_t last_feed;
+    int32_t format, log_level, has_user, unused;
+} mp_kept_head;
+#define MP_KEPT_FORMAT 1
+#define MP_KEPT_SESSION MP_STR("session:") /* of the keys of records; the session's id follows */
+/* of the keys of events; the session's id, the feed and the event's number follow, the two in hex with 16 digits */
+#define MP_KEPT_EVENT MP_STR("event:")
+#define MP_KEPT_DIGITS 16
+/* How much the wall clock is ahead of that of the loops, in ms. */
+uint64_t mp_kept_ahead(void);
+/* Writes the session's record, the first one too. Nothing happens if the session was closed. */
+void mp_session_write(mp_session *session);
+/* A request names a revived session. */
+void mp_session_note_revived(mp_session *session);
+/* True if the session has a record that is older than a part of sessions.idle. */
+bool mp_session_is_to_be_kept(mp_session *session, uint64_t now);
+/* The session was closed. `is_for_good`: no other process is to revive it. */
+void mp_session_forget(mp_session *session, bool is_for_good);
+/* True if the store is given the events of the session, for a client that resumes in another process. */
+bool mp_kept_has_events(const mp_session *session);
+/* Stores an event of a session that is kept, or removes it. Events are in the file a moment later: nobody waits. */
+void mp_kept_set_event(const mp_session *session, uint64_t feed, uint64_t seq, mp_str text);
+void mp_kept_drop_event(const mp_session *session, uint64_t feed, uint64_t seq);
+/* As mp_session_table_keep (revive.c). */
+void mp_sessions_keep(mp_session_table *table, mp_store *store, const mp_transport *transport, bool keeps,
+                      bool is_first);
+
 /* -- owners.c: who has how many sessions --------------------------------------------------------------------------- */
 
 typedef struct mp_owners mp_owners;
@@ -215,7 +302,7 @@ void mp_expiry_start(mp_rpc *rpc, mp_timer *timer, int64_t expires, void (*fire)
 bool mp_expiry_is_over(int64_t expires);
 
 /* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_calls, mp_stat_closed_shutdown, mp_stat_refused_auth_pending;
+extern const mp_stat mp_stat_closed_idle, mp_stat_calls, mp_stat_closed_shutdown, mp_stat_refused_auth_pending;
 /* Appends to `all` the sessions of one shard, each with a counted reference. */
 typedef struct {
     mp_session **list;

@@ -3,6 +3,9 @@
  * process. The lock is taken last, and for a short time. */
 #include "stream.h"
 
+/* A process that revives a session numbers its events above all that an earlier one may have sent. */
+#define JUMP ((uint64_t)1 << 20)
+
 /* bytes of the stored events of one session; above them the oldest events are dropped */
 #define MAX_BYTES MP_LIMIT(replay_bytes, 1 << 20)
 
@@ -49,35 +52,72 @@ void mp_event_log_free(mp_event_log *MP_NULLABLE log)
     free(log);
 }
 
+/* What the store has of a feed, as its event 0. The id of its call follows. */
+typedef struct {
+    uint64_t lost, base;
+    uint64_t is_over;
+} head;
+
+static void save_feed(const mp_feed *feed)
+{
+    mp_scoped_buf text = {0};
+    const head it = {feed->lost, feed->base, feed->is_over};
+    if (!mp_kept_has_events(feed->session))
+        return;
+    mp_buf_put(&text, (mp_str){(const char *)&it, sizeof it});
+    mp_buf_put(&text, (mp_str){feed->call, feed->call_len});
+    mp_kept_set_event(feed->session, feed->number, 0, mp_buf_str(&text));
+}
+
 static void free_if_done(mp_feed *feed)
 {
     if (feed->refs > 0 || feed->events > 0)
         return;
+    mp_kept_drop_event(feed->session, feed->number, 0);
     mp_link_drop(&feed->link);
-    mp_slab_free(feed, sizeof *feed);
+    mp_slab_free(feed, sizeof *feed + feed->call_len);
 }
 
-mp_feed *mp_feed_new(mp_session *session, mp_event_log *log)
+/* `call`: the id of its call; kept for a process that revives the session. */
+static mp_feed *add_feed(mp_session *session, mp_event_log *log, mp_str call)
 {
-    mp_feed *feed = mp_slab_new(sizeof *feed);
+    size_t len = mp_kept_has_events(session) ? call.len : 0;
+    mp_feed *feed = mp_slab_new(sizeof *feed + len);
     feed->session = session;
     feed->log = log;
     feed->refs = 1;
-    MP_LOCKED(&log->lock);
+    feed->call_len = len;
+    if (len > 0)
+        memcpy(feed->call, call.ptr, len);
     mp_link_put(&session->log.feeds, &feed->link);
     return feed;
 }
 
-mp_feed *mp_feed_new_of_call(mp_session *session, mp_event_log *log, mp_rpc *rpc, uint64_t serial,
-                             void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial))
+mp_feed *mp_feed_new(mp_session *session, mp_event_log *log)
 {
-    mp_feed *feed = mp_feed_new(session, log);
     MP_LOCKED(&log->lock);
-    feed->number = ++session->log.last_number;
-    feed->rpc = rpc;
-    feed->serial = serial;
-    feed->on_resumed = on_resumed;
+    mp_feed *feed = add_feed(session, log, MP_STR_NONE);
+    save_feed(feed);
     return feed;
+}
+
+mp_feed *mp_feed_new_of_call(mp_session *session, mp_event_log *log, const mp_feed_call *call)
+{
+    MP_LOCKED(&log->lock);
+    mp_feed *feed = add_feed(session, log, call->id);
+    feed->number = ++session->log.last_number;
+    feed->rpc = call->rpc;
+    feed->serial = call->serial;
+    feed->on_resumed = call->on_resumed;
+    save_feed(feed);
+    return feed;
+}
+
+void mp_feed_end(mp_feed *feed)
+{
+    MP_LOCKED(&feed->log->lock);
+    feed->is_over = true;
+    save_feed(feed);
 }
 
 void mp_feed_ref(mp_feed *feed)
@@ -111,6 +151,8 @@ static void drop_event(mp_event_log *log, event *it)
     mp_stat_add(&mp_stat_replay_bytes, -(int64_t)size_of_event(it));
     feed->lost = it->seq;
     feed->events--;
+    mp_kept_drop_event(feed->session, feed->number, it->seq);
+    save_feed(feed);
     free_if_done(feed);
     mp_slab_free(it, size_of_event(it));
 }
@@ -120,27 +162,24 @@ static event *first_of(mp_session *session)
     return mp_container(session->log.events.next, event, in_session);
 }
 
-bool mp_feed_put(mp_feed *feed, mp_str json)
+static event *make_event(mp_feed *feed, uint64_t seq, mp_str json)
+{
+    event *it = mp_slab_new(sizeof *it + json.len);
+    it->feed = feed;
+    it->seq = seq;
+    it->len = json.len;
+    memcpy(it->json, json.ptr, json.len);
+    return it;
+}
+
+/* The caller has the log's lock, and a reference to the feed. */
+static void add_event(mp_feed *feed, event *it)
 {
     mp_session *session = feed->session;
     mp_event_log *log = feed->log;
     mp_session_log *own = &session->log;
     const mp_rpc_config *config = atomic_load(&log->config);
-    uint64_t seq = ++feed->last;
-    size_t size = sizeof(event) + json.len, most = (size_t)MAX_BYTES;
-    if (session->closed || size > most || size > (size_t)MP_REPLAY_TOTAL) {
-        pthread_mutex_lock(&log->lock);
-        feed->lost = seq;
-        pthread_mutex_unlock(&log->lock);
-        mp_stat_add(&mp_stat_dropped_replay, session->closed ? 0 : 1);
-        return false;
-    }
-    event *it = mp_slab_new(size);
-    it->feed = feed;
-    it->seq = seq;
-    it->len = json.len;
-    memcpy(it->json, json.ptr, json.len);
-    pthread_mutex_lock(&log->lock);
+    size_t size = size_of_event(it), most = (size_t)MAX_BYTES;
     while (own->count >= config->replay_events || own->bytes + size > most)
         drop_event(log, first_of(session));
     while (log->bytes + size > (size_t)MP_REPLAY_TOTAL) {
@@ -154,8 +193,25 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
     own->bytes += size;
     log->bytes += size;
     mp_stat_add(&mp_stat_replay_bytes, (int64_t)size);
-    pthread_mutex_unlock(&log->lock);
-    return true;
+}
+
+bool mp_feed_put(mp_feed *feed, mp_str json)
+{
+    const mp_session *session = feed->session;
+    uint64_t seq = ++feed->last;
+    size_t size = sizeof(event) + json.len;
+    bool is_kept = !session->closed && size <= (size_t)MAX_BYTES && size <= (size_t)MP_REPLAY_TOTAL;
+    event *it = is_kept ? make_event(feed, seq, json) : NULL;
+    MP_LOCKED(&feed->log->lock);
+    if (it != NULL) {
+        add_event(feed, it);
+        mp_kept_set_event(session, feed->number, seq, json);
+    } else {
+        feed->lost = seq;
+        save_feed(feed);
+        mp_stat_add(&mp_stat_dropped_replay, session->closed ? 0 : 1);
+    }
+    return is_kept;
 }
 
 /* Reads a number as mp_put_event_id writes it: no sign, no leading zero. */
@@ -222,4 +278,88 @@ void mp_event_log_forget(mp_session *session)
     MP_LOCKED(&log->lock);
     while (session->log.count > 0)
         drop_event(log, first_of(session));
+    MP_EACH(mp_feed, feed, &session->log.feeds, link)
+        mp_kept_drop_event(session, feed->number, 0);
+    session->log.is_unsaved = true;
+}
+
+/* -- sessions of earlier processes --------------------------------------------------------------------------------- */
+
+static mp_feed *MP_NULLABLE feed_of(mp_session *session, uint64_t number)
+{
+    MP_EACH(mp_feed, feed, &session->log.feeds, link) {
+        if (feed->number == number)
+            return feed;
+    }
+    return NULL;
+}
+
+/* Event 0 of a feed comes first, then its events in their order. */
+void mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str text)
+{
+    mp_event_log *log = session->event_log;
+    head it;
+    if (log == NULL || (seq == 0 && text.len < sizeof it))
+        return;
+    MP_LOCKED(&log->lock);
+    mp_feed *feed = feed_of(session, number);
+    if (seq == 0 && feed == NULL) {
+        memcpy(&it, text.ptr, sizeof it);
+        feed = add_feed(session, log, mp_str_from(text, sizeof it));
+        feed->number = number;
+        feed->lost = it.lost;
+        feed->is_over = it.is_over != 0;
+        feed->last = it.base > it.lost ? it.base : it.lost;
+        if (number > session->log.last_number)
+            session->log.last_number = number;
+    } else if (feed != NULL && text.len + sizeof(event) <= (size_t)MAX_BYTES) {
+        if (seq != feed->last + 1 && feed->events > 0) /* one between was not saved */
+            feed->lost = seq - 1;
+        add_event(feed, make_event(feed, seq, text));
+        feed->last = seq;
+    }
+}
+
+/* A call that ran when its process ended gets an error in the place of its answer. */
+static void end_revived(mp_feed *feed)
+{
+    mp_scoped_buf error = {0};
+    mp_put_error(&error, (mp_str){feed->call, feed->call_len}, MP_CODE_INTERNAL,
+                 MP_STR("the gateway was restarted; the call may have run"), MP_STR_NONE);
+    add_event(feed, make_event(feed, feed->last, mp_buf_str(&error)));
+    mp_kept_set_event(feed->session, feed->number, feed->last, mp_buf_str(&error));
+    feed->is_over = true;
+}
+
+void mp_feeds_revived(mp_session *session, uint64_t last_number)
+{
+    mp_event_log *log = session->event_log;
+    if (log == NULL)
+        return;
+    MP_LOCKED(&log->lock);
+    if (last_number > session->log.last_number)
+        session->log.last_number = last_number;
+    session->log.last_number += JUMP;
+    MP_EACH(mp_feed, feed, &session->log.feeds, link) {
+        feed->last += JUMP;
+        feed->base = feed->last;
+        if (feed->number == 0)
+            session->feed = feed; /* with the reference that add_feed has counted */
+        else if (!feed->is_over)
+            end_revived(feed);
+        save_feed(feed);
+        if (feed->number != 0) {
+            feed->refs--;
+            free_if_done(feed);
+        }
+    }
+}
+
+uint64_t mp_feeds_last(mp_session *session)
+{
+    mp_event_log *log = session->event_log;
+    if (log == NULL)
+        return 0;
+    MP_LOCKED(&log->lock);
+    return session->log.last_number;
 }

@@ -218,7 +218,7 @@ static void add_subscription(mp_topics *topics, mp_session *session, mp_str name
     mp_stat_add(&mp_stat_subscriptions, 1);
 }
 
-mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str name, bool is_asked)
+static mp_subscribe_result subscribe(mp_session *session, mp_str name, bool is_asked)
 {
     mp_topics *topics = mp_session_table_topics(session->table);
     mp_subscribe_result result = MP_SUBSCRIBE_DONE;
@@ -241,6 +241,34 @@ mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str name, bool 
     return result;
 }
 
+mp_subscribe_result mp_session_subscribe(mp_session *session, mp_str name, bool is_asked)
+{
+    mp_subscribe_result result = subscribe(session, name, is_asked);
+    mp_session_keep(session);
+    return result;
+}
+
+void mp_session_put_topics(mp_session *session, mp_buf *out)
+{
+    MP_LOCKED(&mp_session_table_topics(session->table)->lock);
+    MP_EACH(subscription, s, &session->subscriptions, in_session) {
+        mp_buf_putc(out, s->holder == NULL ? '0' : '1');
+        mp_kept_put(out, s->topic->node.key);
+    }
+}
+
+void mp_session_take_topics(mp_session *session, mp_str topics)
+{
+    mp_str name;
+    while (topics.len > 0) {
+        bool is_asked = topics.ptr[0] == '1';
+        topics = mp_str_from(topics, 1);
+        if (!mp_kept_take(&topics, &name))
+            break;
+        subscribe(session, name, is_asked);
+    }
+}
+
 static void move_subscription(mp_topics *topics, subscription *s, topic *to)
 {
     topic *from = s->topic;
@@ -252,7 +280,7 @@ static void move_subscription(mp_topics *topics, subscription *s, topic *to)
     drop_if_unused(topics, from);
 }
 
-void mp_session_subscribe_as(mp_session *session, mp_str audience)
+static void subscribe_as(mp_session *session, mp_str audience)
 {
     mp_topics *topics = mp_session_table_topics(session->table);
     mp_scoped_buf name = {0};
@@ -269,13 +297,25 @@ void mp_session_subscribe_as(mp_session *session, mp_str audience)
     }
 }
 
-void mp_session_unsubscribe(mp_session *session, mp_str name)
+void mp_session_subscribe_as(mp_session *session, mp_str audience)
+{
+    subscribe_as(session, audience);
+    mp_session_keep(session);
+}
+
+static void unsubscribe(mp_session *session, mp_str name)
 {
     mp_topics *topics = mp_session_table_topics(session->table);
     MP_LOCKED(&topics->lock);
     subscription *s = find_subscription(session, name);
     if (s != NULL)
         drop_subscription(topics, s);
+}
+
+void mp_session_unsubscribe(mp_session *session, mp_str name)
+{
+    unsubscribe(session, name);
+    mp_session_keep(session);
 }
 
 void mp_session_unsubscribe_all(mp_session *session)

@@ -414,7 +414,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     else
         mp_buf_put(&bytes, parcel->bytes);
     if (parcel->is_last && feed != NULL)
-        feed->is_over = true;
+        mp_feed_end(feed);
     if (current != NULL && !current->is_behind) { /* a reader that is behind finds the event in the log */
         if (current->rpc == from && current->posted <= current->sent && !current->is_overfull)
             here = current;

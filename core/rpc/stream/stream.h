@@ -48,8 +48,11 @@ struct mp_feed {
     /* `last`, `reader`, `is_over` and `is_resumed` are guarded by the session's lock */
     uint64_t last;                 /* the latest event */
     mp_reader *MP_NULLABLE reader; /* reader of a call's feed that a client has resumed; NULL: no such */
-    bool is_over;                  /* no event follows */
+    bool is_over;                  /* no event follows; is set under the log's lock, too */
     bool is_resumed;               /* the call's thread knows, or is about to, that its own connection is replaced */
+    uint64_t base;                 /* the number from which this process counts events of a revived session */
+    size_t call_len;               /* bytes of the id of the call, of a session that is kept; else 0 */
+    char call[];
 };
 
 /* -- reader.c ------------------------------------------------------------------------------------------------------ */
@@ -95,9 +98,16 @@ void mp_event_log_configure(mp_event_log *MP_NULLABLE log, const mp_rpc_config *
 void mp_event_log_free(mp_event_log *MP_NULLABLE log);
 /* The feed of the session's own stream, with a counted reference for the caller. */
 mp_feed *mp_feed_new(mp_session *session, mp_event_log *log);
-/* The feed of the call with this rpc and serial, with a counted reference for the caller. */
-mp_feed *mp_feed_new_of_call(mp_session *session, mp_event_log *log, mp_rpc *rpc, uint64_t serial,
-                             void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial));
+/* The feed of a call, with a counted reference for the caller. */
+typedef struct {
+    mp_str id; /* of the request, as JSON */
+    mp_rpc *rpc;
+    uint64_t serial;
+    void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
+} mp_feed_call;
+mp_feed *mp_feed_new_of_call(mp_session *session, mp_event_log *log, const mp_feed_call *call);
+/* No event of the feed follows. */
+void mp_feed_end(mp_feed *feed);
 void mp_feed_ref(mp_feed *feed);
 void mp_feed_unref(mp_feed *feed);
 /* Numbers an event; the number is then in feed->last. False if the event is not kept. */
@@ -110,6 +120,11 @@ typedef enum { MP_FEED_ALL, MP_FEED_MORE, MP_FEED_GAP } mp_feed_rest;
 mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out);
 /* The session is closed: drops its events. */
 void mp_event_log_forget(mp_session *session);
+/* As mp_session_hooks.take_event and take_last, and what last_number is for these. Without the session's lock: no other
+ * thread has the session. */
+void mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str text);
+void mp_feeds_revived(mp_session *session, uint64_t last_number);
+uint64_t mp_feeds_last(mp_session *session);
 
 /* -- pubsub.c: subscribers of topics ------------------------------------------------------------------------------- */
 
@@ -170,6 +185,9 @@ void mp_publisher_free(mp_publisher *publisher);
 /* Records for other rpcs whether calls of this one listen to the topic. */
 void mp_topic_set_listened(mp_rpc *rpc, mp_str topic, bool is_listened);
 void mp_session_unsubscribe_all(mp_session *session);
+/* As mp_session_hooks.put_topics and take_topics. */
+void mp_session_put_topics(mp_session *session, mp_buf *out);
+void mp_session_take_topics(mp_session *session, mp_str topics);
 /* Queues the publications of this turn, and sends at most `budget` messages to sessions. */
 void mp_publisher_turn(mp_rpc *rpc, int budget);
 /* True if there are publications that this turn has to queue or to send. */

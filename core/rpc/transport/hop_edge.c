@@ -58,12 +58,17 @@ static uint16_t newest_of(const mp_rpc *rpc)
 }
 
 /* The number of the process that has a session; 0: this one, or none. An older process does not know one that is on
- * trial, and the newest one does. */
-static uint16_t session_process(const mp_rpc *rpc, mp_str id)
+ * trial, and the newest one does. The oldest one may have revived sessions of processes before it, whose ids carry any
+ * number. */
+static uint16_t session_process(mp_rpc *rpc, mp_str id)
 {
-    if (!mp_id_is(id) || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
+    if (!mp_id_is(id) || mp_session_is_known(rpc, id))
         return 0;
     uint16_t other = mp_hop_other_of(rpc, id);
+    if (mp_processes_is_newest(rpc->processes))
+        return other != 0 ? other : mp_processes_oldest(rpc->processes);
+    if (rpc->hop != NULL || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
+        return 0;
     return other != 0 ? other : newest_of(rpc);
 }
 
@@ -100,7 +105,7 @@ static bool find_maker(const mp_rpc *rpc, mp_str id, uint16_t *number)
     return *number != 0 || (mp_id_is(id) && mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes));
 }
 
-static uint16_t find_for_mcp(const mp_rpc *rpc, const mp_stream *stream, bool is_post, mp_str *session)
+static uint16_t find_for_mcp(mp_rpc *rpc, const mp_stream *stream, bool is_post, mp_str *session)
 {
     int count, names;
     uint16_t number;
@@ -119,7 +124,7 @@ static uint16_t find_for_mcp(const mp_rpc *rpc, const mp_stream *stream, bool is
 }
 
 /* The number of the process that is to serve the request; 0: this one. */
-static uint16_t find_process(const mp_rpc *rpc, const mp_stream *stream, mp_hop_endpoint endpoint, mp_str *session)
+static uint16_t find_process(mp_rpc *rpc, const mp_stream *stream, mp_hop_endpoint endpoint, mp_str *session)
 {
     const mp_request *request = mp_stream_request(stream);
     bool is_post = mp_str_is(request->method, "POST"), is_get = mp_str_is(request->method, "GET");

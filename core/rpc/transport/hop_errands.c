@@ -254,6 +254,12 @@ bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id)
     return mp_processes_are_several(rpc->processes) && mp_hop_other_of(rpc, id) != 0;
 }
 
+bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id)
+{
+    return mp_id_is(id) && mp_processes_is_newest(rpc->processes) &&
+           mp_id_number(rpc->processes, id) != mp_processes_number(rpc->processes) && mp_hop_other_of(rpc, id) == 0;
+}
+
 bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text)
 {
     uint16_t to = mp_hop_other_of(rpc, id);

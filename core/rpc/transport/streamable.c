@@ -276,6 +276,15 @@ static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers
     mp_session_unref(session);
 }
 
+/* Answers a DELETE of a session that a process which starts after this one does not revive any more. */
+static void answer_delete(void *content, mp_loop *MP_NULLABLE loop)
+{
+    mp_stream *stream = *(mp_stream **)content;
+    if (loop != NULL)
+        mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
+    mp_stream_unref(stream);
+}
+
 static void serve_delete(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
 {
     mp_session *session = find_session(rpc, stream, headers);
@@ -283,7 +292,11 @@ static void serve_delete(mp_rpc *rpc, mp_stream *stream, const era_headers *head
         return;
     if (mp_session_close(session, &mp_stat_closed_delete)) {
         mp_log_http(rpc, stream, session, 204);
-        mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
+        mp_stream_ref(stream);
+        if (mp_session_is_kept(session))
+            mp_session_settle(session, rpc->loop, answer_delete, stream);
+        else
+            answer_delete(&stream, rpc->loop);
     } else /* another worker initialized the session first */
         refuse_request(rpc, stream, MP_CAUSE_SESSION, 404,
                        "no such session: send \"initialize\" without Mcp-Session-Id");

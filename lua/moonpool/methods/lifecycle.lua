@@ -76,6 +76,7 @@ function lifecycle.initialize(call, params)
   local instructions = instructions_for(call)             -- before a session is opened: this may wait
   if not host.session.open(call, revision, client_text, can_text) then return {} end
   follow_lists(call)
+  host.session.settle(call)
   return {
     protocolVersion = revision, capabilities = capabilities(call), instructions = instructions,
     serverInfo = { name = host.config.server.name, version = host.config.server.version },

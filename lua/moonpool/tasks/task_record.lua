@@ -116,11 +116,16 @@ function task_record.delete(record)
   host.store.delete(list_key(record.owner, record.id))
 end
 
---- The record with this id, whoever owns it; nil; or nil and "unavailable".
+local restarted = { status = "failed", outcome = json.encode(errors.new("internal", "the gateway was restarted; the task may have run")) }
+
+--- The record with this id, whoever owns it; nil; or nil and "unavailable". A task that ran when its process ended has failed.
 function task_record.get(id)
   local text, why = host.store.get(key(id))
   if not text then return nil, why end
-  return decode(text)
+  local record = decode(text)
+  if ended[record.status] or not host.task.is_orphan(id) then return record end
+  local saved, _, away = task_record.save(record, restarted)
+  return saved, away
 end
 
 -- The ids at the ends of keys of the store, behind a prefix; and `why` as it is.

@@ -49,7 +49,7 @@ local function patch(path, offset, bytes)
 end
 
 describe("store.file", function()
-  it("keeps stored texts and their expiry over a restart, but no MCP tasks", function()
+  it("keeps stored texts and their expiry over a restart, and MCP tasks", function()
     local g = start()
     local one, two = trusted.workers(g)
     run(one, [[
@@ -66,7 +66,7 @@ describe("store.file", function()
     g = again(g, brief_over)
     local served <close> = g -- luacheck: ignore 211
     local me = g:client "2026-07-28"
-    assert.same({ "kept:1", "s:again", "s:empty", "s:n", "s:text", "s:timed" }, run(me, 'return host.store.keys ""'))
+    assert.same({ "kept:1", "s:again", "s:empty", "s:n", "s:text", "s:timed", "task:1" }, run(me, 'return host.store.keys ""'))
     assert.is_true(run(me, 'return host.store.get "s:text" == "a\\0b\\255" and host.store.get "s:empty" == ""'))
     assert.same({ "new", 8 }, run(me, 'return { host.store.get "s:again", host.store.incr("s:n", 1) }'))
     wait.for_fact("the time of a text to be over", 10, function() return run(me, 'return host.store.get "s:timed"') == nil end)

@@ -1,0 +1,195 @@
+/* kept.c: sessions of Streamable HTTP that survive a restart. Each has a record in the store, which saves it to its
+ * file: what `initialize` agreed, the owner, the log level and the topics. A process that starts revives the sessions
+ * that it finds there (revive.c).
+ *
+ * A record expires by the wall clock, a quarter of sessions.idle later than its session would if nothing used it any
+ * more: so it is written again only each quarter of sessions.idle, and no session ends early. That of a revived session
+ * which nobody has used has no such delay: restarts do not prolong it. */
+#include "state.h"
+
+MP_COUNTER(kept_unsaved, "kept_sessions_unsaved", "", "",
+           "records of sessions that the store did not take: tried again later")
+
+#define PARTS 4        /* a record is written again after this part of sessions.idle */
+#define SWEPT_MS 500   /* ms in which each session is looked at */
+#define AGAIN_MS 10000 /* ms until a record is tried again that the store did not take */
+
+mp_kept *mp_kept_new(mp_store *store, const mp_session_hooks *hooks, uint64_t idle_ms)
+{
+    mp_kept *kept = mp_new(sizeof *kept);
+    kept->store = store;
+    kept->hooks = hooks;
+    atomic_init(&kept->idle_ms, idle_ms);
+    pthread_mutex_init(&kept->lock, NULL);
+    return kept;
+}
+
+void mp_kept_free(mp_kept *MP_NULLABLE kept)
+{
+    if (kept == NULL)
+        return;
+    mp_store_finish_waits(kept->store);
+    pthread_mutex_destroy(&kept->lock);
+    free(kept);
+}
+
+void mp_kept_put(mp_buf *out, mp_str text)
+{
+    uint32_t len = (uint32_t)text.len;
+    mp_buf_put(out, (mp_str){(const char *)&len, sizeof len});
+    mp_buf_put(out, text);
+}
+
+bool mp_kept_take(mp_str *rest, mp_str *text)
+{
+    uint32_t len;
+    if (rest->len < sizeof len)
+        return false;
+    memcpy(&len, rest->ptr, sizeof len);
+    *rest = mp_str_from(*rest, sizeof len);
+    if (len > rest->len)
+        return false;
+    *text = (mp_str){rest->ptr, len};
+    *rest = mp_str_from(*rest, len);
+    return true;
+}
+
+uint64_t mp_kept_ahead(void)
+{
+    return mp_clock_ms(CLOCK_REALTIME) - mp_monotonic_ms();
+}
+
+static void put_key(mp_buf *out, mp_str id)
+{
+    mp_buf_put(out, MP_KEPT_SESSION);
+    mp_buf_put(out, id);
+}
+
+/* -- records ------------------------------------------------------------------------------------------------------- */
+
+static void put_record(const mp_kept *kept, mp_session *session, uint64_t used_at, mp_buf *out)
+{
+    uint64_t ahead = mp_kept_ahead();
+    mp_kept_head head = {.opened_at = session->opened_at + ahead,
+                         .used_at = used_at + ahead,
+                         .last_feed = kept->hooks->last_feed(session),
+                         .format = MP_KEPT_FORMAT,
+                         .log_level = atomic_load_explicit(&session->log_level, memory_order_relaxed),
+                         .has_user = session->user != NULL};
+    const mp_client_info *info = atomic_load(&session->client_info);
+    memcpy(head.principal, session->principal, sizeof head.principal);
+    mp_buf_put(out, (mp_str){(const char *)&head, sizeof head});
+    mp_kept_put(out, mp_str_of(session->user == NULL ? "" : session->user));
+    mp_kept_put(out, mp_str_of(session->peer));
+    mp_kept_put(out, mp_str_of(info == NULL ? "" : info->era->date));
+    mp_kept_put(out, info == NULL ? MP_STR_NONE : info->client);
+    mp_kept_put(out, info == NULL ? MP_STR_NONE : info->capabilities);
+    kept->hooks->put_topics(session, out);
+    mp_sha256(mp_str_from(mp_buf_str(out), sizeof head.sum), (unsigned char *)out->ptr);
+}
+
+/* A closed session's record is removed under the same lock. */
+static void write_record(mp_kept *kept, mp_session *session)
+{
+    mp_scoped_buf key = {0}, text = {0};
+    uint64_t now = mp_monotonic_ms(), idle_ms = atomic_load(&kept->idle_ms);
+    MP_LOCKED(&kept->lock);
+    pthread_mutex_lock(&session->lock);
+    bool is_closed = session->closed, is_in_use = session->reader != NULL || atomic_load(&session->calls) > 0;
+    pthread_mutex_unlock(&session->lock);
+    uint64_t used_at = is_in_use ? now : atomic_load_explicit(&session->used_at, memory_order_relaxed);
+    uint64_t delay = atomic_load(&session->is_revived) ? 0 : idle_ms / PARTS + SWEPT_MS;
+    if (is_closed || (int64_t)(used_at + idle_ms - now) < 0)
+        return;
+    put_key(&key, session->node.key);
+    put_record(kept, session, used_at + delay, &text);
+    bool is_taken = mp_store_set(kept->store, mp_buf_str(&key), mp_buf_str(&text), used_at + idle_ms - now + delay + 1,
+                                 false) == MP_STORE_DONE;
+    atomic_store(&session->kept_at, is_taken ? now : now + AGAIN_MS - idle_ms / PARTS);
+    mp_stat_add(&mp_stat_kept_unsaved, !is_taken);
+}
+
+void mp_session_write(mp_session *session)
+{
+    mp_kept *kept = session->kept;
+    if (kept != NULL)
+        write_record(kept, session);
+}
+
+bool mp_session_is_kept(const mp_session *session)
+{
+    return session->kept != NULL;
+}
+
+void mp_session_settle(mp_session *session, mp_loop *loop, void (*deliver)(void *ctx, mp_loop *MP_NULLABLE), void *ctx)
+{
+    mp_kept *kept = MP_NEVER_NULL(session->kept);
+    write_record(kept, session);
+    mp_store_when_saved(kept->store, loop, deliver, ctx);
+}
+
+void mp_session_keep(mp_session *session)
+{
+    if (atomic_load_explicit(&session->kept_at, memory_order_relaxed) != 0)
+        mp_session_write(session);
+}
+
+void mp_session_note_revived(mp_session *session)
+{
+    if (!atomic_exchange(&session->is_revived, false))
+        return;
+    mp_session_keep(session);
+    mp_log(MP_INFO, "session goes on", mp_log_str("session", mp_str_of(mp_session_mark_of(session->node.key).text)),
+           mp_log_str("why", MP_STR("an earlier process opened it; its channels to upstreams are opened anew")));
+}
+
+bool mp_session_is_to_be_kept(mp_session *session, uint64_t now)
+{
+    uint64_t kept_at = atomic_load_explicit(&session->kept_at, memory_order_relaxed);
+    return kept_at != 0 &&
+           (int64_t)(now - kept_at) >= (int64_t)(atomic_load(&MP_NEVER_NULL(session->kept)->idle_ms) / PARTS);
+}
+
+void mp_session_forget(mp_session *session, bool is_for_good)
+{
+    mp_scoped_buf key = {0};
+    mp_kept *kept = session->kept;
+    if (kept == NULL || !(is_for_good || atomic_load(&kept->ends_all)))
+        return;
+    put_key(&key, session->node.key);
+    MP_LOCKED(&kept->lock);
+    if (atomic_load(&session->kept_at) != 0)
+        mp_store_delete(kept->store, mp_buf_str(&key));
+}
+
+/* -- events -------------------------------------------------------------------------------------------------------- */
+
+bool mp_kept_has_events(const mp_session *session)
+{
+    return session->kept != NULL && !session->log.is_unsaved;
+}
+
+static void put_event_key(mp_buf *out, const mp_session *session, uint64_t feed, uint64_t seq)
+{
+    mp_buf_put(out, MP_KEPT_EVENT);
+    mp_buf_put(out, session->node.key);
+    mp_buf_printf(out, "%016llx%016llx", (unsigned long long)feed, (unsigned long long)seq);
+}
+
+void mp_kept_set_event(const mp_session *session, uint64_t feed, uint64_t seq, mp_str text)
+{
+    mp_scoped_buf key = {0};
+    if (!mp_kept_has_events(session))
+        return;
+    put_event_key(&key, session, feed, seq);
+    mp_store_set(MP_NEVER_NULL(session->kept)->store, mp_buf_str(&key), text, MP_STORE_FOREVER, false);
+}
+
+void mp_kept_drop_event(const mp_session *session, uint64_t feed, uint64_t seq)
+{
+    mp_scoped_buf key = {0};
+    if (!mp_kept_has_events(session))
+        return;
+    put_event_key(&key, session, feed, seq);
+    mp_store_delete(MP_NEVER_NULL(session->kept)->store, mp_buf_str(&key));
+}
