@@ -5,6 +5,7 @@
 --   forwards    SOAK_AT_ONCE=N (calls in flight)
 --   profiles    SOAK_PROFILES=N SOAK_CALLERS=N (calls in flight)
 --   upgrades    SOAK_RATE=N (calls a second) SOAK_STREAMS=N SOAK_SSE=N SOAK_TASKS=N SOAK_UPGRADES=N
+--   restarts    SOAK_KILLS=N SOAK_SESSIONS=N
 local children = require "spec.helpers.children"
 
 local name, minutes = "kills", arg[1]
@@ -47,6 +48,13 @@ function soaks.profiles()
   print(("%d profiles with %d samples, %d calls, of which %d ended without a result, %d for their processor time"):format(
     report.profiles, report.samples, report.calls, report.ended, report.aborted))
   return report.ended == 0 and report.aborted == 0
+end
+
+function soaks.restarts()
+  local restarts = require "spec.soak.restarts"
+  local report = restarts.run { rounds = variable "KILLS" or 50, sessions = variable "SESSIONS" or 2000, say = print }
+  print(restarts.describe(report))
+  return report.violation_count == 0
 end
 
 function soaks.upgrades()
