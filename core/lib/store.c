@@ -7,6 +7,9 @@
 #define MAX_REUSED_SCRATCH_BYTES ((size_t)64 << 10) /* a buffer above this size is freed after use */
 #define MAX_TTL_MS 1e12
 
+MP_COUNTER(store_locks_lost, "store_locks_lost", "", "",
+           "locks of scripts that ended before the function that held them: not renewed in time, or taken by others")
+
 /* -- the store --------------------------------------------------------------------------------------------------- */
 
 /* The store that has the key, or the keys that begin with it. */
@@ -88,6 +91,13 @@ static int l_lock(lua_State *L)
         return push_result(L, result);
     lua_pushinteger(L, fence);
     return 1;
+}
+
+/* store.lost(): a function has lost its lock, which is counted.  [-0, +0] */
+static int l_lost(MP_UNUSED lua_State *L)
+{
+    mp_stat_add(&mp_stat_store_locks_lost, 1);
+    return 0;
 }
 
 /* store.set_locked(key, text, lock, fence[, seconds]): like store.set, if the lock has this fence; else false.  [-0,
@@ -263,7 +273,8 @@ MP_SCRIPT_LIBRARY(store)
                                       {"store.lock", l_lock},
                                       {"store.set_locked", l_set_locked},
                                       {NULL, NULL}};
-    static const luaL_Reg pure[] = {{"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
+    static const luaL_Reg pure[] = {
+        {"store.lost", l_lost}, {"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, config->store);
     mp_set_members(L, shared, 1);
     mp_set_members(L, pure, 0);

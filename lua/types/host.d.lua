@@ -958,6 +958,9 @@ function host.store.cas(key, old, text, seconds) end
 ---@return string? why
 function host.store.lock(key, seconds) end
 
+--- Counts that a function has lost its lock.
+function host.store.lost() end
+
 --- Like host.store.set if the lock has this fence; else returns false.
 ---@param key string
 ---@param text string

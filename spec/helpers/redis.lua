@@ -98,6 +98,23 @@ function redis.start(options)
   return self
 end
 
+-- -- gateways ----------------------------------------------------------------------------------------------------------
+
+--- A gateway with the tool of spec.helpers.code, whose scripts may connect to `nets`, an address or a list. `more`:
+--- further options of code.start.
+function redis.gateway(nets, more)
+  local options = { workers = 1, config = { scripts = { allow = { net = type(nets) == "table" and nets or { nets } } } } }
+  for name, value in pairs(more or {}) do options[name] = value end
+  options.constants = options.constants or {}
+  options.constants.redis_idle_ms = options.constants.redis_idle_ms or 200
+  return require "spec.helpers.code".start(options)
+end
+
+--- Lua text that opens `cache` at an address or URL; `options`: Lua text for further ones, after a comma.
+function redis.open(at, options)
+  return ("local cache = try(redis.open { %q %s }) "):format(at:find "://" and at or "redis://" .. at, options or "")
+end
+
 -- -- a server that answers as told -------------------------------------------------------------------------------------
 
 local told = {}

@@ -70,6 +70,7 @@ function store.add(host)
   end
 
   function host.store.take() return true end
+  function host.store.lost() end
 
   for name, f in pairs(host.store) do
     host.store[name] = function(...)

@@ -116,7 +116,10 @@ function store_lock.run(word, name, key, options, f)
   }, what)
   local was_held = give_back(held)
   if results and not results[1] then error(results[2], 0) end
-  if is_lost or not was_held then return nil, "lost" end
+  if is_lost or not was_held then
+    host.store.lost()
+    return nil, "lost"
+  end
   if not results then error("the function of " .. what .. " did not end", 0) end
   return table.unpack(results, 2, results.n)
 end

@@ -8,13 +8,9 @@ local MIB <const> = 1 << 20
 
 local it_real = redis.it(it, pending)
 
-local function start(at, constants)
-  constants = constants or {}
-  constants.redis_idle_ms = constants.redis_idle_ms or 50
-  return code.start { workers = 1, constants = constants, config = { scripts = { allow = { net = { at } } } } }
-end
+local open = redis.open
 
-local function open(at, options) return ("local cache = try(redis.open { %q %s }) "):format("redis://" .. at, options or "") end
+local function start(at, constants) return redis.gateway(at, { constants = constants }) end
 
 -- What a tool gets from a server that sends `reply` to GET, and the gateway with it.
 local function get(reply, more)
@@ -137,9 +133,8 @@ describe("a script of Redis", function()
     local ask = 'local cache = redis.open { "redis://%s", timeout = 30 } return tool { "T.", input = { n = t.integer, word = t.string }, function(args) '
       .. 'local list = {} for i = 1, args.n do list[i] = { args.word, "k" } end return #try(cache:pipeline(list)) .. "" end }'
     ask = ask:format(server.at)
-    local g <close> = code.start { workers = 1, constants = { redis_requests = 64, redis_idle_ms = 50 },
-      config = { scripts = { allow = { net = { server.at } } } },
-      scripts = { ["tools/fills.lua"] = ask, ["tools/other.lua"] = ask, ["tools/third.lua"] = ask } }
+    local g <close> = redis.gateway(server.at, { constants = { redis_requests = 64, redis_idle_ms = 50 },
+      scripts = { ["tools/fills.lua"] = ask, ["tools/other.lua"] = ask, ["tools/third.lua"] = ask } })
     local me, other = g:client "2026-07-28", g:client "2026-07-28"
     local function hold(name, n)
       local before = g:status().gauges.redis_requests
@@ -173,8 +168,8 @@ describe("a script of Redis", function()
           if not value then return i .. " " .. why end
         end
       end }]]):format(server.at)
-    local g <close> = code.start { workers = 1, constants = { redis_connections = 16 }, config = { scripts = { allow = { net = { server.at } } } },
-      scripts = { ["tools/fills.lua"] = opens, ["tools/other.lua"] = opens } }
+    local g <close> = redis.gateway(server.at, { constants = { redis_connections = 16 },
+      scripts = { ["tools/fills.lua"] = opens, ["tools/other.lua"] = opens } })
     local me = g:client "2026-07-28"
     local function text(name, from) return me:result("tools/call", { name = name, arguments = { from = from } }).content[1].text end
     assert.truthy(text("fills", 1):find("^14 .*connections to Redis servers are open"))

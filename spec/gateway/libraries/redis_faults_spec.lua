@@ -6,13 +6,9 @@ local wait = require "spec.helpers.wait"
 
 local it_real = redis.it(it, pending)
 
-local function start(at, constants)
-  constants = constants or {}
-  constants.redis_idle_ms = constants.redis_idle_ms or 200
-  return code.start { workers = 1, constants = constants, config = { scripts = { allow = { net = { at } } } } }
-end
+local open = redis.open
 
-local function open(at, options) return ("local cache = try(redis.open { %q %s }) "):format("redis://" .. at, options or "") end
+local function start(at, constants) return redis.gateway(at, { constants = constants }) end
 
 describe("a connection", function()
   it("that is cut gives each command its reason, and the next command has a new one", function()
@@ -95,6 +91,35 @@ describe("a connection", function()
     assert.truthy(why:find("the replies together are larger than 16 MiB", 1, true), why)
     assert.equal("PONG", code.run(me, open(server.at) .. [[return cache:call "PING"]]))
     assert.equal(0, g:status().gauges.redis_bytes)
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it_real("takes the commands of 10,000 tasks at once: each has its own reply, or is refused", function()
+    local server <close> = redis.start()
+    local g <close> = start(server.at)
+    local me, streams = g:client "2026-07-28", {}
+    for i = 1, 157 do
+      streams[i] = me:open("tools/call", code.params(open(server.at, ", timeout = 60") .. ([=[
+        local tasks = {}
+        for i = 1, 64 do
+          tasks[i] = function()
+            local sent = "%d:" .. i
+            local value, why, reason = cache:call("ECHO", sent)
+            return value == sent and "own" or value and "foreign" or reason
+          end
+        end
+        local counts = { own = 0, foreign = 0, unavailable = 0, unknown = 0 }
+        for _, one in ipairs(try(parallel(tasks))) do counts[one[1]] = counts[one[1]] + 1 end
+        return counts]=]):format(i)))
+    end
+    local sums = { own = 0, foreign = 0, unavailable = 0, unknown = 0 }
+    for _, stream in ipairs(streams) do
+      for name, count in pairs((code.read(stream:answer(120)))) do sums[name] = sums[name] + count end
+    end
+    assert.same({ 157 * 64, 0, 0 }, { sums.own + sums.unavailable, sums.foreign, sums.unknown })
+    assert.is_true(sums.own >= 3000, sums.own)
+    assert.equal(sums.unavailable, g:status().counters.refused.redis_requests)
     me:close()
     assert.has_nothing_left(g)
   end)

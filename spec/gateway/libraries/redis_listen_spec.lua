@@ -22,10 +22,10 @@ local function job(at, options, more)
     end }]]):format(at, options or "", more or "")
 end
 
-local function options(at, scripts, more)
-  local made = { workers = 2, scripts = scripts, config = { scripts = { allow = { net = { at } } } } }
-  for name, value in pairs(more or {}) do made[name] = value end
-  return made
+local function start(at, scripts, more)
+  local options = { workers = 2, scripts = scripts }
+  for name, value in pairs(more or {}) do options[name] = value end
+  return redis.gateway(at, options)
 end
 
 local function seen(me)
@@ -48,7 +48,7 @@ end
 describe("a job that listens", function()
   it_real("runs for each message, in their order, with a call of its own; first with nil", function()
     local server <close> = redis.start()
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at) }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at) })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
     assert.equal("1", server:cli("PUBSUB", "NUMSUB", "news"):match "%d+$")
@@ -66,7 +66,7 @@ describe("a job that listens", function()
 
   it_real("may follow a pattern, and gets any bytes", function()
     local server <close> = redis.start()
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at, "pattern = true,"):gsub('"news",', '"news.*",', 1) }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at, "pattern = true,"):gsub('"news",', '"news.*",', 1) })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
     code.run(me, ([[
@@ -80,7 +80,7 @@ describe("a job that listens", function()
 
   it_real("goes on after an error of its function, which is logged with its line", function()
     local server <close> = redis.start()
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at, "", 'if message == "bad" then error "a bug" end') }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at, "", 'if message == "bad" then error "a bug" end') })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
     server:cli("PUBLISH", "news", "bad")
@@ -94,7 +94,7 @@ describe("a job that listens", function()
 
   it_real("has a new connection when the old one is lost, and gets nil", function()
     local server <close> = redis.start()
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at) }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at) })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
     assert.equal("1", server:cli("CLIENT", "KILL", "TYPE", "pubsub"))
@@ -113,7 +113,7 @@ describe("a job that listens", function()
     local server <close> = redis.start()
     local between <close> = proxy.start(server.port)
     local at = "127.0.0.1:" .. between.port
-    local g <close> = code.start(options(at, { ["jobs/news.lua"] = job(at) }, { constants = { redis_quiet_ms = 200 } }))
+    local g <close> = start(at, { ["jobs/news.lua"] = job(at) }, { constants = { redis_quiet_ms = 200 } })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
     between.swallows = true
@@ -130,7 +130,7 @@ describe("a job that listens", function()
   it_real("drops what it has no place for, counts it, and gets nil in its place", function()
     local server <close> = redis.start()
     local hold = 'if message == "hold" then while not store.get "go" do sleep(0.01) end end'
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at, "", hold) }, { constants = { redis_messages = 4 } }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at, "", hold) }, { constants = { redis_messages = 4 } })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
     server:cli("PUBLISH", "news", "hold")
@@ -150,7 +150,7 @@ describe("a job that listens", function()
   it_real("is told of a refused subscription by the log, and listens once it may", function()
     local server <close> = redis.start()
     server:cli("ACL", "SETUSER", "default", "resetchannels")
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at) }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at) })
     local me = g:client "2026-07-28"
     g:wait_log("redis subscription refused", { server = server.at, channel = "news", why = "NOPERM" })
     assert.same({}, seen(me))
@@ -171,7 +171,7 @@ describe("a job that listens", function()
       sent = sent + 1
       return strange[sent] or "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$4\r\nlast\r\n"
     end)
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at) }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at) })
     local me = g:client "2026-07-28"
     wait.for_fact("the last message", 60, function()
       local got = seen(me)
@@ -186,7 +186,7 @@ end)
 describe("of several that could listen to a channel", function()
   it_real("the newest scripts do after a reload, and only they", function()
     local server <close> = redis.start()
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at) }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at) })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
     shell.write(g.dir .. "/scripts/jobs/news.lua", job(server.at, "", 'message = (message or "gap") .. "2"'))
@@ -205,11 +205,11 @@ describe("of several that could listen to a channel", function()
 
   it_real("none does while the gateway drains", function()
     local server <close> = redis.start()
-    local g <close> = code.start(options(server.at, { ["jobs/news.lua"] = job(server.at) }, { config = {
-      scripts = { allow = { net = { server.at } } }, limits = { drain = "20s" } } }))
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at) }, { config = {
+      scripts = { allow = { net = { server.at } } }, limits = { drain = "20s" } } })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
-    local stream = me:open("tools/call", code.params 'while not store.get "go" do sleep(0.02) if store.get "n" == 99 then break end end return 1')
+    local stream = me:open("tools/call", code.params 'while true do sleep(0.02) end')
     g:wait_status(function(status) return status.gauges.calls == 1 or status.gauges.requests_in_flight == 1 end)
     g:signal "sigterm"
     wait_listeners(server, 0)
@@ -221,8 +221,8 @@ describe("of several that could listen to a channel", function()
 
   it_real("the newest process does after an upgrade, and no older one", function()
     local server <close> = redis.start()
-    local made = options(server.at, { ["jobs/news.lua"] = job(server.at) })
-    local g <close> = upgrading.start_quick(made)
+    local g <close> = upgrading.start_quick {
+      workers = 2, scripts = { ["jobs/news.lua"] = job(server.at) }, config = { scripts = { allow = { net = { server.at } } } } }
     wait_listeners(server, 1)
     local old = g:client "2025-11-25"
     assert.equal(0, (g:upgrade()))

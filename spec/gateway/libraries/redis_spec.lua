@@ -7,15 +7,11 @@ local cjson = require "cjson.safe"
 
 local it_real = redis.it(it, pending)
 
-local function start(nets, more)
-  local options = { workers = 1, constants = { redis_idle_ms = 200 }, config = { scripts = { allow = { net = nets } } } }
-  for name, value in pairs(more or {}) do options[name] = value end
-  return code.start(options)
-end
+local start = redis.gateway
 
 -- Runs code with `cache` open at `at`.
 local function run(me, at, text, options)
-  return code.run(me, ("local cache = try(redis.open { %q %s }) "):format(at:find "://" and at or "redis://" .. at, options or "") .. text)
+  return code.run(me, redis.open(at, options) .. text)
 end
 
 describe("redis", function()
@@ -164,6 +160,10 @@ describe("rediss://", function()
     assert.truthy(why:find("certificate is not trusted: IP address mismatch", 1, true), why)
     why = run(me, "redis://localhost:" .. server.port, [[return select(2, cache:get "k")]])
     assert.truthy(why:find("unavailable: ", 1, true), why)
+    server:stop()
+    local expired <close> = redis.start { port = server.port, tls = certificates.make({ sans = "DNS:localhost", ends = os.time() - 60 }, authority) }
+    why = run(me, "rediss://localhost:" .. expired.port, [[return select(2, cache:get "k")]])
+    assert.truthy(why:find("certificate is not trusted: certificate has expired", 1, true), why)
     me:close()
     assert.has_nothing_left(g)
     local other <close> = gateway_with(certificates.here().own)

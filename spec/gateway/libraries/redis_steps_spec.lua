@@ -8,14 +8,14 @@ local cjson = require "cjson.safe"
 
 local it_real = redis.it(it, pending)
 
-local function open(at, options) return ("local cache = try(redis.open { %q %s }) "):format("redis://" .. at, options or "") end
+local open = redis.open
 
 describe("redis", function()
   local server, g, me
   lazy_setup(function()
     if not redis.find() then return end
     server = redis.start()
-    g = code.start { workers = 1, constants = { redis_idle_ms = 200 }, config = { scripts = { allow = { net = { server.at } } } } }
+    g = redis.gateway(server.at)
     me = g:client "2026-07-28"
   end)
   lazy_teardown(function()

@@ -96,6 +96,7 @@ describe("store.lock", function()
       out[6] = told(store.lock("lost", { ttl = 2 }, function() host.store.delete "lock:lost" return "unnoticed" end))
       out[7] = told(store.lock("lost", { ttl = 2 }, function() host.store.delete "lock:lost" sleep(60) end))
       return out]]))
+    assert.equal(3, g:status().counters.store_locks_lost)
   end)
 
   it("renews the lock, also while the function computes and never waits", function()

@@ -12,6 +12,7 @@ bounds.row([[host.store.add
   host.store.lock
   host.store.set
   host.store.set_locked
+  host.store.lost
   host.store.take]], 60, "a value of limits.call.output; a list of all of store.entries",
   { "for i = 1, 5000 do store.set('k' .. i, i) end", "return #store.list('', 100000)" },
   { "local s = ('x'):rep(4000000)", "return store.set('large', s)" })
