@@ -2,6 +2,7 @@
 #define _GNU_SOURCE 1
 #include "expand.h"
 #include "config.h"
+#include "os/os.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -77,7 +78,7 @@ static int expand_variable(mp_str inside, mp_buf *out, mp_err *err)
                            "write ${NAME}, ${NAME:-default}, ${NAME:?message} or ${file:/path}; write $$ for a dollar");
     }
     char *terminated = mp_dup(name);
-    const char *value = getenv(terminated);
+    const char *value = mp_environment_get(terminated);
     free(terminated);
     bool is_missing = value == NULL || (value[0] == '\0' && rest.len > 0);
     if (!is_missing) {

@@ -2,6 +2,7 @@
  * all functions that are written in C. Scripts cannot load it. */
 #include "lib/fields.h"
 #include "lib/bindings.h"
+#include "os/os.h"
 #include "lib/shortcut/frozen_answer.h"
 #include <errno.h>
 #include <lauxlib.h>
@@ -209,7 +210,7 @@ static void push_folder(lua_State *L, const char *folder)
 /* env.get(name): the environment variable; nil if it is not set.  [-0, +1, throws] */
 static int l_getenv(lua_State *L)
 {
-    lua_pushstring(L, getenv(luaL_checkstring(L, 1)));
+    lua_pushstring(L, mp_environment_get(luaL_checkstring(L, 1)));
     return 1;
 }
 

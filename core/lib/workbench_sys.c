@@ -5,6 +5,7 @@
 #include "lib/modules/embedded.h"
 #include "lib/fields.h"
 #include "net/net.h"
+#include "os/os.h"
 #include "vm/engine.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +22,6 @@
 #define MAX_ARGUMENTS 16
 #define MAX_FILES 2
 #define FIRST_FILE_FD 10 /* number of the first file in memory that a child inherits */
-
-extern char **environ;
 
 typedef struct {
     int in, out; /* -1 once closed */
@@ -124,7 +123,9 @@ static int l_spawn(lua_State *L)
         attributes; /* a process group of its own, so that Ctrl-C at the terminal does not reach the child */
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    int wrong = posix_spawn(&w->pid, "/proc/self/exe", &actions, &attributes, argv, environ);
+    char **env = mp_environment_all();
+    int wrong = posix_spawn(&w->pid, "/proc/self/exe", &actions, &attributes, argv, env);
+    free(env);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]);

@@ -18,8 +18,11 @@
 #include "sockets.h"
 
 /* Moves the variables of the environment to where /proc/PID/environ does not show them: programs of scripts run as the
- * same user and could read it. Called before anything keeps a text of getenv(), which is emptied. */
+ * same user and could read it. Called before anything keeps a text of getenv(), which is emptied. libpq's variables
+ * (PGHOST and others) are found only by the other two then: it would use what a script has not given. */
 void mp_environment_hide(void);
+const char *MP_NULLABLE mp_environment_get(const char *name);
+char **mp_environment_all(void); /* for a program; the caller frees the list, but not its texts */
 
 /* -- lines ----------------------------------------------------------------------------------------------------- */
 
@@ -32,8 +35,7 @@ typedef struct {
     /* error 0: the input ended; output can still be sent. Else an errno, usually EPIPE: the peer closed its end.
      * Each of the two happens at most once. */
     void (*on_end)(void *ctx, int error);
-    bool reads_to_end; /* input is read to its end even if the peer no longer reads; else on_end (errno) is the last
-                          hook */
+    bool reads_to_end; /* input is read to its end even if the peer no longer reads; else on_end is the last hook */
 } mp_pipe_hooks;
 
 /* Takes ownership of both descriptors, which may be pipes, sockets, terminals or files. Their flags are restored at

@@ -1,7 +1,6 @@
 /* pool.h: a few threads that run blocking work for all loops; part of the public header os.h.
  *
  *   job   one piece of work, owned by its submitter; its memory must stay valid until `done` runs
- *
  * Jobs begin in the order in which they were submitted; several run at once. */
 #ifndef MP_OS_POOL_H
 #define MP_OS_POOL_H
@@ -22,8 +21,7 @@ typedef struct mp_job {
 #define MP_POOL_THREADS MP_LIMIT(pool_threads, 4) /* of the process; they begin when they are first needed */
 #define MP_POOL_QUEUE MP_LIMIT(pool_queue, 1024)  /* jobs that have not begun: some seconds of four threads */
 
-/* Call it before the first job. */
-void mp_pool_start(void);
+void mp_pool_start(void); /* before the first job */
 /* Call it when no loop runs any more, and before the loops are freed. Waits for running jobs. Jobs that have not
  * begun complete without running `work`. */
 void mp_pool_stop(void);

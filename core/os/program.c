@@ -244,19 +244,49 @@ static void end_all_programs(mp_loop *loop)
     }
 }
 
+static char **MP_NULLABLE apart; /* the variables of libpq, and NULL; NULL until mp_environment_hide */
+
+static bool is_of_libpq(const char *entry)
+{
+    return entry[0] == 'P' && entry[1] == 'G';
+}
+
 void mp_environment_hide(void)
 {
     char **shown = environ;
-    size_t count = mp_count_texts(shown), list_bytes = (count + 1) * sizeof *shown, bytes = list_bytes;
-    for (size_t i = 0; i < count; i++)
+    size_t count = mp_count_texts(shown), list_bytes = (count + 2) * sizeof *shown, bytes = list_bytes, others = 0;
+    for (size_t i = 0; i < count; i++) {
         bytes += strlen(shown[i]) + 1;
+        others += !is_of_libpq(shown[i]);
+    }
     char **hidden = mp_new(bytes); /* one block, so that none of it is lost where a variable is removed */
     char *at = (char *)hidden + list_bytes;
-    for (size_t i = 0; i < count; i++) {
-        hidden[i] = at;
+    char **set_apart = hidden + others + 1;
+    for (size_t i = 0, own = 0, other = 0; i < count; i++) {
+        *(is_of_libpq(shown[i]) ? &set_apart[own++] : &hidden[other++]) = at;
         at = stpcpy(at, shown[i]) + 1;
     }
     environ = hidden;
+    apart = set_apart;
     for (size_t i = 0; i < count; i++)
         explicit_bzero(shown[i], strlen(shown[i]));
+}
+
+const char *MP_NULLABLE mp_environment_get(const char *name)
+{
+    size_t len = strlen(name);
+    for (char **at = apart; at != NULL && *at != NULL; at++)
+        if (strncmp(*at, name, len) == 0 && (*at)[len] == '=')
+            return *at + len + 1;
+    return getenv(name);
+}
+
+char **mp_environment_all(void)
+{
+    size_t count = mp_count_texts(environ), more = mp_count_texts(apart);
+    char **list = mp_new((count + more + 1) * sizeof *list);
+    memcpy(list, environ, count * sizeof *list);
+    if (apart != NULL)
+        memcpy(list + count, apart, more * sizeof *list);
+    return list;
 }

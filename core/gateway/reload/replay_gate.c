@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "replay_gate.h"
 #include "telemetry/telemetry.h"
+#include "os/os.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -29,8 +30,6 @@ struct mp_gate {
     int code;     /* exit code of the child; -1: it was ended, or could not be started */
     mp_buf found; /* the output of the replay so far */
 };
-
-extern char **environ;
 
 mp_gate *mp_gate_new(void)
 {
@@ -119,7 +118,9 @@ static int spawn_replay(mp_gate *gate, int records, int output, const char *file
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    int wrong = posix_spawn(&gate->pid, "/proc/self/exe", &actions, &attributes, (char *const *)argv, environ);
+    char **env = mp_environment_all();
+    int wrong = posix_spawn(&gate->pid, "/proc/self/exe", &actions, &attributes, (char *const *)argv, env);
+    free(env);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     if (wrong != 0)

@@ -1,6 +1,7 @@
 /* program_file.c: finds the path, checks the file, and starts it. */
 #define _GNU_SOURCE
 #include "program_file.h"
+#include "os/os.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -102,15 +103,17 @@ static char **make_environment(char *own)
 {
     static const char *const left_out[] = {"WATCHDOG_PID",   "LISTEN_PID",       "LISTEN_FDS", "LISTEN_FDNAMES",
                                            "LISTEN_PIDFDID", "SYSTEMD_EXEC_PID", VARIABLE};
-    size_t count = mp_count_texts(environ), kept = 0;
+    char **all = mp_environment_all();
+    size_t count = mp_count_texts(all), kept = 0;
     char **list = mp_new((count + 2) * sizeof *list);
     for (size_t i = 0; i < count; i++) {
         bool is_out = false;
         for (size_t k = 0; k < sizeof left_out / sizeof *left_out && !is_out; k++)
-            is_out = is_variable(environ[i], left_out[k]);
+            is_out = is_variable(all[i], left_out[k]);
         if (!is_out)
-            list[kept++] = environ[i];
+            list[kept++] = all[i];
     }
+    free(all);
     list[kept] = own;
     return list;
 }
