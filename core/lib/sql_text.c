@@ -3,10 +3,14 @@
 #include "lib/sql_text.h"
 #include <ctype.h>
 
-/* The end of a text that begins and ends with `mark`; a doubled mark is part of it. */
-static size_t skip_quoted(mp_str sql, size_t at, char mark)
+/* The end of a text that begins and ends with `mark`; a doubled mark is part of it, as is what follows `escape`. */
+static size_t skip_quoted(mp_str sql, size_t at, char mark, char escape)
 {
     for (at++; at < sql.len; at++) {
+        if (escape != '\0' && sql.ptr[at] == escape) {
+            at++;
+            continue;
+        }
         if (sql.ptr[at] != mark)
             continue;
         if (at + 1 < sql.len && sql.ptr[at + 1] == mark)
@@ -46,6 +50,17 @@ static size_t skip_number(mp_str sql, size_t at)
     return at;
 }
 
+/* What begins and ends a text of PostgreSQL: $$ or $word$. */
+static mp_str dollar_mark(mp_str sql, size_t at)
+{
+    size_t end = at + 1;
+    if (sql.ptr[at] != '$' || (end < sql.len && isdigit((unsigned char)sql.ptr[end])))
+        return MP_STR_NONE;
+    while (end < sql.len && sql.ptr[end] != '$' && is_word(sql.ptr[end]))
+        end++;
+    return end < sql.len && sql.ptr[end] == '$' ? (mp_str){sql.ptr + at, end + 1 - at} : MP_STR_NONE;
+}
+
 static bool has(mp_str sql, size_t at, mp_str text)
 {
     return mp_str_starts(mp_str_from(sql, at), text);
@@ -58,15 +73,19 @@ void mp_sql_put_plain(mp_buf *out, mp_str sql, size_t most)
         char c = sql.ptr[at];
         size_t from = at;
         if (c == '\'' || c == '"') { /* SQLite takes a text in double quotes for a value where no column has the name */
-            at = skip_quoted(sql, at, c);
+            at = skip_quoted(sql, at, c, '\0');
             mp_buf_putc(out, '?');
         } else if (has(sql, at, MP_STR("--"))) {
             at = skip_until(sql, at, MP_STR("\n"));
             mp_buf_putc(out, ' ');
         } else if (has(sql, at, MP_STR("/*"))) {
             at = skip_until(sql, at + 2, MP_STR("*/"));
-        } else if ((c == 'x' || c == 'X') && at + 1 < sql.len && sql.ptr[at + 1] == '\'') {
-            at = skip_quoted(sql, at + 1, '\'');
+        } else if (((c | 0x20) == 'x' || (c | 0x20) == 'e') && at + 1 < sql.len && sql.ptr[at + 1] == '\'') {
+            at = skip_quoted(sql, at + 1, '\'', (c | 0x20) == 'e' ? '\\' : '\0'); /* e'…' is PostgreSQL's */
+            mp_buf_putc(out, '?');
+        } else if (dollar_mark(sql, at).len > 0) {
+            mp_str mark = dollar_mark(sql, at);
+            at = skip_until(sql, at + mark.len, mark);
             mp_buf_putc(out, '?');
         } else if (isdigit((unsigned char)c) ||
                    (c == '.' && at + 1 < sql.len && isdigit((unsigned char)sql.ptr[at + 1]))) {
