@@ -8,6 +8,7 @@
 #include "notify.h"
 #include "gateway/reload/reload.h"
 #include "gateway/start/start.h"
+#include "postgres/postgres.h"
 #include "traces.h"
 #include "trim.h"
 #include "gateway/upgrade/upgrade.h"
@@ -274,6 +275,7 @@ static void take_down(gateway *h, int code)
     mp_watchdog_spare(h->shared.watchdog, code);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_free_vms(h->workers[i]);
+    mp_postgres_stop();
     mp_admin_free(admin); /* the admin thread uses the session table */
     mp_traces_stop();
     mp_session_table_free(h->shared.table);

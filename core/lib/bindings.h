@@ -40,6 +40,7 @@ void mp_push_secret(lua_State *L, mp_str text);
 mp_address_policy mp_reach_field(lua_State *L, int index);
 /* Closes the VM's connections to Redis servers, on the thread of its loop. No task is left. */
 void mp_lib_close_redis(mp_lib *lib);
+void mp_lib_close_postgres(mp_lib *lib); /* the same for PostgreSQL servers */
 /* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
 /* script.edit_distance(a, b): mp_edit_distance of two words.  [-0, +1, throws] */

@@ -218,6 +218,7 @@ void mp_lib_detach(mp_vm *vm)
         mp_upstream_observe_no_more(upstreams, vm);
     mp_cron_stop(lib);
     mp_lib_close_redis(lib);
+    mp_lib_close_postgres(lib);
     mp_vm_detach(vm);
     mp_principals_detach(lib);
 }

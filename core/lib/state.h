@@ -70,7 +70,9 @@ typedef struct {
     bool propagates_upstreams;  /* requests to upstreams carry it */
     uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (served.c) */
 
-    mp_link redis; /* connections to Redis servers (redis.c) */
+    mp_link redis;    /* connections to Redis servers (redis.c) */
+    mp_link postgres; /* databases of PostgreSQL servers that have connections (postgres.c) */
+    int64_t postgres_count;
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;

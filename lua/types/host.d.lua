@@ -1140,6 +1140,47 @@ function host.redis.send(connection, requests, seconds, operation, script) end
 ---@return userdata source
 function host.redis.channel(connection, channel, is_pattern) end
 
+-- -- PostgreSQL (core/lib/postgres.c) --------------------------------------------------------------------------------------
+
+---@class moonpool.host.postgres
+host.postgres = {}
+--- A database, whose connections are opened by statements.
+---@param server { host: string, port: integer, tls: boolean, prepare: boolean, database: string, user: string, password: string, reach: string, script: string, size: integer, timeout: number, place: string, lists: table }
+---@return userdata
+function host.postgres.pool(server) end
+
+--- A place at one of its connections, for one statement or one transaction.
+---@param pool userdata
+---@return userdata
+function host.postgres.lease(pool) end
+
+--- Sends queries together and waits. true, { rows, count, … } and whether there are more rows; or nil, why, "error", "unavailable" or
+--- "unknown", and the SQLSTATE.
+---@param lease userdata
+---@param queries { sql: string, n: integer }[]  With values: a text, json.null, or { text, OID }
+---@param seconds number
+---@param keeps? boolean  The lease has the connection until release(); else until the statement has ended
+---@param fetch? integer  Rows that are wanted at once; 0: all
+---@return true? done
+---@return any found
+---@return any more
+---@return string? state
+function host.postgres.run(lease, queries, seconds, keeps, fetch) end
+
+--- Waits for more rows of the statement, as run() does.
+---@param lease userdata
+---@param unused nil
+---@param seconds number
+---@return true? done
+---@return any found
+---@return any more
+---@return string? state
+function host.postgres.more(lease, unused, seconds) end
+
+--- Gives the connection back: what runs is cancelled, an open transaction is rolled back. Does not wait.
+---@param lease userdata
+function host.postgres.release(lease) end
+
 -- -- upstreams (core/lib/upstream/channel.c) ---------------------------------------------------------------------------
 
 ---@class moonpool.host.upstream

@@ -761,6 +761,50 @@ redis = {}
 ---@return moonpool.Redis? cache, string? why
 function redis.open(options) end
 
+--- Why a statement failed: a text for `tostring`, `..`, `try` and the results of tools. `reason` is "error" if the server has refused it;
+--- "unavailable" if it was not sent, and never will be; "unknown" if it was sent and not answered: it may have run, or may run yet.
+---@class moonpool.PostgresFailure
+---@field why string
+---@field reason "error"|"unavailable"|"unknown"
+---@field state? string  The SQLSTATE, as "23505"
+
+--- A connection with an open transaction. It ends with the function that got it.
+---@class moonpool.PostgresTransaction
+---@field query fun(self, sql: string, params?: any[]): table[]?, moonpool.PostgresFailure?
+---@field row fun(self, sql: string, params?: any[]): table?, moonpool.PostgresFailure?
+---@field exec fun(self, sql: string, params?: any[]): integer?, moonpool.PostgresFailure?
+
+--- A result, or nil and a failure. A row has its values by column name, and none for NULL. Nothing is sent twice.
+---@class moonpool.Postgres
+---@field query fun(self, sql: string, params?: any[]): table[]?, moonpool.PostgresFailure?  All rows, at most 10,000 and 16 MiB
+---@field row fun(self, sql: string, params?: any[]): table?, moonpool.PostgresFailure?  The first row; nil if there is none
+---@field exec fun(self, sql: string, params?: any[]): integer?, moonpool.PostgresFailure?  How many rows were changed
+---@field transaction fun(self, f: fun(tx: moonpool.PostgresTransaction): any, options?: { isolation?: "read committed"|"repeatable read"|"serializable", retry?: integer }): any  Commits, and returns the result of `f`; rolls back if `f` fails or returns nil and why. `retry`: how often `f` runs again if the server could not order it among others
+---@field pipeline fun(self, f: fun(p: moonpool.PostgresTransaction)): any[]?, moonpool.PostgresFailure?  Sends the statements that `f` names together, as one transaction: the list of their results
+---@field each fun(self, sql: string, params?: any[], options?: { fetch?: integer }): fun(): table?  Iterates over rows of which `fetch` (500) are taken at once, as `for row in db:each "select …" do`
+
+--- PostgreSQL servers, by libpq. A script needs a `net` grant with the port: `scripts: {allow: {net: ["db.internal:5432 private"]}}`; or
+--- `write` for a Unix socket. Other calls run while a statement waits; when its call ends, it is cancelled, and its transaction undone.
+---@class moonpool.lib.postgres
+postgres = {}
+--- Opens a database: `postgres://USER@HOST:PORT/DATABASE`. Nothing is connected until the first statement. All scripts with the same
+--- options share `pool` connections in each worker (4 unless given, at most 32), which calls take turns with. With TLS, and a certificate
+--- that must be for the host, unless that is this machine or `tls = "off"`. `timeout`: seconds until the server ends a statement, 30 unless
+--- given. `prepare = false`: for poolers such as PgBouncer. `socket`: a Unix socket instead of the host. `password = try(secret "…")`.
+---@param options string|{ [1]: string, user?: string, password?: string|userdata, pool?: integer, timeout?: number, prepare?: boolean, tls?: "on"|"off", socket?: string }
+---@return moonpool.Postgres? db, string? why
+function postgres.open(options) end
+
+--- Marks a parameter that is `bytea`; a plain string is text.
+---@param bytes string
+---@return table
+function postgres.bytes(bytes) end
+
+--- Marks a parameter that is an array; a plain table becomes `jsonb`. json.null is NULL.
+---@param list any[]
+---@return table
+function postgres.array(list) end
+
 ---@class moonpool.Job
 ---@field [1] string                    The description
 ---@field [2] fun(call: moonpool.Call): any, string?

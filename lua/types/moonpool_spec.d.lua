@@ -147,6 +147,12 @@ function fake.exec(answers) end
 ---@return string[][] sent
 function fake.redis(replies) end
 
+--- Fakes PostgreSQL servers, by the statement or its beginning: a list of rows, the number of changed rows, { error = why, state = "23505" },
+--- or a function of the SQL and the parameters that returns one of them. Returns the list of later statements, { sql, … }, which grows.
+---@param results table<string, table|integer|fun(sql: string, params: any[]): any>
+---@return table[] sent
+function fake.postgres(results) end
+
 --- Replaces the file system by these files, by path; a path that ends in "/" is a folder. Returns the table of files, in which files that
 --- scripts write appear.
 ---@param files? table<string, string>

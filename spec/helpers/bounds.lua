@@ -413,6 +413,14 @@ row([[host.redis.connection
   host.redis.channel
   moonpool.redis.__gc]], 50, "begins to wait for a reply of 16 MiB at most, of which each value counts 64 bytes; a command of 16 MiB is copied once",
   { text, "local cache = assert(redis.open { 'redis://127.0.0.1:1', timeout = 0.1 }) return pcall(cache.set, cache, 'k', s)" })
+row([[host.postgres.lease
+  host.postgres.more
+  host.postgres.pool
+  host.postgres.release
+  host.postgres.run
+  moonpool.lease.__gc
+  moonpool.postgres.__gc]], 50, "begins to wait for a result of 16 MiB at most, whose values are copied once; parameters of 16 MiB are copied once",
+  { text, "local db = assert(postgres.open 'postgres://app@127.0.0.1:1/x') return db:row('select $1', { s })" })
 row([[moonpool.secret.__concat
   moonpool.secret.__tostring
   moonpool.owning.__gc

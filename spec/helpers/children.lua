@@ -3,13 +3,14 @@
 local uv = require "luv"
 
 -- `preload`: the library that a sanitizer needs in a process that loads a module of ours, or nil.
-local children = { alive = {} }
+local children = { alive = {} } -- postgres_data: folder of spec.helpers.postgres, or nil
 
 -- At the very end of a run: no process may outlive it.
 function children.kill_all()
   for pid in pairs(children.alive) do
     uv.kill(pid, "sigkill")
   end
+  if children.postgres_data then os.execute("rm -rf '" .. children.postgres_data .. "'") end
 end
 
 return children

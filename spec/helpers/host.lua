@@ -34,7 +34,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 local GROUPS <const> = {
   "script", "rock", "config", "limits", "hooks", "task", "bus", "time", "random", "env", "log", "session", "call", "topic", "auth", "job", "semaphore",
   "store", "fs", "program", "upstream", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "forward", "served", "metrics",
-  "trace", "record", "policy", "redis",
+  "trace", "record", "policy", "redis", "postgres",
 }
 
 -- { ["time.now"] = f } as C makes it: { time = { now = f } }.
@@ -59,8 +59,9 @@ function host.start(scripts, options)
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
   vm.host = grouped {
-    ["script.list"] = list, ["script.left_out"] = {}, ["script.libraries"] = { "exec", "fs", "http", "metrics", "redis", "sqlite", "store" },
+    ["script.list"] = list, ["script.left_out"] = {}, ["script.libraries"] = { "exec", "fs", "http", "metrics", "postgres", "redis", "sqlite", "store" },
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
+    ["postgres.pool"] = function() return {} end,
     ["redis.connection"] = function() return {} end, ["redis.load"] = function() return 0 end,
     ["redis.channel"] = function() return {} end, ["sqlite.script"] = function() return 1 end,
     ["config.upstreams"] = options.upstreams or {}, ["limits.stream_queue"] = 1 << 20,

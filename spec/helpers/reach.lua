@@ -131,6 +131,10 @@ pairs
 parallel
 pcall
 policy
+postgres
+postgres.array
+postgres.bytes
+postgres.open
 print
 prompt
 quota

@@ -35,7 +35,7 @@ local POSTS = {
   ["core/data/database.c"] = "1,024 statements, and 256 MiB of parameters and results",
   ["core/data/semaphore.c"] = "one for each waiter", ["core/data/store_changes.c"] = "one for each waiter",
   ["core/os/pool.c"] = "1,024 jobs",
-  ["core/net/client/lookup.c"] = "256 lookups",
+  ["core/net/client/lookup.c"] = "256 lookups", ["core/postgres/library.c"] = "64 errands",
   ["core/net/server/takeover.c"] = "limits.connections",
   ["core/net/server/server.c"] = "one for each server, while another one has no room",
   ["core/net/server/hold.c"] = "some for each address and upgrade",

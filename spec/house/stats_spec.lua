@@ -105,6 +105,7 @@ describe("gauges and counters", function()
     ["resource list incomplete"] = "a script's fault", ["exec refused"] = "a script's fault", ["fs refused"] = "a script's fault",
     ["http refused"] = "a script's fault", ["sqlite refused"] = "a script's fault", ["redis refused"] = "a script's fault",
     ["redis messages dropped"] = "a script's fault",
+    ["postgres refused"] = "a script's fault",
     ["store refused"] = "a script's fault",
     ["notification of an upstream failed"] = "a script's fault",
   }

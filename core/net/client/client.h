@@ -86,8 +86,7 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
 /* May be called at any time except inside `ready`: aborts a running transfer. `transfer` may be NULL. */
 void mp_transfer_free(mp_transfer *MP_NULLABLE transfer);
 
-/* The HTTP status; 0 until the response's head has arrived. */
-int mp_transfer_status(const mp_transfer *transfer);
+int mp_transfer_status(const mp_transfer *transfer); /* the HTTP status; 0 until the response's head has arrived */
 /* The response's headers, as lines "name: value". */
 mp_str mp_transfer_head(const mp_transfer *transfer);
 /* The bytes of the body that have arrived and were not taken. */
@@ -115,6 +114,7 @@ mp_dial *mp_dial_start(mp_client *client, const char *host, uint16_t port, const
 void mp_dial_cancel(mp_dial *MP_NULLABLE dial); /* `done` will not run; NULL does nothing */
 /* OpenSSL's context for a connection whose server is checked as that of an https URL; the client owns it. */
 struct ssl_ctx_st *MP_NULLABLE mp_client_tls(mp_client *client, mp_err *err);
+const char *MP_NULLABLE mp_client_authorities(const mp_client *client); /* the file of those that it trusts */
 
 /* -- without a loop ------------------------------------------------------------------------------------------------ */
 

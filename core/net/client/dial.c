@@ -252,6 +252,11 @@ static bool is_current(const mp_client *client, struct stat *now)
            now->st_mtim.tv_nsec == then->st_mtim.tv_nsec;
 }
 
+const char *MP_NULLABLE mp_client_authorities(const mp_client *client)
+{
+    return client->limits.ca != NULL ? client->limits.ca : mp_find_authorities_file();
+}
+
 struct ssl_ctx_st *MP_NULLABLE mp_client_tls(mp_client *client, mp_err *err)
 {
     struct stat now;

@@ -63,15 +63,20 @@ static bool is_hashed(const char *path)
     return found;
 }
 
+const char *MP_NULLABLE mp_find_authorities_file(void)
+{
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (access(files[i], R_OK) == 0)
+            return files[i];
+    return NULL;
+}
+
 mp_authorities mp_find_authorities(void)
 {
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (is_hashed(folders[i]))
             return (mp_authorities){.folder = folders[i]};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (access(files[i], R_OK) == 0)
-            return (mp_authorities){.file = files[i]};
-    return (mp_authorities){0};
+    return (mp_authorities){.file = mp_find_authorities_file()};
 }
 
 static void load_library(void)

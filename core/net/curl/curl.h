@@ -17,6 +17,8 @@ typedef struct {
 } mp_authorities;
 
 mp_authorities mp_find_authorities(void);
+/* The file of a system that has all of them in one; NULL: there is none. */
+const char *MP_NULLABLE mp_find_authorities_file(void);
 
 /* X(name) for the function curl_name. */
 #define MP_CURL(X)                                                                                                     \

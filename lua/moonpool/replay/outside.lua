@@ -54,7 +54,7 @@ local function close_all()
   program.run, program.find = refusing "exec", function(name) return name end
   host.fs.run = refusing "fs"
   sqlite.open, sqlite.run, sqlite.undo, sqlite.leave = refusing "sqlite", refusing "sqlite", function() end, function() end
-  host.redis.send = refusing "redis"
+  host.redis.send, host.postgres.run = refusing "redis", refusing "postgres"
   for _, name in ipairs { "channel", "open_channel", "take_up" } do host.upstream[name] = refusing "upstream" end
   host.call.ask = refusing "question"
   host.log.audit, host.call.audit_begin = function() end, function() end

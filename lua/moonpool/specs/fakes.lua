@@ -85,6 +85,16 @@ function fake.redis(given)
   return sent
 end
 
+--- fake.postgres { ["select name"] = { { name = "Ann" } }, update = 1 }: by the statement or its beginning: a list of rows,
+--- the number of changed rows, { error = why, state = }, or a function of the SQL and its parameters that returns one of
+--- them. Returns the list of later statements.
+function fake.postgres(given)
+  need_table("postgres", given, "results by statement")
+  local stand_in, sent = machine.postgres(given)
+  require "moonpool.lib.postgres".stand_in = waiting(stand_in)
+  return sent
+end
+
 -- The value of a faked call, read or prompt, from the spec's value for its name: a text, or a value that becomes JSON.
 local function upstream_value(what, given)
   local is_text = type(given) ~= "table"
@@ -202,6 +212,7 @@ function fakes.reset()
   require "moonpool.lib.exec".stand_in = nil
   require "moonpool.lib.fs".stand_in = nil
   require "moonpool.lib.redis".stand_in = nil
+  require "moonpool.lib.postgres".stand_in = nil
   require "moonpool.lib.metrics".stand_in = nil
   require "moonpool.upstream.script_handle".stand_ins = {}
 end

@@ -1,4 +1,4 @@
--- fake.env, fake.secret, fake.exec, fake.fs and fake.redis: fake variables, programs, files and caches. Scripts need the same grants as in
+-- fake.env, fake.secret, fake.exec, fake.fs, fake.redis and fake.postgres: fake variables, programs, files and databases. Scripts need the same grants as in
 -- `moonpool run`.
 
 local host = require "moonpool.host"
@@ -180,6 +180,43 @@ function machine.redis(given)
     for i = 2, #requests - 1 do list[i] = "QUEUED" end
     list[#requests] = inside
     return true, list
+  end, sent
+end
+
+-- -- PostgreSQL --------------------------------------------------------------------------------------------------------
+
+local ends <const> = { BEGIN = true, COMMIT = true }
+
+-- Appends the rows and the count of a faked statement. Or nil, why, reason, SQLSTATE.
+local function result_of(given, query, list)
+  local params, found = { table.unpack(query, 1, query.n) }, nil
+  for start in next, given do
+    if query.sql:sub(1, #start) == start and (not found or #start > #found) then found = start end
+  end
+  local answer = found and given[found]
+  if not found and ends[query.sql:match "^%u+"] then answer = 0 end
+  if answer == nil then
+    return nil, ("fake.postgres has no answer for '%s': add [\"%s\"] = … to its table"):format(query.sql, query.sql:match "^%s*%S*"), "unavailable"
+  end
+  if type(answer) == "function" then answer = answer(query.sql, params) end
+  local is_list = type(answer) == "table"
+  if is_list and answer.error then return nil, tostring(answer.error), "error", answer.state end
+  list[#list + 1] = json.array(is_list and answer or {})
+  list[#list + 1] = is_list and #answer or math.tointeger(answer) or 0
+  return true
+end
+
+--- Makes the function that replaces host.postgres.run, and the list to which it appends statements.
+function machine.postgres(given)
+  local sent = {}
+  return function(queries)
+    local list = {}
+    for _, query in ipairs(queries) do
+      if not ends[query.sql:match "^%u+"] then sent[#sent + 1] = { sql = query.sql, table.unpack(query, 1, query.n) } end
+      local done, why, reason, state = result_of(given, query, list)
+      if not done then return nil, why, reason, state end
+    end
+    return true, list, false
   end, sent
 end
 

@@ -49,6 +49,14 @@ local scripts = {
     local got = try(cache:transaction { { "INCR", "n" }, { "GET", "none" } })
     return { value = value, n = got[1], none = got[2] == json.null, last = cache:pipeline({ { "GET", "l" } })[1].error }
   end }]],
+  ["tools/stored.lua"] = [[local db = try(postgres.open { "postgres://app@127.0.0.1:5432/shop", timeout = 0.1 })
+  return tool { "Stored.", function()
+    local row, why = db:row("select name from users where id = $1", { 1 })
+    if why then return nil, why.reason .. " " .. why end
+    local n = try(db:transaction(function(tx) return tx:exec "update users set seen = now()" end))
+    local _, twice = db:exec "insert into users values (1)"
+    return { name = row and row.name, n = n, state = twice.state }
+  end }]],
   ["tools/files.lua"] = [[return tool { "Files.", function()
     local text = try(fs.read "data/in.csv")
     try(fs.write("data/out.csv", text:upper()))
@@ -101,7 +109,7 @@ local scripts = {
 }
 
 local config = { scripts = { path = "scripts", allow = {
-  env = { "API_*" }, net = { "api.example", "127.0.0.1:6379" }, run = { "git" }, read = { "data/" }, write = { "data/" },
+  env = { "API_*" }, net = { "api.example", "127.0.0.1:6379", "127.0.0.1:5432" }, run = { "git" }, read = { "data/" }, write = { "data/" },
 } } }
 
 local function run(text, more)
@@ -260,6 +268,23 @@ describe("a spec of scripts", function()
         assert.equal("unavailable fake.redis has no answer for 'GET k': add [\"GET\"] = … to its table", select(2, call("cached")))
       end)
       it("leaves them behind", function() assert.contains("unavailable unavailable: 127.0.0.1:6379", select(2, call("cached"))) end)
+    ]]
+  end)
+
+  it("has databases in PostgreSQL", function()
+    fine [[
+      it("answers statements", function()
+        local function one(sql, params) return { { name = "user " .. params[1] } } end
+        local sent = fake.postgres { select = one, update = 3, insert = { error = "twice", state = "23505" } }
+        assert.same({ name = "user 1", n = 3, state = "23505" }, call("stored").structured)
+        assert.same({ sql = "select name from users where id = $1", "1" }, sent[1])
+        assert.equal(3, #sent)
+      end)
+      it("says what to add", function()
+        fake.postgres {}
+        assert.contains("unavailable fake.postgres has no answer for 'select name from users where id = $1': add [\"select\"] = ", select(2, call("stored")))
+      end)
+      it("leaves them behind", function() assert.contains("unavailable unavailable: 127.0.0.1:5432/shop: connection refused", select(2, call("stored"))) end)
     ]]
   end)
 

@@ -4,6 +4,7 @@ local client = require "spec.helpers.client"
 local cjson = require "cjson"
 local collector = require "spec.helpers.collector"
 local gateway = require "spec.helpers.gateway"
+local postgres = require "spec.helpers.postgres"
 local redis = require "spec.helpers.redis"
 local stub = require "spec.helpers.stub"
 local upstream = require "spec.helpers.upstream"
@@ -142,6 +143,32 @@ describe("the span of a step", function()
     assert.equal("error", other.attributes["error.type"])
     assert.equal(2, both.attributes["db.operation.batch.size"])
     no_secret(c)
+  end)
+
+  postgres.it(it, pending)("is there for statements of PostgreSQL, without their values", function()
+    local c <close> = collector.start()
+    local s <close> = postgres.start()
+    local g <close> = start(c, { ["tools/keep.lua"] = ([[return tool { "Keeps.", input = { x = t.string }, function(args)
+      local db = try(postgres.open %q)
+      try(db:row("select $1::text as a, $$" .. args.x .. "$$, $q$" .. args.x .. "$q$, e'\\'" .. args.x .. "', '" .. args.x .. "'", { args.x }))
+      db:exec("insert into nowhere values ($1)", { args.x })
+      try(db:pipeline(function(p) p:row("select $1", { args.x }) p:row("select $1", { args.x }) end))
+      return "kept"
+    end }]]):format(s.url) }, nil, { net = { s.at } })
+    local peer <close> = g:client "2026-07-28"
+    assert.equal("kept", peer:result("tools/call", { name = "keep", arguments = { x = SECRET } }).content[1].text)
+    local below, place = c:below(c:below(c:wait "tools/call keep").handler), s.at .. "/postgres"
+    local select, insert, both = below["SELECT " .. place], below["INSERT " .. place], below["PIPELINE " .. place]
+    assert.equal("postgresql", select.attributes["db.system.name"])
+    assert.equal("postgres", select.attributes["db.namespace"])
+    assert.equal("select $1::text as a, ?, ?, ?, ?", select.attributes["db.query.text"])
+    assert.equal(s.port, select.attributes["server.port"])
+    assert.equal("42P01", insert.attributes["error.type"])
+    assert.equal(2, both.attributes["db.operation.batch.size"])
+    no_secret(c)
+    local text = g:admin "/metrics".body
+    local series = 'moonpool_db_client_duration_seconds_count{db_system_name="postgresql",database="' .. place .. '",outcome="error"} 1'
+    assert.truthy(text:find(series, 1, true), text)
   end)
 
   it("is there for programs, without their arguments", function()

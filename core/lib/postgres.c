@@ -1,0 +1,486 @@
+/* postgres.c: PostgreSQL for tasks: runs statements on connections that the tasks of the worker take turns with, and
+ * makes Lua values of their results. lua/moonpool/lib/postgres.lua checks grants and parameters. */
+#include "lib/bindings.h"
+#include "lib/fields.h"
+#include "lib/postgres_values.h"
+#include "lib/spans.h"
+#include "lib/sql_text.h"
+#include "postgres/postgres.h"
+#include <lauxlib.h>
+#include <math.h>
+
+MP_REFUSED(refused_pools, "postgres_databases", MP_LIMIT_REACHED,
+           "PostgreSQL databases above 16 that scripts of one worker have connections to")
+
+#define MAX_POOLS MP_LIMIT(postgres_databases, 16) /* of one worker's scripts: each has up to 32 connections */
+#define MAX_QUERIES 1000                           /* that are sent together */
+#define MAX_PARAMS 1000                            /* of one query, as of SQLite */
+#define MAX_BYTES ((size_t)16 << 20)               /* of the parameters of queries that are sent together */
+#define POOL "moonpool.postgres"
+#define LEASE "moonpool.lease"
+
+/* A database of scripts. Its connections are opened by statements. */
+typedef struct {
+    mp_link link;                      /* in mp_lib.postgres while there is a `postgres` */
+    mp_postgres *MP_NULLABLE postgres; /* NULL: no statement has run, or the VM is detached */
+    mp_lib *lib;
+    mp_postgres_server server; /* owns its texts */
+    char *place;               /* "db.internal:5432/shop" */
+} pool;
+
+/* A task's place at a connection, for one statement or for a transaction. */
+typedef struct {
+    mp_resource resource;
+    mp_timer timer;
+    pool *of;
+    mp_postgres_lease *MP_NULLABLE lease; /* NULL: no statement has run, or it is over */
+    mp_op *MP_NULLABLE op;                /* that waits for the statement */
+    bool is_over, keeps;                  /* keeps: the connection stays after the statement, whose transaction it is */
+    bool is_late;
+    mp_postgres_end late; /* how the statement stood when its time was over */
+    mp_open_span span;
+} place;
+
+typedef struct {
+    mp_op super;
+    place *of;
+} waiting;
+
+/* -- leases -------------------------------------------------------------------------------------------------------- */
+
+static mp_postgres_end give_back(place *it)
+{
+    mp_postgres_lease *lease = it->lease;
+    mp_open_span_close(&it->span);
+    if (lease == NULL)
+        return MP_POSTGRES_DONE;
+    mp_timer_stop(MP_NEVER_NULL(mp_state_of(it->of->lib->vm)->loop), &it->timer); /* there was one for the lease */
+    it->lease = NULL;
+    it->is_over = true;
+    mp_resource_drop(&it->resource);
+    return mp_postgres_lease_free(lease);
+}
+
+static void on_cancel(mp_op *op)
+{
+    place *it = mp_container(op, waiting, super)->of;
+    it->op = NULL;
+    give_back(it);
+}
+
+static void on_release(mp_resource *resource)
+{
+    give_back(mp_container(resource, place, resource));
+}
+
+static int l_collect_lease(lua_State *L)
+{
+    give_back(lua_touserdata(L, 1));
+    return 0;
+}
+
+static void end_wait(place *it)
+{
+    mp_op *op = it->op;
+    it->op = NULL;
+    if (op != NULL)
+        mp_op_done(op);
+}
+
+static void on_done(void *ctx)
+{
+    place *it = ctx;
+    mp_timer_stop(MP_NEVER_NULL(mp_state_of(it->of->lib->vm)->loop), &it->timer); /* it runs this */
+    end_wait(it);
+}
+
+static void on_late(mp_timer *timer)
+{
+    place *it = mp_container(timer, place, timer);
+    it->is_late = true;
+    it->late = give_back(it);
+    end_wait(it);
+}
+
+/* -- databases ----------------------------------------------------------------------------------------------------- */
+
+static void close_pool(pool *it)
+{
+    if (it->postgres == NULL)
+        return;
+    mp_link_drop(&it->link);
+    it->lib->postgres_count--;
+    mp_postgres_free(it->postgres);
+    it->postgres = NULL;
+}
+
+void mp_lib_close_postgres(mp_lib *lib)
+{
+    MP_EACH(pool, it, &lib->postgres, link)
+        close_pool(it);
+}
+
+static int l_collect_pool(lua_State *L)
+{
+    pool *it = lua_touserdata(L, 1);
+    close_pool(it);
+    if (it->server.password.ptr != NULL)
+        explicit_bzero((char *)(uintptr_t)it->server.password.ptr, it->server.password.len);
+    free((char *)(uintptr_t)it->server.host);
+    free((char *)(uintptr_t)it->server.database.ptr);
+    free((char *)(uintptr_t)it->server.user.ptr);
+    free((char *)(uintptr_t)it->server.password.ptr);
+    free(it->place);
+    it->server = (mp_postgres_server){0};
+    it->place = MP_UNSET;
+    return 0;
+}
+
+static mp_str copy_field(lua_State *L, const char *name)
+{
+    mp_str text = mp_text_field(L, 1, name);
+    return (mp_str){mp_dup(text), text.len};
+}
+
+/* postgres.pool { host, port, tls, prepare, database, user, password, reach, script, size, timeout, place, lists }: a
+ * database, to which nothing is connected yet. `lists`: the metatable of lists.  [-0, +1, throws] */
+static int l_pool(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    pool *it = lua_newuserdatauv(L, sizeof *it, 1);
+    *it = (pool){.lib = mp_lib_of(L)};
+    luaL_setmetatable(L, POOL);
+    mp_postgres_server *server = &it->server;
+    mp_str script = mp_text_field(L, 1, "script");
+    server->policy = mp_reach_field(L, 1);
+    server->port = (uint16_t)mp_number_field(L, 1, "port");
+    server->size = (int64_t)mp_number_field(L, 1, "size");
+    server->timeout_ms = (int64_t)ceil(mp_number_field(L, 1, "timeout") * 1000);
+    lua_getfield(L, 1, "tls");
+    server->is_tls = lua_toboolean(L, -1);
+    lua_getfield(L, 1, "prepare");
+    server->prepares = lua_toboolean(L, -1);
+    server->holder = mp_holder_number(script.ptr, script.len);
+    server->host = copy_field(L, "host").ptr;
+    server->database = copy_field(L, "database");
+    server->user = copy_field(L, "user");
+    server->password = copy_field(L, "password");
+    it->place = mp_dup(mp_text_field(L, 1, "place"));
+    lua_getfield(L, 1, "lists");
+    lua_setiuservalue(L, 2, 1);
+    lua_settop(L, 2);
+    return 1;
+}
+
+/* The open database, or a new one; NULL: there are too many.  [-0, +0, throws] */
+static mp_postgres *MP_NULLABLE need_postgres(lua_State *L, pool *it)
+{
+    mp_lib *lib = it->lib;
+    mp_loop *loop = mp_state_of(mp_vm_of(L))->loop;
+    if (it->postgres != NULL)
+        return it->postgres;
+    if (loop == NULL || lib->client == NULL)
+        luaL_error(L, MP_NOT_SERVING);
+    if (lib->postgres_count >= MAX_POOLS) {
+        mp_stat_add(&mp_stat_refused_pools, 1);
+        return NULL;
+    }
+    it->postgres = mp_postgres_new(loop, MP_NEVER_NULL(lib->client), &it->server);
+    mp_link_put(&lib->postgres, &it->link);
+    lib->postgres_count++;
+    return it->postgres;
+}
+
+/* postgres.lease(pool): a place at one of its connections, which has none yet.  [-0, +1, throws] */
+static int l_lease(lua_State *L)
+{
+    pool *of = luaL_checkudata(L, 1, POOL);
+    lua_settop(L, 1);
+    place *it = lua_newuserdatauv(L, sizeof *it, 1);
+    *it = (place){.of = of};
+    luaL_setmetatable(L, LEASE);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, 2, 1);
+    return 1;
+}
+
+/* postgres.release(lease): gives the connection back. What runs is cancelled, an open transaction is rolled back, and
+ * nobody waits for either.  [-0, +0, throws] */
+static int l_release(lua_State *L)
+{
+    place *it = luaL_checkudata(L, 1, LEASE);
+    give_back(it);
+    it->is_over = true;
+    return 0;
+}
+
+/* -- results ------------------------------------------------------------------------------------------------------- */
+
+/* Pushes { rows, count, rows, count, … } of the queries, in which a row is a table by column name.  [-0, +1, throws] */
+static void push_lists(lua_State *L, const mp_postgres_lease *lease, int lists)
+{
+    mp_postgres_item item;
+    lua_Integer count = 0, row = 0;
+    int columns = 0, cell = 0;
+    lua_newtable(L);
+    int all = lua_gettop(L), rows = all + 1;
+    const char *at = mp_postgres_items(lease);
+    bool is_open = false; /* `rows` is there */
+    while (at != NULL) {
+        if (!is_open) {
+            lua_newtable(L);
+            lua_pushvalue(L, lists);
+            lua_setmetatable(L, -2);
+            is_open = true;
+        }
+        at = mp_postgres_next(lease, at, &item);
+        switch (item.kind) {
+        case MP_POSTGRES_COLUMN: /* its name and its type stay on the stack */
+            luaL_checkstack(L, 12, "too many columns");
+            lua_pushlstring(L, item.text.ptr, item.text.len);
+            lua_pushinteger(L, item.number);
+            columns++;
+            break;
+        case MP_POSTGRES_ROW:
+            lua_settop(L, rows + 2 * columns);
+            lua_createtable(L, 0, columns);
+            lua_pushvalue(L, -1);
+            lua_rawseti(L, rows, ++row);
+            cell = 0;
+            break;
+        case MP_POSTGRES_CELL:
+            lua_pushvalue(L, rows + 1 + 2 * cell);
+            mp_postgres_push_value(L, lua_tointeger(L, rows + 2 + 2 * cell), item.text, lists);
+            lua_rawset(L, -3);
+            cell++;
+            break;
+        case MP_POSTGRES_NULL:
+            cell++;
+            break;
+        case MP_POSTGRES_COUNT:
+            lua_settop(L, rows);
+            lua_rawseti(L, all, ++count);
+            lua_pushinteger(L, item.number);
+            lua_rawseti(L, all, ++count);
+            columns = 0;
+            row = 0;
+            is_open = false;
+            break;
+        }
+    }
+    if (is_open) {
+        lua_settop(L, rows);
+        lua_rawseti(L, all, ++count);
+    }
+    lua_settop(L, all);
+}
+
+/* Pushes nil, why, the reason ("error", "unavailable" or "unknown"), and the SQLSTATE.  [-0, +4, throws] */
+static int push_failure(lua_State *L, place *it, mp_postgres_end end, const char *why, const char *state)
+{
+    const char *reason = end == MP_POSTGRES_FAILED        ? "error"
+                         : end == MP_POSTGRES_UNAVAILABLE ? "unavailable"
+                                                          : "unknown";
+    mp_open_span_fail(&it->span, *state != '\0' ? state : reason, MP_STR_NONE);
+    lua_pushnil(L);
+    if (end == MP_POSTGRES_FAILED)
+        lua_pushstring(L, why);
+    else
+        lua_pushfstring(L, "%s: %s: %s", reason, it->of->place, why);
+    lua_pushstring(L, reason);
+    lua_pushstring(L, *state != '\0' ? state : NULL);
+    if (end != MP_POSTGRES_FAILED || !it->keeps)
+        give_back(it);
+    mp_open_span_close(&it->span);
+    return 4;
+}
+
+/* Pushes the results of postgres.run(). Stack: 1 the lease, 2 the queries, 3 the seconds.  [-0, +3|4, throws] */
+static int push_results(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext context)
+{
+    place *it = lua_touserdata(L, 1);
+    mp_postgres_lease *lease = it->lease;
+    char why[64];
+    snprintf(why, sizeof why, "no answer within %g s", lua_tonumber(L, 3));
+    if (lease == NULL)
+        return push_failure(L, it, it->is_late ? it->late : MP_POSTGRES_UNKNOWN, why, "");
+    mp_postgres_end end = mp_postgres_end_of(lease);
+    if (end != MP_POSTGRES_DONE && end != MP_POSTGRES_MORE)
+        return push_failure(L, it, end, mp_postgres_why(lease), mp_postgres_state(lease));
+    lua_pushboolean(L, true);
+    lua_getiuservalue(L, 1, 1);
+    lua_getiuservalue(L, -1, 1);
+    int lists = lua_gettop(L);
+    push_lists(L, lease, lists);
+    lua_pushboolean(L, end == MP_POSTGRES_MORE);
+    lua_remove(L, lists);
+    lua_remove(L, lists - 1);
+    if (end == MP_POSTGRES_DONE)
+        mp_open_span_close(&it->span);
+    if (end == MP_POSTGRES_DONE && !it->keeps)
+        give_back(it);
+    return 3;
+}
+
+/* -- statements ---------------------------------------------------------------------------------------------------- */
+
+/* Begins the span of a statement: its text has no values.  [-0, +0, throws] */
+static mp_open_span begin_span(lua_State *L, const pool *of, mp_str sql, int count)
+{
+    char room[MP_SQL_OPERATION], name[MP_SPAN_NAME_BYTES];
+    mp_lib_task *task = mp_lib_task_running(L);
+    if (mp_task_trace(task) == NULL)
+        return (mp_open_span){NULL, 0, MP_NO_SPAN};
+    mp_str operation = count > 1 ? MP_STR("PIPELINE") : mp_sql_operation(sql, room);
+    snprintf(name, sizeof name, "%.*s %s", MP_STR_ARG(operation), of->place);
+    mp_open_span span = mp_task_span_open(task, MP_SPAN_CLIENT, mp_str_of(name));
+    mp_trace *trace = mp_open_span_trace(&span);
+    mp_span_text(trace, span.span, "db.system.name", MP_STR("postgresql"));
+    mp_span_text(trace, span.span, "db.namespace", of->server.database);
+    mp_span_text(trace, span.span, "db.operation.name", operation);
+    mp_span_text(trace, span.span, "server.address", mp_str_of(of->server.host));
+    mp_span_int(trace, span.span, "server.port", of->server.port);
+    if (count > 1) {
+        mp_span_int(trace, span.span, "db.operation.batch.size", count);
+    } else {
+        mp_scoped_buf text = {0};
+        mp_sql_put_plain(&text, sql, MP_SPAN_VALUE_BYTES);
+        mp_span_text(trace, span.span, "db.query.text", mp_buf_str(&text));
+    }
+    return span;
+}
+
+/* The query on top of the stack: { sql =, n =, … }, in which a value is a text, json.null, or { text, OID }, which is
+ * binary if the OID is that of bytea. Pushes what has to stay while it runs. Returns NULL, or the error text.  [-0, +1,
+ * throws] */
+static const char *MP_NULLABLE read_query(lua_State *L, mp_postgres_query *query, size_t *bytes)
+{
+    int at = lua_gettop(L);
+    lua_Number count = mp_number_field(L, at, "n");
+    mp_str sql = mp_text_field(L, at, "sql"); /* the table has it */
+    if (count > MAX_PARAMS)
+        return "there are more than 1000 parameters";
+    size_t n = (size_t)count, size = sizeof(const char *) + 2 * sizeof(int) + sizeof(unsigned);
+    const char **values = lua_newuserdatauv(L, n * size + 1, 0);
+    int *lens = (int *)(void *)(values + n), *formats = lens + n;
+    unsigned *types = (unsigned *)(void *)(formats + n);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = 0;
+        types[i] = 0;
+        if (lua_rawgeti(L, at, (lua_Integer)i + 1) == LUA_TTABLE) {
+            lua_rawgeti(L, -1, 2);
+            types[i] = (unsigned)lua_tointeger(L, -1);
+            lua_rawgeti(L, -2, 1);
+        }
+        values[i] = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &len) : NULL;
+        formats[i] = types[i] == 17;
+        lens[i] = (int)len;
+        *bytes += len;
+        lua_settop(L, at + 1);
+    }
+    *query = (mp_postgres_query){sql.ptr, (int)n, values, lens, formats, types};
+    return *bytes > MAX_BYTES ? "the parameters are larger than 16 MiB" : NULL;
+}
+
+static const char *MP_NULLABLE start(lua_State *L, place *it, mp_postgres_statement *statement, mp_err *err)
+{
+    size_t bytes = 0;
+    lua_Integer count = (lua_Integer)lua_rawlen(L, 2);
+    if (count == 0 || count > MAX_QUERIES)
+        return "from 1 to 1000 statements are sent together";
+    mp_postgres_query *queries = lua_newuserdatauv(L, (size_t)count * sizeof *queries, 0);
+    luaL_checkstack(L, (int)count + 8, "too many statements");
+    for (lua_Integer i = 0; i < count; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        const char *why = read_query(L, &queries[i], &bytes);
+        lua_remove(L, -2); /* its list keeps it */
+        if (why != NULL)
+            return why;
+    }
+    statement->queries = queries;
+    statement->count = (int)count;
+    if (it->lease == NULL) {
+        mp_postgres *postgres = need_postgres(L, it->of);
+        if (postgres == NULL)
+            return "connections to more than 16 PostgreSQL databases are open";
+        it->lease = mp_postgres_lease_new(postgres, on_done, it);
+        mp_resource_put(L, &it->resource, on_release);
+    }
+    it->span = begin_span(L, it->of, mp_str_of(queries->sql), (int)count);
+    return mp_postgres_run(MP_NEVER_NULL(it->lease), statement, err) == 0 ? NULL : err->text;
+}
+
+/* Waits until the statement ends; not if it has.  [-0, +?, parks] */
+static int wait_for_end(lua_State *L, place *it, mp_op *op)
+{
+    double seconds = lua_tonumber(L, 3);
+    if (mp_postgres_end_of(MP_NEVER_NULL(it->lease)) == MP_POSTGRES_WAITS)
+        mp_timer_start(op->loop, &it->timer, (uint64_t)ceil(seconds * 1000), on_late);
+    else
+        end_wait(it);
+    return mp_op_park_then(L, op, push_results, 0);
+}
+
+static waiting *new_op(lua_State *L, place *it)
+{
+    double seconds = luaL_checknumber(L, 3);
+    luaL_argcheck(L, seconds > 0 && seconds <= 86400, 3, "from above 0 to a day");
+    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    op->of = it;
+    return op;
+}
+
+/* postgres.run(lease, queries, seconds, keeps, fetch): sends the queries together and waits. true, { rows, count, … },
+ * and true if there are more rows; or nil, why, "error", "unavailable" or "unknown", and the SQLSTATE or nil. `keeps`:
+ * the lease has the connection until release(), else until the statement has ended. `fetch`: rows that are wanted at
+ * once; 0: all.  [-0, +3|4, throws, parks] */
+static int l_run(lua_State *L)
+{
+    place *it = luaL_checkudata(L, 1, LEASE);
+    mp_err err;
+    luaL_checktype(L, 2, LUA_TTABLE);
+    mp_postgres_statement statement = {.is_stored = true, .fetch = (size_t)luaL_optinteger(L, 5, 0)};
+    bool keeps = lua_toboolean(L, 4);
+    lua_settop(L, 3);
+    if (it->is_over || it->op != NULL || (it->lease != NULL && mp_postgres_end_of(it->lease) == MP_POSTGRES_MORE)) {
+        lua_pushnil(L);
+        lua_pushstring(L, it->is_over ? "this transaction has ended" : "this transaction runs another statement");
+        lua_pushliteral(L, "unavailable");
+        return 3;
+    }
+    waiting *op = new_op(L, it);
+    it->keeps = keeps;
+    it->is_late = false;
+    const char *why = start(L, it, &statement, &err);
+    if (why != NULL)
+        return push_failure(L, it, MP_POSTGRES_UNAVAILABLE, why, "");
+    it->op = &op->super;
+    return wait_for_end(L, it, &op->super);
+}
+
+/* postgres.more(lease, nil, seconds): waits for more rows of the statement, as run() does.  [-0, +3|4, throws, parks]
+ */
+static int l_more(lua_State *L)
+{
+    place *it = luaL_checkudata(L, 1, LEASE);
+    lua_settop(L, 3);
+    luaL_argcheck(L, it->lease != NULL && it->op == NULL && mp_postgres_end_of(it->lease) == MP_POSTGRES_MORE, 1,
+                  "it has no more rows");
+    waiting *op = new_op(L, it);
+    mp_postgres_go_on(MP_NEVER_NULL(it->lease));
+    it->op = &op->super;
+    return wait_for_end(L, it, &op->super);
+}
+
+MP_SCRIPT_LIBRARY(postgres)
+{
+    static const luaL_Reg functions[] = {{"postgres.pool", l_pool},       {"postgres.lease", l_lease},
+                                         {"postgres.run", l_run},         {"postgres.more", l_more},
+                                         {"postgres.release", l_release}, {NULL, NULL}};
+    (void)config;
+    mp_set_members(L, functions, 0);
+    mp_push_metatable(L, POOL, l_collect_pool);
+    mp_push_metatable(L, LEASE, l_collect_lease);
+    lua_pop(L, 2);
+}
