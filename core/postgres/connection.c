@@ -8,7 +8,7 @@ MP_GAUGE(postgres_bytes, "postgres_bytes", "", "", "bytes of results of PostgreS
 
 #define MAX_ROWS 10000                /* of a result, as of SQLite */
 #define MAX_BYTES ((size_t)16 << 20)  /* of a result, and of one row as it comes */
-#define LARGE_BYTES ((size_t)1 << 20) /* of a row or of parameters: libpq keeps the memory for the next one */
+#define LARGE_BYTES ((size_t)1 << 20) /* of a row or of parameters: then the connection is not used again */
 #define BATCH_BYTES ((size_t)1 << 20) /* of rows that are taken one after another */
 #define NAME_BYTES 16
 

@@ -10,7 +10,7 @@ local sources = require "spec.helpers.sources"
 local PAGE <const> = "docs/dev/libraries.md"
 
 local names = {}
-for name in ("Lua SQLite libh2o libcurl glibc libc libyaml PCRE2 OpenSSL zlib Linux epoll inotify"):gmatch "%S+" do names[name] = true end
+for name in ("Lua SQLite libh2o libcurl libpq glibc libc libyaml PCRE2 OpenSSL zlib Linux epoll inotify"):gmatch "%S+" do names[name] = true end
 
 -- Words before a name that begin a clause which says when or which, and words that make the name an object.
 local clauses = {}
