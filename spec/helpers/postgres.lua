@@ -41,8 +41,10 @@ local function run(program, args)
 end
 
 local function new_folder(name)
-  local path = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/" .. name .. ".XXXXXX"))
+  local tmp = os.getenv "TMPDIR" or "/tmp"
+  local path = assert(uv.fs_mkdtemp(tmp .. "/" .. name .. ".XXXXXX"))
   if uv.getuid() == 0 then
+    if tmp ~= "/tmp" then uv.fs_chmod(tmp, 457) end -- 0711: the folder of a run of ./dev test is root's alone
     local passwd <close> = assert(io.open "/etc/passwd")
     local uid, gid = passwd:read "a":match "\npostgres:[^:]*:(%d+):(%d+)"
     uv.fs_chown(path, math.tointeger(uid), math.tointeger(gid))
