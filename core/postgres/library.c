@@ -75,7 +75,7 @@ static void on_notice(MP_UNUSED void *ctx, MP_UNUSED const PGresult *result) {}
 
 static void open_connection(mp_errand *errand)
 {
-    const char *names[17] = {0}, *values[17] = {0};
+    const char *names[MP_LIBPQ_WORDS / 2] = {0}, *values[MP_LIBPQ_WORDS / 2] = {0};
     uint64_t until = mp_monotonic_ms() + CONNECT_MS;
     for (int i = 0; errand->words[2 * i] != NULL; i++) {
         names[i] = errand->words[2 * i];

@@ -54,6 +54,8 @@ typedef struct {
 /* The functions, once a connection has been opened. */
 extern mp_libpq mp_pq;
 
+#define MP_LIBPQ_WORDS 40 /* more than the keywords of a connection and their values: behind them there is none */
+
 /* Work on a thread of its own. Its owner gives it up by mp_errand_drop. */
 typedef struct mp_errand mp_errand;
 struct mp_errand {
@@ -62,7 +64,7 @@ struct mp_errand {
     void (*done)(mp_errand *errand);
     void *ctx;
     PGcancel *MP_NULLABLE cancel; /* NULL: a connection is opened */
-    char *words[32];              /* keywords and values of the connection, in turn */
+    char *words[MP_LIBPQ_WORDS];  /* keywords and values of the connection, in turn */
     PGconn *MP_NULLABLE conn;     /* NULL: it could not be opened */
     mp_err why;
     bool is_stranded; /* it is over, and the loop had ended before */
