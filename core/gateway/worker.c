@@ -529,6 +529,8 @@ static void begin_drain(void *ctx)
     mp_worker *worker = ctx;
     mp_timer_start(worker->loop, &worker->deadline, left_until(worker, MP_ENDING_MS), on_deadline);
     mp_rpc_drain(worker->rpc, left_until(worker, 0));
+    if (worker->vm != NULL)
+        mp_lib_drain(worker->vm); /* a job may hold a connection, and a worker without calls ends its loop at once */
     mp_server_drain(worker->server, on_drained, worker);
 }
 

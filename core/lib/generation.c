@@ -174,6 +174,11 @@ bool mp_lib_turn(void *ctx)
     return mp_vm_turn(vm);
 }
 
+void mp_lib_drain(mp_vm *vm)
+{
+    mp_cron_stop(mp_lib_of_vm(vm));
+}
+
 void mp_lib_retire(mp_vm *vm)
 {
     mp_cron_stop(mp_lib_of_vm(vm));

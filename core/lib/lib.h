@@ -101,6 +101,8 @@ void mp_lib_put_jobs_text(mp_buf *out);
 void mp_lib_take_jobs(mp_str text);
 /* Other processes are about to say again which jobs run there. */
 void mp_lib_forget_jobs_elsewhere(void);
+/* Stops the VM's scheduled jobs: the process drains. */
+void mp_lib_drain(mp_vm *vm);
 /* Stops the VM's scheduled jobs, because the VM of a newer generation runs them, and delivers the bus message
  * "retired". */
 void mp_lib_retire(mp_vm *vm);

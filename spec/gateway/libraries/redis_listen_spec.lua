@@ -205,7 +205,7 @@ describe("of several that could listen to a channel", function()
 
   it_real("none does while the gateway drains", function()
     local server <close> = redis.start()
-    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at) }, { workers = 1, config = {
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at) }, { workers = 4, config = {
       scripts = { allow = { net = { server.at } } }, limits = { drain = "20s" } } })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
