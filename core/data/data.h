@@ -19,5 +19,6 @@
 #include "data/sha256.h"
 #include "data/source.h"
 #include "data/store.h"
+#include "data/store_later.h"
 
 #endif

@@ -600,6 +600,15 @@ mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operatio
     return result;
 }
 
+mp_store_result mp_store_do(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n)
+{
+    if (!enter_store(store))
+        return store->elsewhere->run(store, operation, out, n);
+    mp_store_result result = run_operation(store, operation, out, n);
+    leave_store(store);
+    return result;
+}
+
 /* Does the operation here, or lets the process that owns the store do it. */
 static inline mp_store_result operate(mp_store *store, mp_store_operation operation, mp_buf *MP_NULLABLE out,
                                       int64_t *MP_NULLABLE n)
@@ -607,7 +616,7 @@ static inline mp_store_result operate(mp_store *store, mp_store_operation operat
     mp_buf no_text = {0};
     int64_t no_number = 0;
     if (!enter_store(store))
-        return store->ask(store, &operation, out, n);
+        return store->elsewhere->run(store, &operation, out, n);
     mp_store_result result = run_operation(store, &operation, out != NULL ? out : &no_text, n != NULL ? n : &no_number);
     leave_store(store);
     return result;
@@ -620,13 +629,18 @@ mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t 
     return operate(store, OPERATION(SET, .key = key, .text = text, .number = life_ms, .n = only_new), NULL, NULL);
 }
 
-mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms)
+mp_store_operation mp_store_cas_operation(mp_str key, mp_str old, mp_str text, uint64_t life_ms)
 {
     mp_store_operation it = OPERATION(REPLACE, .key = key, .text = text, .old = old, .number = life_ms);
     it.n = (old.ptr == NULL ? MP_STORE_NO_OLD : 0) | (text.ptr == NULL ? MP_STORE_NO_TEXT : 0);
     if (it.n != 0 || life_ms != MP_STORE_SAME_LIFE)
         it.kind = MP_STORE_CAS;
-    return operate(store, it, NULL, NULL);
+    return it;
+}
+
+mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms)
+{
+    return operate(store, mp_store_cas_operation(key, old, text, life_ms), NULL, NULL);
 }
 
 mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out)
@@ -637,18 +651,6 @@ mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out)
 mp_store_result mp_store_delete(mp_store *store, mp_str key)
 {
     return operate(store, OPERATION(DELETE, .key = key), NULL, NULL);
-}
-
-mp_store_result mp_store_lock(mp_store *store, mp_str key, uint64_t life_ms, int64_t *fence)
-{
-    return operate(store, OPERATION(LOCK, .key = key, .number = life_ms), NULL, fence);
-}
-
-mp_store_result mp_store_set_locked(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, mp_str lock,
-                                    int64_t fence)
-{
-    return operate(store, OPERATION(SET_LOCKED, .key = key, .text = text, .old = lock, .number = life_ms, .n = fence),
-                   NULL, NULL);
 }
 
 mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count)

@@ -94,12 +94,6 @@ mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out);
 #define MP_STORE_SAME_LIFE 0
 mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms);
 mp_store_result mp_store_delete(mp_store *store, mp_str key);
-/* Takes the lock `key` for `life_ms`. Its value is `*fence`, a number above that of each earlier lock of the store; who
- * holds it prolongs it and gives it back by mp_store_cas. THERE: it is taken. */
-mp_store_result mp_store_lock(mp_store *store, mp_str key, uint64_t life_ms, int64_t *fence);
-/* Like mp_store_set if the lock has this fence. THERE: it has not. */
-mp_store_result mp_store_set_locked(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, mp_str lock,
-                                    int64_t fence);
 /* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about
  * 64 KiB. Each is a uint32_t, its length, and its bytes. Sets `*count` to their number: 0 if there are none. */
 mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count);

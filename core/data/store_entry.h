@@ -2,7 +2,7 @@
 #ifndef MP_DATA_STORE_ENTRY_H
 #define MP_DATA_STORE_ENTRY_H
 
-#include "data/store.h"
+#include "data/store_later.h"
 #include "data/store_rooms.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +12,15 @@ typedef struct mp_store_file mp_store_file;
 typedef struct mp_store_link mp_store_link;
 typedef struct mp_store_server mp_store_server;
 typedef struct mp_store_move mp_store_move;
-typedef struct mp_store_operation mp_store_operation;
+
+/* How the operations of a store are done that is elsewhere. */
+typedef struct {
+    /* Does one, within some 50 ms. */
+    mp_store_result (*run)(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
+                           int64_t *MP_NULLABLE n);
+    /* Begins one. It ends by mp_store_later_end, on the loop of `later`. */
+    void (*begin)(mp_store_later *later);
+} mp_store_elsewhere;
 
 #define LEVELS 12 /* limit of the levels of the skip list: one entry of four reaches the next level */
 
@@ -56,8 +64,7 @@ struct mp_store {
     uint32_t moves;                      /* number of hand-overs that were begun */
     mp_store_link *link;                 /* connection to the process that owns the store */
     _Atomic(mp_store *MP_NULLABLE) near; /* see mp_store_near */
-    mp_store_result (*ask)(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
-                           int64_t *MP_NULLABLE n);
+    const mp_store_elsewhere *elsewhere; /* how its operations are done while this process does not own it */
     mp_store_server *MP_NULLABLE server;
     mp_store_move *MP_NULLABLE move;
 

@@ -251,8 +251,8 @@ static mp_store_result not_answered(const mp_store_operation *operation, outcome
     return MP_STORE_UNKNOWN;
 }
 
-mp_store_result mp_store_ask(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
-                             int64_t *MP_NULLABLE n)
+static mp_store_result ask_owner(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
+                                 int64_t *MP_NULLABLE n)
 {
     mp_store_link *link = store->link;
     mp_store_frame frame;
@@ -274,6 +274,8 @@ mp_store_result mp_store_ask(mp_store *store, const mp_store_operation *operatio
         return run_here(store, operation, out, n);
     return it == ANSWERED ? result : not_answered(operation, it);
 }
+
+const mp_store_elsewhere mp_store_over_link = {ask_owner, mp_store_later_run_on_pool};
 
 bool mp_store_link_try(mp_store_link *link, const char *path)
 {

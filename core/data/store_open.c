@@ -13,7 +13,7 @@ mp_store *mp_store_new(int64_t entries, size_t bytes)
     store->chance |= 1;
     atomic_init(&store->is_own, true);
     store->link = mp_store_link_new();
-    store->ask = mp_store_ask;
+    store->elsewhere = &mp_store_over_link;
     atomic_init(&store->near, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

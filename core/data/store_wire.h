@@ -41,37 +41,12 @@ typedef struct {
     uint64_t until_us;
 } mp_store_frame;
 
-typedef enum {
-    MP_STORE_SET,
-    MP_STORE_GET,
-    MP_STORE_REPLACE,
-    MP_STORE_DELETE,
-    MP_STORE_KEYS,
-    MP_STORE_INCR,
-    MP_STORE_TAKE,
-    MP_STORE_PLACE,
-    MP_STORE_CAS, /* a process that does not know it refuses it: so what REPLACE can say is sent as that */
-    MP_STORE_LOCK,
-    MP_STORE_SET_LOCKED,
-    MP_STORE_KINDS
-} mp_store_kind;
-
-#define MP_STORE_NO_OLD 1
-#define MP_STORE_NO_TEXT 2
-
-struct mp_store_operation {
-    mp_store_kind kind;
-    mp_str key, text, old; /* of keys: the prefix, and the key after which to begin (has_after); `old` of set_locked:
-                              the key of the lock */
-    uint64_t number;
-    int64_t n;
-};
-
 /* Does the operation if this process owns the store; else the result is AWAY. Sets `*n`, and appends to `out`. */
 mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n);
-/* Lets the process that owns the store do the operation (store_link.c): store->ask. */
-mp_store_result mp_store_ask(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
-                             int64_t *MP_NULLABLE n);
+/* Lets the process that owns the store do the operation. */
+extern const mp_store_elsewhere mp_store_over_link; /* store_link.c */
+/* Begins the operation by a thread of the pool, for a store whose `run` waits. */
+void mp_store_later_run_on_pool(mp_store_later *later);
 
 /* -- links (store_link.c): the connection of a process to the one that owns the store ------------------------------ */
 

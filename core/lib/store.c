@@ -53,44 +53,143 @@ static int push_result(lua_State *L, mp_store_result result)
     return 1;
 }
 
-/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil and WHY.  [-0, +1|2, throws]
- */
+/* Pushes the results of an operation.  [-0, +1|2, throws] */
+typedef int (*push_answer)(lua_State *L, mp_store_result result, int64_t n, const mp_buf *text);
+
+/* An operation on a store that is elsewhere, in the task that waits for it. */
+typedef struct {
+    mp_owning_op super;
+    mp_store_later *MP_NULLABLE later;
+    push_answer push;
+} waiting;
+
+static void drop_later(waiting *it)
+{
+    if (it->later != NULL)
+        mp_store_later_drop(it->later);
+    it->later = NULL;
+}
+
+static void on_cancel(mp_op *op)
+{
+    drop_later(mp_container(op, waiting, super.super));
+}
+
+static void on_release(mp_resource *resource)
+{
+    drop_later(mp_container(resource, waiting, super.resource));
+}
+
+static void on_done(void *ctx)
+{
+    mp_op_done(ctx);
+}
+
+static int push_later(lua_State *L, MP_UNUSED int status, lua_KContext context)
+{
+    waiting *it = lua_touserdata(L, (int)context);
+    mp_store_answer answer = mp_store_later_take(MP_NEVER_NULL(it->later)); /* there is one until here */
+    it->later = NULL;
+    mp_buf *text = scratch_of(L); /* owns the answer: pushing it may throw */
+    mp_buf_clear(text);
+    *text = answer.text;
+    return it->push(L, answer.result, answer.n, text);
+}
+
+/* False: the store is elsewhere, and the task may wait for it. Where nothing may wait, the thread does, for 50 ms at
+ * most: while scripts load, in functions that C calls, and in `<close>` handlers of a call that was cancelled. */
+static bool is_answered_now(lua_State *L, mp_store *store)
+{
+    return mp_store_is_own(store) || !mp_op_may_wait(L);
+}
+
+/* Does the operation and pushes its results.  [-0, +1|2, throws, parks] */
+static int operate(lua_State *L, const mp_store_operation *operation, push_answer push)
+{
+    mp_store *store = store_of(L, operation->key);
+    if (is_answered_now(L, store)) {
+        mp_buf *text = scratch_of(L);
+        int64_t n = 0;
+        mp_store_result result = mp_store_do(store, operation, text, &n);
+        return push(L, result, n, text);
+    }
+    waiting *it = mp_owning_op_new(L, sizeof *it, on_cancel, on_release);
+    mp_op *op = &it->super.super;
+    it->push = push;
+    it->later = mp_store_begin(store, op->loop, operation, on_done, op);
+    return mp_op_park_then(L, op, push_later, lua_gettop(L));
+}
+
+#define OPERATION(what, ...) (&(mp_store_operation){.kind = MP_STORE_##what, __VA_ARGS__})
+
+static int push_done(lua_State *L, mp_store_result result, MP_UNUSED int64_t n, MP_UNUSED const mp_buf *text)
+{
+    return push_result(L, result);
+}
+
+static int push_number(lua_State *L, mp_store_result result, int64_t n, MP_UNUSED const mp_buf *text)
+{
+    if (result == MP_STORE_NO_NUMBER)
+        return luaL_error(L, "the text of this key is not a whole number");
+    if (result != MP_STORE_DONE)
+        return push_result(L, result);
+    lua_pushinteger(L, n);
+    return 1;
+}
+
+static int push_text(lua_State *L, mp_store_result result, MP_UNUSED int64_t n, const mp_buf *text)
+{
+    if (result == MP_STORE_AWAY)
+        return push_result(L, result);
+    if (result == MP_STORE_DONE)
+        lua_pushlstring(L, text->ptr == NULL ? "" : text->ptr, text->len);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+static int push_wait(lua_State *L, mp_store_result result, int64_t n, MP_UNUSED const mp_buf *text)
+{
+    int pushed = push_result(L, result);
+    if (result != MP_STORE_THERE)
+        return pushed;
+    lua_pushnumber(L, (lua_Number)n / 1e6);
+    return 2;
+}
+
+/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil and WHY.  [-0, +1|2, throws,
+ * parks] */
 static int l_set(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
-    return push_result(L, mp_store_set(store_of(L, key), key, text, opt_ttl_ms(L, 3), false));
+    return operate(L, OPERATION(SET, .key = key, .text = text, .number = opt_ttl_ms(L, 3)), push_done);
 }
 
 /* store.add(key, text[, seconds]): stores the text if the key does not exist. True; false if the key exists; or nil,
- * WHY.  [-0, +1|2, throws] */
+ * WHY.  [-0, +1|2, throws, parks] */
 static int l_add(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
-    return push_result(L, mp_store_set(store_of(L, key), key, text, opt_ttl_ms(L, 3), true));
+    return operate(L, OPERATION(SET, .key = key, .text = text, .number = opt_ttl_ms(L, 3), .n = true), push_done);
 }
 
 /* store.cas(key, old, text[, seconds]): stores the text if the key has the text `old`, or none if `old` is false; for
  * `seconds`, else the time to live stays. With `text` false the key is deleted. True; false if the key has another
- * text, or none; or nil and WHY.  [-0, +1|2, throws] */
+ * text, or none; or nil and WHY.  [-0, +1|2, throws, parks] */
 static int l_cas(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), old = lua_toboolean(L, 2) ? mp_check_str(L, 2) : MP_STR_NONE;
     mp_str text = lua_isboolean(L, 3) && !lua_toboolean(L, 3) ? MP_STR_NONE : mp_check_str(L, 3);
     uint64_t life_ms = lua_isnoneornil(L, 4) ? MP_STORE_SAME_LIFE : opt_ttl_ms(L, 4);
-    return push_result(L, mp_store_cas(store_of(L, key), key, old, text, life_ms));
+    mp_store_operation it = mp_store_cas_operation(key, old, text, life_ms);
+    return operate(L, &it, push_done);
 }
 
 /* store.lock(key, seconds): takes the lock for `seconds`. Its fence, which the key's text is; false if it is taken; or
- * nil and WHY.  [-0, +1|2, throws] */
+ * nil and WHY.  [-0, +1|2, throws, parks] */
 static int l_lock(lua_State *L)
 {
-    mp_str key = mp_check_str(L, 1);
-    int64_t fence = 0;
-    mp_store_result result = mp_store_lock(store_of(L, key), key, opt_ttl_ms(L, 2), &fence);
-    if (result != MP_STORE_DONE)
-        return push_result(L, result);
-    lua_pushinteger(L, fence);
-    return 1;
+    return operate(L, OPERATION(LOCK, .key = mp_check_str(L, 1), .number = opt_ttl_ms(L, 2)), push_number);
 }
 
 /* store.lost(): a function has lost its lock, which is counted.  [-0, +0] */
@@ -101,92 +200,111 @@ static int l_lost(MP_UNUSED lua_State *L)
 }
 
 /* store.set_locked(key, text, lock, fence[, seconds]): like store.set, if the lock has this fence; else false.  [-0,
- * +1|2, throws] */
+ * +1|2, throws, parks] */
 static int l_set_locked(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2), lock = mp_check_str(L, 3);
-    int64_t fence = luaL_checkinteger(L, 4);
-    uint64_t life_ms = opt_ttl_ms(L, 5);
-    return push_result(L, mp_store_set_locked(store_of(L, key), key, text, life_ms, lock, fence));
+    return operate(L,
+                   OPERATION(SET_LOCKED, .key = key, .text = text, .old = lock, .n = luaL_checkinteger(L, 4),
+                             .number = opt_ttl_ms(L, 5)),
+                   push_done);
 }
 
-/* store.get(key): the key's text; nil; or nil, "unavailable".  [-0, +1|2, throws] */
+/* store.get(key): the key's text; nil; or nil, "unavailable".  [-0, +1|2, throws, parks] */
 static int l_get(lua_State *L)
 {
-    mp_str key = mp_check_str(L, 1);
-    mp_buf *text = scratch_of(L);
-    mp_store_result result = mp_store_get(store_of(L, key), key, text);
-    if (result == MP_STORE_AWAY)
-        return push_result(L, result);
-    if (result == MP_STORE_DONE)
-        lua_pushlstring(L, text->ptr == NULL ? "" : text->ptr, text->len);
-    else
-        lua_pushnil(L);
-    return 1;
+    return operate(L, OPERATION(GET, .key = mp_check_str(L, 1)), push_text);
 }
 
-/* store.delete(key): removes the key, if it exists. True; or nil and WHY.  [-0, +1|2, throws] */
+/* store.delete(key): removes the key, if it exists. True; or nil and WHY.  [-0, +1|2, throws, parks] */
 static int l_delete(lua_State *L)
 {
-    mp_str key = mp_check_str(L, 1);
-    return push_result(L, mp_store_delete(store_of(L, key), key));
+    return operate(L, OPERATION(DELETE, .key = mp_check_str(L, 1)), push_done);
 }
 
-/* Appends the keys of mp_store_keys to the table at `list`, behind its first `count`. Returns the last one, whose bytes
- * the table keeps.  [-0, +0, throws] */
-static mp_str put_keys(lua_State *L, int list, lua_Integer count, const mp_buf *keys)
+#define KEYS 3 /* stack index of the list that l_keys returns */
+
+/* Appends the keys of mp_store_keys to the list, behind its first `count`.  [-0, +0, throws] */
+static void put_keys(lua_State *L, lua_Integer count, const mp_buf *keys)
 {
-    mp_str last = MP_STR_NONE;
     uint32_t len;
     for (size_t at = 0; at < keys->len; at += sizeof len + len) {
         memcpy(&len, keys->ptr + at, sizeof len);
-        last = (mp_str){lua_pushlstring(L, keys->ptr + at + sizeof len, len), len};
-        lua_rawseti(L, list, ++count);
+        lua_pushlstring(L, keys->ptr + at + sizeof len, len);
+        lua_rawseti(L, KEYS, ++count);
     }
-    return last;
+}
+
+static int push_no_keys(lua_State *L)
+{
+    lua_newtable(L);
+    lua_pushliteral(L, "unavailable");
+    return 2;
+}
+
+static int push_all_keys(lua_State *L, mp_store_result result, int64_t count, const mp_buf *keys);
+
+/* Adds the keys behind those of the list, until there are enough, or no more. Stack: 1 the prefix, 2 the most, 3 the
+ * list.  [-0, +1|2, throws, parks] */
+static int add_keys(lua_State *L)
+{
+    mp_str prefix = mp_check_str(L, 1);
+    lua_Integer all, most = lua_tointeger(L, 2);
+    while ((all = (lua_Integer)lua_rawlen(L, KEYS)) < most) {
+        mp_store_operation it = {.kind = MP_STORE_KEYS, .key = prefix, .number = (uint64_t)(most - all), .n = all > 0};
+        if (lua_rawgeti(L, KEYS, all) == LUA_TSTRING)
+            it.old = mp_check_str(L, -1); /* the list keeps it */
+        lua_settop(L, KEYS);
+        if (!is_answered_now(L, store_of(L, prefix)))
+            return operate(L, &it, push_all_keys);
+        mp_buf *keys = scratch_of(L);
+        int64_t count = 0;
+        if (mp_store_do(store_of(L, prefix), &it, keys, &count) != MP_STORE_DONE)
+            return push_no_keys(L);
+        if (count == 0)
+            break;
+        put_keys(L, all, keys);
+    }
+    return 1;
+}
+
+static int push_all_keys(lua_State *L, mp_store_result result, int64_t count, const mp_buf *keys)
+{
+    if (result != MP_STORE_DONE)
+        return push_no_keys(L);
+    lua_settop(L, KEYS);
+    if (count == 0)
+        return 1;
+    put_keys(L, (lua_Integer)lua_rawlen(L, KEYS), keys);
+    return add_keys(L);
 }
 
 /* store.keys(prefix[, most]): a sorted list of at most `most` keys that begin with `prefix`; or an empty list and
- * "unavailable".  [-0, +1|2, throws] */
+ * "unavailable".  [-0, +1|2, throws, parks] */
 static int l_keys(lua_State *L)
 {
-    mp_str prefix = mp_check_str(L, 1), after = MP_STR_NONE;
-    lua_Integer most = luaL_optinteger(L, 2, LUA_MAXINTEGER), all = 0;
-    int64_t count = 1;
-    lua_settop(L, 2);
+    lua_Integer most = luaL_optinteger(L, 2, LUA_MAXINTEGER);
+    luaL_checkstring(L, 1);
+    lua_settop(L, 1);
+    lua_pushinteger(L, most);
     lua_newtable(L);
-    for (; all < most && count > 0; all += count) {
-        mp_buf *keys = scratch_of(L);
-        if (mp_store_keys(store_of(L, prefix), prefix, after, (uint64_t)(most - all), keys, &count) != MP_STORE_DONE) {
-            lua_newtable(L);
-            lua_pushliteral(L, "unavailable");
-            return 2;
-        }
-        after = put_keys(L, 3, all, keys);
-    }
-    return 1;
+    return add_keys(L);
 }
 
 /* store.incr(key, n[, seconds]): adds n to the key's number. The sum; or nil and WHY. `seconds`
- * applies only if the key is created.  [-0, +1|2, throws] */
+ * applies only if the key is created.  [-0, +1|2, throws, parks] */
 static int l_incr(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
-    int64_t sum = 0;
-    mp_store_result result = mp_store_incr(store_of(L, key), key, luaL_checkinteger(L, 2), opt_ttl_ms(L, 3), &sum);
-    if (result == MP_STORE_NO_NUMBER)
-        return luaL_error(L, "the text of this key is not a whole number");
-    if (result != MP_STORE_DONE)
-        return push_result(L, result);
-    lua_pushinteger(L, sum);
-    return 1;
+    return operate(L, OPERATION(INCR, .key = key, .n = luaL_checkinteger(L, 2), .number = opt_ttl_ms(L, 3)),
+                   push_number);
 }
 
 #define MAX_INTERVAL_S (30.0 * 86400)
 #define MAX_BURST_TOKENS 1000000
 
 /* store.take(key, seconds, burst): takes a token from the key's bucket, which holds `burst` tokens and gains one every
- * `seconds`. True; false and the seconds until the next token; or nil and WHY.  [-0, +1|2, throws] */
+ * `seconds`. True; false and the seconds until the next token; or nil and WHY.  [-0, +1|2, throws, parks] */
 static int l_take(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
@@ -194,14 +312,7 @@ static int l_take(lua_State *L)
     lua_Integer burst = luaL_checkinteger(L, 3);
     luaL_argcheck(L, interval >= 1e-6 && interval <= MAX_INTERVAL_S, 2, "the interval is a microsecond to 30 days");
     luaL_argcheck(L, burst >= 1 && burst <= MAX_BURST_TOKENS, 3, "the burst is 1 to 1000000");
-    uint64_t wait_us = 0;
-    mp_store_result result =
-        mp_store_take(store_of(L, key), key, (uint64_t)ceil(interval * 1e6), (uint64_t)burst, &wait_us);
-    int pushed = push_result(L, result);
-    if (result != MP_STORE_THERE)
-        return pushed;
-    lua_pushnumber(L, (lua_Number)wait_us / 1e6);
-    return 2;
+    return operate(L, OPERATION(TAKE, .key = key, .number = (uint64_t)ceil(interval * 1e6), .n = burst), push_wait);
 }
 
 /* -- Base64 (RFC 4648, section 4) ---------------------------------------------------------------------------------- */

@@ -31,6 +31,13 @@ static _Noreturn void refuse_wait(lua_State *L)
     __builtin_unreachable();
 }
 
+bool mp_op_may_wait(lua_State *L)
+{
+    const mp_vm *vm = mp_vm_of(L);
+    const mp_task *task = vm->state.running;
+    return task != NULL && !task->cancelled && vm->state.loop != NULL && vm->state.may_wait && lua_isyieldable(L);
+}
+
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op))
 {
     mp_vm *vm = mp_vm_of(L);

@@ -26,6 +26,9 @@ struct mp_op {
 /* A zeroed op of `size` bytes, not armed, on top of the stack. Raises "may not wait here" where a task may not wait:
  * while scripts load, below functions of C that cannot yield, and after MP_CLEANUP_MS is over.  [-0, +1, throws] */
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op));
+/* True if a task runs that may wait here, and is not being cancelled: a function that can also do without waiting asks.
+ */
+bool mp_op_may_wait(lua_State *L);
 /* Ends a library function: the task waits until mp_op_done, then the function returns nothing. Once the op is armed,
  * nothing may throw before this call.  [-0, +0, parks] */
 int mp_op_park(lua_State *L, mp_op *op);

@@ -1,0 +1,59 @@
+/* store_later.h: operations whose result may come later; part of the public header data.h. A store of this process
+ * answers at once. One that is elsewhere, in another process, is asked while the task waits. */
+#ifndef MP_DATA_STORE_LATER_H
+#define MP_DATA_STORE_LATER_H
+
+#include "data/store.h"
+#include "loop/loop.h"
+
+typedef enum {
+    MP_STORE_SET,
+    MP_STORE_GET,
+    MP_STORE_REPLACE,
+    MP_STORE_DELETE,
+    MP_STORE_KEYS,
+    MP_STORE_INCR,
+    MP_STORE_TAKE,
+    MP_STORE_PLACE,
+    MP_STORE_CAS,  /* a process that does not know it refuses it: so what REPLACE can say is sent as that */
+    MP_STORE_LOCK, /* takes the lock `key`. Its value and `n` of the answer are its fence, a number above that of each
+                      earlier lock of the store; who holds it prolongs it and gives it back by cas. THERE: it is taken
+                    */
+    MP_STORE_SET_LOCKED, /* as SET, if the lock `old` has the fence `n`. THERE: it has not */
+    MP_STORE_KINDS
+} mp_store_kind;
+
+#define MP_STORE_NO_OLD 1
+#define MP_STORE_NO_TEXT 2
+
+typedef struct {
+    mp_store_kind kind;
+    mp_str key, text, old; /* of keys: the prefix, and the key after which to begin (has_after); `old` of set_locked:
+                              the key of the lock */
+    uint64_t number;
+    int64_t n;
+} mp_store_operation;
+
+/* As mp_store_cas. */
+mp_store_operation mp_store_cas_operation(mp_str key, mp_str old, mp_str text, uint64_t life_ms);
+
+typedef struct {
+    mp_store_result result;
+    int64_t n;
+    mp_buf text; /* the receiver frees it */
+} mp_store_answer;
+
+typedef struct mp_store_later mp_store_later;
+
+/* Does the operation. Of a store that is elsewhere this waits for at most some 50 ms. Sets `*n`, and appends to `out`.
+ */
+mp_store_result mp_store_do(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n);
+/* Begins the operation, whose texts are copied, on a store that is elsewhere: `done` runs once, on `loop`. */
+mp_store_later *mp_store_begin(mp_store *store, mp_loop *loop, const mp_store_operation *operation,
+                               void (*done)(void *ctx), void *ctx);
+/* Frees what has ended, and returns its answer. */
+mp_store_answer mp_store_later_take(mp_store_later *later);
+/* The task waits no longer: what has not begun is never done. */
+void mp_store_later_drop(mp_store_later *later);
+
+#endif
