@@ -4,6 +4,8 @@
 #include <errno.h>
 
 #define FIRST_SLOTS 64
+#define BATCH 64
+#define MOST_BATCHES 4 /* of one turn, which serves about as many events of libh2o at most */
 
 /* An epoll event carries the index of a slot and the slot's generation, not a pointer to a watch. A descriptor that
  * was closed before its watch stopped remains in the set as long as a forked child that has not yet run its program
@@ -48,20 +50,33 @@ static void free_slot(mp_mux *mux, uint32_t at)
     mux->free = at;
 }
 
-/* Runs inside libh2o's loop. The inner set is level-triggered in the outer one: events that do not fit the batch
- * wake the loop again. */
-static void on_mux(h2o_socket_t *socket, MP_UNUSED const char *error)
+/* The inner set is level-triggered in the outer one: events that do not fit the batch wake the loop again. */
+static void serve_watches(mp_mux *mux)
 {
-    mp_mux *mux = socket->data;
-    struct epoll_event ready[64];
+    struct epoll_event ready[BATCH];
     int count = epoll_wait(mux->fd, ready, (int)(sizeof ready / sizeof *ready), 0);
     mux->events += count > 0 ? (unsigned)count : 0;
+    mux->has_more = count == BATCH;
     for (int i = 0; i < count; i++) {
         /* an earlier callback of this batch may have stopped it */
         mp_fdwatch *watch = watch_of(mux, ready[i].data.u64);
         if (watch != NULL)
             watch->ready(watch, ready[i].events);
     }
+}
+
+/* Runs inside libh2o's loop. */
+static void on_mux(h2o_socket_t *socket, MP_UNUSED const char *error)
+{
+    serve_watches(socket->data);
+}
+
+void mp_mux_serve(mp_loop *loop)
+{
+    int batches = 0;
+    do
+        serve_watches(&loop->mux);
+    while (loop->mux.has_more && ++batches < MOST_BATCHES);
 }
 
 int mp_mux_open(mp_loop *loop)

@@ -43,12 +43,13 @@ static const mp_stat *const *const measured_turns[MP_MEASURES] = {
  * touched must still be in the processor's cache by then: with 256 at once a call costs half as much again as with 32.
  */
 #define FEW_EVENTS 32
-/* A turn of more time is slow if each of its events took more than SLOW_EVENT_US, or some are left. After slow turns as
- * many events are taken as there are: requests have to be read to be counted as waiting, by which an overload is
- * noticed. */
+/* A turn of more time is slow if each of its events took more than SLOW_EVENT_US, or if work is left. After slow turns
+ * as many events are taken as there are: requests have to be read to be counted as waiting, by which an overload is
+ * noticed. Where work may be left only because so many events are taken, few are tried again after MANY_TURNS. */
 #define SLOW_TURN_US 1000
 #define SLOW_EVENT_US 50
-#define SLOW_TURNS 2       /* one alone may have waited for a processor */
+#define SLOW_TURNS 2 /* one alone may have waited for a processor */
+#define MANY_TURNS 16
 #define LOOP_DESCRIPTORS 3 /* descriptors that a loop needs: libh2o's epoll, the second epoll, and the mailbox's */
 /* descriptors that mp_spares_give closes: for a connection, a file that its answer writes, and one more beside it */
 #define FOR_ONE 3
@@ -217,10 +218,11 @@ void mp_loop_measure(mp_loop *loop, mp_measure kind)
         loop->measured_at[kind] = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
 }
 
-int mp_loop_most_events(unsigned *slow, uint64_t us, unsigned events)
+int mp_loop_most_events(unsigned *slow, uint64_t us, unsigned events, bool has_left)
 {
-    bool is_slow = us > SLOW_TURN_US && us > (uint64_t)SLOW_EVENT_US * events;
-    *slow = is_slow ? *slow + 1 : 0;
+    bool is_dear = us > (uint64_t)SLOW_EVENT_US * events;
+    bool is_slow = us > SLOW_TURN_US && (is_dear || has_left);
+    *slow = is_slow && (is_dear || *slow < MANY_TURNS) ? *slow + 1 : 0;
     return *slow >= SLOW_TURNS ? H2O_EVLOOP_MAX_EVENTS : FEW_EVENTS;
 }
 
@@ -236,6 +238,11 @@ static bool run_bottom(mp_loop *loop)
     uint64_t began = mp_monotonic_us(), woke = loop->now_us == 0 ? began : loop->now_us;
     loop->now_us = began;
     atomic_fetch_add_explicit(&loop->turns, 1, memory_order_relaxed);
+    /* Events are left: what has begun, such as requests to upstreams, is ended before more requests of clients are
+     * read. Else a busy worker sends the requests of all its clients before it reads the first answer, and what each of
+     * them has touched has left the processor's caches by then. */
+    if (loop->h2o->num_events >= loop->h2o->max_events || loop->mux.has_more)
+        mp_mux_serve(loop);
     mp_mailbox_deliver(loop);
     fire_timers(loop);
     bool has_more = loop->turn != NULL && loop->turn(loop->turn_ctx);
@@ -247,7 +254,7 @@ static bool run_bottom(mp_loop *loop)
     uint64_t ended = mp_monotonic_us();
     count_turn(turns_counters, ended - began);
     unsigned events = (unsigned)loop->h2o->num_events + loop->mux.events;
-    loop->h2o->max_events = mp_loop_most_events(&loop->slow, ended - woke, has_more ? 0 : events);
+    loop->h2o->max_events = mp_loop_most_events(&loop->slow, ended - woke, events, has_more && has_work(loop));
     if (loop->turn_times != 0) {
         mp_stat_add(&mp_stat_loop_us, (int64_t)(ended - woke));
         if (mp_series_is_on())

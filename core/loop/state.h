@@ -16,6 +16,7 @@ typedef struct {
     int fd;
     h2o_socket_t *MP_NULLABLE socket;
     unsigned events;  /* events of watches in this turn */
+    bool has_more;    /* there were more than were taken last */
     mp_fdslot *slots; /* number of watches */
     uint32_t slot_count, free;
 } mp_mux;
@@ -66,6 +67,8 @@ bool mp_spares_give(mp_spares *spares); /* closes those for one connection; fals
 void mp_spares_end(mp_spares *spares);  /* closes all */
 int mp_mux_open(mp_loop *loop);
 void mp_mux_close(mp_loop *loop);
+/* Serves what the watches have ready; outside libh2o's turn, which serves a part of it. */
+void mp_mux_serve(mp_loop *loop);
 
 int mp_mailbox_open(mp_loop *loop);
 void mp_mailbox_wake(mp_loop *loop);
@@ -77,9 +80,9 @@ void mp_mailbox_close(mp_loop *loop);
 
 /* A random number below `range`, for jitter only; 0 if `range` is 0. */
 uint64_t mp_loop_chance(mp_loop *loop, uint64_t range);
-/* How many events of libh2o the next turn takes, after a turn of `us` microseconds that has served `events`, 0 if it
- * has left some. `*slow` counts slow turns in a row. */
-int mp_loop_most_events(unsigned *slow, uint64_t us, unsigned events);
+/* How many events of libh2o the next turn takes, after a turn of `us` microseconds that has served `events`.
+ * `has_left`: its time ended before its work. `*slow` counts slow turns in a row. */
+int mp_loop_most_events(unsigned *slow, uint64_t us, unsigned events, bool has_left);
 /* Processes the events of one turn, without what runs at the bottom of a turn. */
 void mp_loop_turn(mp_loop *loop, bool may_wait);
 

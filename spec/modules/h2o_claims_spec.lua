@@ -139,6 +139,17 @@ describe("libh2o", function()
     assert.equal(256, modules.h2o.most_events(5000, 32, 1))
     assert.equal(256, modules.h2o.most_events(20000, 256, 7))
     assert.equal(256, modules.h2o.most_events(5000, 0, 1))
+    assert.equal(256, modules.h2o.most_events(5000, 256, 1, true))
+    assert.equal(32, modules.h2o.most_events(5000, 256, 16, true)) -- work may be left because 256 were taken
+    assert.equal(256, modules.h2o.most_events(5000, 32, 16, true))
+  end)
+
+  -- Else a busy worker reads the requests of all its clients before it reads the first answer of an upstream.
+  it("serves all watched descriptors that are ready before it takes more events of clients", function()
+    assert.equal(31, modules.h2o.before(300, 1))
+    assert.equal(31, modules.h2o.before(300, 200))
+    assert.equal(31, modules.h2o.before(31, 200))
+    assert.equal(0, modules.h2o.before(0, 200))
   end)
 
   it("writes so that a client that has left is a signal, SIGPIPE", function()

@@ -13,10 +13,10 @@
  *                                  event loop
  *   events(ready, most)            the number of events of one run of a loop that takes `most` at most and has `ready`;
  *                                  and the number that the loop says
- *   most_events(us, events, slow)  how many events the gateway's loop takes in the turn after one of that time and so
- *                                  many events, behind so many slow ones
- *   registrations(steps)           what a loop reads of a socket in these steps, and what it has registered for it in
- *                                  epoll after each of its runs */
+ *   most_events(us, events, slow, has_left)  how many events the gateway's loop takes in the turn after one of that
+ * time and so many events, behind so many slow ones before(sockets, watches)       how many sockets the gateway's loop
+ * has served when it serves the last of the watched descriptors; all are ready from the beginning registrations(steps)
+ * what a loop reads of a socket in these steps, and what it has registered for it in epoll after each of its runs */
 #include "loop/state.h"
 #include "modules.h"
 #include <errno.h>
@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -273,8 +274,60 @@ static int l_registrations(lua_State *L)
 static int l_most_events(lua_State *L)
 {
     unsigned slow = (unsigned)luaL_checkinteger(L, 3);
-    lua_pushinteger(L,
-                    mp_loop_most_events(&slow, (uint64_t)luaL_checkinteger(L, 1), (unsigned)luaL_checkinteger(L, 2)));
+    lua_pushinteger(L, mp_loop_most_events(&slow, (uint64_t)luaL_checkinteger(L, 1), (unsigned)luaL_checkinteger(L, 2),
+                                           lua_toboolean(L, 4)));
+    return 1;
+}
+
+#define MOST_WATCHES 200
+
+static mp_loop *watching;
+static int watches_left, served_before;
+
+static void on_watch(mp_fdwatch *watch, uint32_t events)
+{
+    (void)events;
+    mp_fdwatch_stop(watching, watch);
+    watches_left--;
+    served_before = served;
+}
+
+static bool stop_when_served(void *ctx)
+{
+    int *sockets = ctx;
+    if (watches_left == 0 && served == *sockets)
+        mp_loop_stop(watching);
+    return true;
+}
+
+static int l_before(lua_State *L)
+{
+    int sockets = (int)luaL_checkinteger(L, 1), watches = (int)luaL_checkinteger(L, 2), fds[MOST_WATCHES];
+    mp_fdwatch watch[MOST_WATCHES] = {0};
+    luaL_argcheck(L, watches <= MOST_WATCHES, 2, "too many");
+    mp_err err;
+    watching = mp_loop_new(&err);
+    if (watching == NULL)
+        return luaL_error(L, "no loop");
+    for (int i = 0, ends[2]; i < sockets; i++) {
+        if (pipe(ends) != 0)
+            return luaL_error(L, "no pipe");
+        close(ends[1]);
+        h2o_socket_read_start(h2o_evloop_socket_create(watching->h2o, ends[0], H2O_SOCKET_FLAG_DONT_READ), on_event);
+    }
+    for (int i = 0; i < watches; i++) {
+        fds[i] = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (fds[i] < 0 || mp_fdwatch_start(watching, &watch[i], fds[i], EPOLLIN, on_watch) != 0)
+            return luaL_error(L, "no watch");
+    }
+    served = 0;
+    watches_left = watches;
+    mp_loop_on_turn(watching, stop_when_served, NULL, &sockets);
+    mp_loop_run(watching);
+    mp_loop_free(watching);
+    for (int i = 0; i < watches; i++)
+        close(fds[i]);
+    lua_pushinteger(L, served_before);
     return 1;
 }
 
@@ -302,11 +355,17 @@ static int l_after_destroy(lua_State *L)
 
 int module_h2o(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"ask", l_ask},       {"headers", l_headers},         {"parse", l_parse},
-        {"events", l_events}, {"most_events", l_most_events}, {"registrations", l_registrations},
-        {"leave", l_leave},   {"after_loop", l_after_loop},   {"after_destroy", l_after_destroy},
-        {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"ask", l_ask},
+                                         {"headers", l_headers},
+                                         {"parse", l_parse},
+                                         {"events", l_events},
+                                         {"most_events", l_most_events},
+                                         {"registrations", l_registrations},
+                                         {"leave", l_leave},
+                                         {"after_loop", l_after_loop},
+                                         {"after_destroy", l_after_destroy},
+                                         {"before", l_before},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }
