@@ -79,6 +79,27 @@ describe("a schema", function()
         (complaint('{"properties":{"x":{"anyOf":[{"type":"number"},{"const":"auto"}]}}}', '{"x":true}')))
     end)
 
+    it("says the same of each value, whatever was refused before it", function()
+      local source = '{"anyOf":[{"type":"string","maxLength":3},{"type":"integer"},{"const":2.5},{"type":"array","items":{"type":"null"}}]}'
+      local function said(check, value)
+        local good, fault = check(value)
+        return good and "fits" or fault.path .. ": " .. fault.message
+      end
+      local check = assert(compile(source))
+      local values = { true, "long", 1.5, json.array { 1 }, false, "wrong", 1.25, json.array { true }, true, 2.5, "abc", 3 }
+      for _ = 1, 2 do
+        for _, value in ipairs(values) do assert.equal(said(assert(compile(source)), value), said(check, value)) end
+      end
+      assert.equal("fits", said(check, 2.5))
+      local either = '{"%s":[{"type":"string"},{"type":"integer"}]}'
+      local within = assert(compile(('{"items":%s,"not":{"items":%s,"minItems":3}}'):format(either:format "anyOf", either:format "oneOf")))
+      for _ = 1, 2 do
+        assert.equal("/1: must be a string or an integer, got a boolean", said(within, json.array { "a", true }))
+        assert.equal("fits", said(within, json.array { "a", 1 }))
+        assert.equal(": must not fit the form under 'not'", said(within, json.array { "a", 1, 2 }))
+      end
+    end)
+
     it("explains the one that was meant", function()
       local shapes = [[{"oneOf":[
         {"properties":{"kind":{"const":"circle"},"radius":{"type":"number"}},"required":["kind","radius"]},

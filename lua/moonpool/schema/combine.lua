@@ -61,6 +61,7 @@ local function any_of(at, checks)
   local count = #checks
   at:add_to_all(function(v, run, seen)
     if not spend(run, count) then return false end
+    if forms.refuse_type(run, "anyOf", checks, v) == false then return false end
     local passed = false
     run.quiet = run.quiet + 1
     for i = 1, count do
@@ -80,6 +81,7 @@ local function one_of(at, checks)
   local count = #checks
   at:add_to_all(function(v, run, seen)
     if not spend(run, count) then return false end
+    if forms.refuse_type(run, "oneOf", checks, v) == false then return false end
     local first, second
     run.quiet = run.quiet + 1
     for i = 1, count do

@@ -4,6 +4,7 @@ local failure = require "moonpool.schema.failure"
 local forms = {}
 
 local sub, concat = string.sub, table.concat
+local math_type, type = math.type, type
 
 local MAX_WORDS <const> = 12 -- alternatives that are named
 
@@ -37,15 +38,27 @@ local function refuse_all(run, keyword, expected, got)
   return failure.refuse(run, keyword, "must be " .. last .. (got and ", got " or ""), got)
 end
 
+-- The types whose values all fail for the same reason where the alternatives ask for other types.
+local plain <const> = { string = true, boolean = true, integer = true }
+
+local function type_of(v) return math_type(v) or type(v) end
+
+-- Refuses a value of a type which an earlier value was refused for; nil if there was none.
+function forms.refuse_type(run, keyword, checks, v)
+  local known = checks.refused and checks.refused[type_of(v)]
+  return known and failure.refuse(run, keyword, known.text, known.got)
+end
+
 -- Runs the alternatives again, this time with error texts.
 function forms.refuse(run, keyword, checks, v)
   if run.quiet > 0 or run.left < 0 then return false end
   local count = #checks
-  local expected, got = count <= MAX_WORDS and {} or nil, nil
+  local expected, got, is_type = count <= MAX_WORDS and {} or nil, nil, true
   local form, most, levels, place, text, value
   for i = 1, count do
     if checks[i](v, run) or run.left < 0 then return false end
     local rank = rank_of(run.keyword, run.levels)
+    is_type = is_type and rank == 0
     if not form or rank > most or rank == most and run.levels > levels then
       form, most, levels, text, value = i, rank, run.levels, run.text, run.got
       place = levels > 0 and failure.path(run) or "it"
@@ -61,7 +74,15 @@ function forms.refuse(run, keyword, checks, v)
     end
   end
   if count == 1 then return false end
-  if expected then return refuse_all(run, keyword, expected, got) end
+  if expected then
+    refuse_all(run, keyword, expected, got)
+    local name = type_of(v)
+    if is_type and plain[name] then
+      checks.refused = checks.refused or {}
+      checks.refused[name] = { text = run.text, got = run.got }
+    end
+    return false
+  end
   local heads = checks.heads or {} -- the beginnings of the text, by the number of the form
   checks.heads = heads
   local head = heads[form] or ("must fit one of %s forms; nearest is form %s, but "):format(count, form)
