@@ -51,21 +51,24 @@ function beneath.remove(folder) os.execute("rm -rf '" .. folder .. "'") end
 --- A configuration's `command` of a program of this folder.
 function beneath.command(folder) return { uv.fs_realpath(PROGRAM), "stdio", folder } end
 
---- Starts one over HTTP with `threads` loops: { port, url, pid, stop() }.
-function beneath.start(revision, threads, count)
+--- Starts one over HTTP with `threads` loops: { port, url, pid, stop() }. `tls`: what spec.helpers.certificates has made,
+--- with which it serves HTTPS; the table has the file `certificate`, too, then.
+function beneath.start(revision, threads, count, tls)
   local folder = beneath.folder(revision, count)
+  local pem = tls and folder .. "/pem"
+  if pem then write(pem, tls.certificate .. tls.key) end
   for port = 21000 + math.tointeger(uv.os_getpid()) % 20000, 65535 do
     local probe = uv.new_tcp()
     local free = probe:bind("127.0.0.1", port) == 0 and probe:listen(1, function() end) == 0
     probe:close()
     uv.run "nowait"
     if free then
-      local handle, pid = assert(uv.spawn(PROGRAM, { args = { tostring(port), tostring(threads), folder } }, function() end))
+      local handle, pid = assert(uv.spawn(PROGRAM, { args = { tostring(port), tostring(threads), folder, pem } }, function() end))
       wait.for_fact("the upstream to listen", 5, function()
-        return pcall(client.request, { port = port }, { method = "POST", path = "/mcp", headers = {}, body = "{}" })
+        return pcall(function() client.connect({ port = port }):close() end)
       end)
       return {
-        port = port, pid = pid, url = "http://127.0.0.1:" .. port .. "/mcp",
+        port = port, pid = pid, url = (pem and "https://localhost:" or "http://127.0.0.1:") .. port .. "/mcp", certificate = pem,
         stop = function()
           handle:kill "sigkill"
           beneath.remove(folder)

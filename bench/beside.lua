@@ -19,8 +19,7 @@ http {
   keepalive_requests 1000000000;
   upstream beneath { server 127.0.0.1:@BELOW@; keepalive 8192; keepalive_requests 1000000000; }
   server {
-    listen 127.0.0.1:@PORT@ @SSL@ reuseport backlog=4096;
-    @CERTIFICATE@
+    listen 127.0.0.1:@PORT@ reuseport backlog=4096;
     location / { proxy_pass http://beneath; proxy_http_version 1.1; proxy_set_header Connection ""; }
   }
 }
@@ -46,22 +45,16 @@ function beside.bare(answer, threads)
 end
 
 --- nginx with so many workers before the server at the port `below`: { port, pids, stop() }; nil where it is not installed.
---- `tls`: a certificate and its key in PEM, with which it serves TLS; nil: none.
-function beside.nginx(below, workers, tls)
+function beside.nginx(below, workers)
   if not uv.fs_stat "/usr/sbin/nginx" then return nil end
   local dir, port = uv.fs_mkdtemp "/tmp/moonpool-nginx-XXXXXX", free_port()
-  local values = { WORKERS = workers, DIR = dir, PORT = port, BELOW = below, SSL = "", CERTIFICATE = "" }
-  if tls then
-    under.write(dir .. "/cert.pem", tls.certificate)
-    under.write(dir .. "/key.pem", tls.key)
-    values.SSL, values.CERTIFICATE = "ssl", ("ssl_certificate %s/cert.pem; ssl_certificate_key %s/key.pem;"):format(dir, dir)
-  end
+  local values = { WORKERS = workers, DIR = dir, PORT = port, BELOW = below }
   under.write(dir .. "/nginx.conf", (NGINX:gsub("@(%u+)@", values)))
   local handle, pid = assert(uv.spawn("/usr/sbin/nginx", { args = { "-c", dir .. "/nginx.conf", "-p", dir } }, function() end))
   wait_for("nginx to listen", port)
   local pids = {}
   for child in under.read(("/proc/%d/task/%d/children"):format(pid, pid)):gmatch "%d+" do pids[#pids + 1] = math.tointeger(child) end
-  return { port = port, pids = pids, certificate = tls and dir .. "/cert.pem", stop = function()
+  return { port = port, pids = pids, stop = function()
     handle:kill "sigterm"
     os.execute("rm -rf '" .. dir .. "'")
   end }

@@ -58,12 +58,10 @@ local function start_servers()
   local proxy = beside.nginx(below.port, 1)
   if proxy then add_server("nginx, proxy_pass", proxy, call) end
   add_server(FORWARDED, forwarding, call)
-  local front = beside.nginx(below.port, 1, certificates.here())
-  if front then
-    stops[#stops + 1] = front.stop
-    local over_tls = forward(("https://localhost:%d/mcp"):format(front.port), { http = { ca = front.certificate } })
-    add_server(OVER_TLS, over_tls, under.request(over_tls, CALL))
-  end
+  local secret = beneath.start(MODERN, 1, 1, certificates.here())
+  stops[#stops + 1] = secret.stop
+  local over_tls = forward(secret.url, { http = { ca = secret.certificate } })
+  add_server(OVER_TLS, over_tls, under.request(over_tls, CALL))
   return servers, function()
     for i = #stops, 1, -1 do stops[i]() end
   end

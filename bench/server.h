@@ -12,6 +12,7 @@
 #include <string.h>
 
 static h2o_globalconf_t config;
+static SSL_CTX *tls; /* NULL: connections are not encrypted */
 static int port;
 
 static void on_accept(h2o_socket_t *listener, const char *err)
@@ -48,12 +49,24 @@ static void *run_loop(void *unused)
     h2o_context_init(&context, loop, &config);
     accepting.ctx = &context;
     accepting.hosts = config.hosts;
+    accepting.ssl_ctx = tls;
     h2o_socket_t *listener = h2o_evloop_socket_create(loop, listen_here(), H2O_SOCKET_FLAG_DONT_READ);
     listener->data = &accepting;
     h2o_socket_read_start(listener, on_accept);
     while (h2o_evloop_run(loop, 1000) == 0 || errno == EINTR)
         continue;
     return NULL;
+}
+
+/* Has the server speak TLS with the certificate and the key in this file of PEM. */
+static inline void encrypt(const char *pem)
+{
+    tls = SSL_CTX_new(TLS_server_method());
+    if (tls == NULL || SSL_CTX_use_certificate_chain_file(tls, pem) != 1 ||
+        SSL_CTX_use_PrivateKey_file(tls, pem, SSL_FILETYPE_PEM) != 1) {
+        fprintf(stderr, "cannot use the certificate in %s\n", pem);
+        exit(1);
+    }
 }
 
 /* Serves at 127.0.0.1 with `threads` loops, for ever. */

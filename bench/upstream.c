@@ -115,14 +115,16 @@ int main(int argc, char **argv)
 {
     static const char *const names[] = {"initialize", "ping", "server/discover", "tools/list", "tools/call"};
     int is_stdio = argc == 3 && strcmp(argv[1], "stdio") == 0;
-    if (!is_stdio && argc != 4) {
-        fprintf(stderr, "usage: upstream PORT THREADS FOLDER | upstream stdio FOLDER\n");
+    if (!is_stdio && argc != 4 && argc != 5) {
+        fprintf(stderr, "usage: upstream PORT THREADS FOLDER [PEM] | upstream stdio FOLDER\n");
         return 2;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        read_method(argv[argc - 1], names[i]);
+        read_method(argv[is_stdio ? 2 : 3], names[i]);
     if (is_stdio)
         return serve_stdio();
+    if (argc == 5)
+        encrypt(argv[4]);
     serve_for_ever(argv[1], argv[2], on_request);
     return 0;
 }
