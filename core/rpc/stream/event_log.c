@@ -58,6 +58,12 @@ typedef struct {
     uint64_t is_over;
 } head;
 
+static void raise_to(uint64_t *number, uint64_t least)
+{
+    if (*number < least)
+        *number = least;
+}
+
 static void save_feed(const mp_feed *feed)
 {
     mp_scoped_buf text = {0};
@@ -149,7 +155,7 @@ static void drop_event(mp_event_log *log, event *it)
     own->bytes -= size_of_event(it);
     own->count--;
     mp_stat_add(&mp_stat_replay_bytes, -(int64_t)size_of_event(it));
-    feed->lost = it->seq;
+    raise_to(&feed->lost, it->seq);
     feed->events--;
     mp_kept_drop_event(feed->session, feed->number, it->seq);
     save_feed(feed);
@@ -294,6 +300,15 @@ static mp_feed *MP_NULLABLE feed_of(mp_session *session, uint64_t number)
     return NULL;
 }
 
+/* The last event of the feed that is kept, or that is known to be dropped. Events of a feed are revived one after
+ * another. */
+static uint64_t last_kept(const mp_feed *feed)
+{
+    const mp_link *events = &feed->session->log.events;
+    const event *last = mp_container(events->prev, event, in_session);
+    return feed->events > 0 && last->feed == feed && last->seq > feed->lost ? last->seq : feed->lost;
+}
+
 /* Event 0 of a feed comes first, then its events in their order. */
 void mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str text)
 {
@@ -309,14 +324,16 @@ void mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str t
         feed->number = number;
         feed->lost = it.lost;
         feed->is_over = it.is_over != 0;
-        feed->last = it.base > it.lost ? it.base : it.lost;
+        feed->last = it.base;
+        raise_to(&feed->last, it.lost);
         if (number > session->log.last_number)
             session->log.last_number = number;
     } else if (feed != NULL && text.len + sizeof(event) <= (size_t)MAX_BYTES) {
-        if (seq != feed->last + 1 && feed->events > 0) /* one between was not saved */
-            feed->lost = seq - 1;
+        uint64_t step = seq - last_kept(feed);
+        if (step > 1 && step < JUMP) /* one between was not saved */
+            raise_to(&feed->lost, seq - 1);
         add_event(feed, make_event(feed, seq, text));
-        feed->last = seq;
+        raise_to(&feed->last, seq);
     }
 }
 

@@ -280,8 +280,10 @@ static void move_subscription(mp_topics *topics, subscription *s, topic *to)
     drop_if_unused(topics, from);
 }
 
-static void subscribe_as(mp_session *session, mp_str audience)
+/* True if a subscription is one to another topic now. */
+static bool subscribe_as(mp_session *session, mp_str audience)
 {
+    bool has_moved = false;
     mp_topics *topics = mp_session_table_topics(session->table);
     mp_scoped_buf name = {0};
     MP_LOCKED(&topics->lock);
@@ -294,13 +296,15 @@ static void subscribe_as(mp_session *session, mp_str audience)
         mp_buf_putc(&name, '\0');
         mp_buf_put(&name, audience);
         move_subscription(topics, s, need_topic(topics, mp_buf_str(&name)));
+        has_moved = true;
     }
+    return has_moved;
 }
 
 void mp_session_subscribe_as(mp_session *session, mp_str audience)
 {
-    subscribe_as(session, audience);
-    mp_session_keep(session);
+    if (subscribe_as(session, audience)) /* called for each call of a session: rarely does anything change */
+        mp_session_keep(session);
 }
 
 static void unsubscribe(mp_session *session, mp_str name)
