@@ -125,6 +125,8 @@ static void listen_on(mp_cron *job, mp_listening *source, mp_loop *loop, mp_rpc 
         job->is_claimed = claim_job(job->name);
     if (job->is_claimed && !job->is_listening)
         job->is_listening = source->kind->open(source, loop, on_ready, job);
+    if (!job->is_listening && !job->is_running)
+        give_claim(job); /* there is no connection left for this VM: another one may have one */
     if (job->is_listening && !job->is_running && source->kind->has_message(source))
         job->is_running = begin_job(job, rpc);
 }

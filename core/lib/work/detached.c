@@ -104,6 +104,7 @@ static mp_cron *add_job(mp_lib *lib, const char *name, const char *MP_NULLABLE w
 static int l_listen(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1), *when = luaL_checkstring(L, 3);
+    luaL_checktype(L, 2, LUA_TUSERDATA); /* scripts have none of their own with this field */
     luaL_argcheck(L, luaL_getmetafield(L, 2, MP_LISTENING) != LUA_TNIL, 2, "a source of messages expected");
     double limit = luaL_optnumber(L, 4, lua_tonumber(L, lua_upvalueindex(1)));
     lua_pushvalue(L, 2);
