@@ -10,11 +10,12 @@ local suggest = {}
 local FARTHEST <const> = 3     -- the greatest of limit_of
 
 -- The greatest edit distance at which a name is suggested for `wrong`. In words of at most five letters a distance of
--- two changes half of the letters ("True", "time"), so there the first three letters must be equal ("revue", "review").
+-- two changes half of the letters ("True", "time"), so there the first three letters must be equal ("revue", "review"),
+-- and two more letters at the end make another word ("list", "listen").
 local function limit_of(wrong, name)
   if #wrong > 8 then return 3 end
   if #wrong > 5 then return 2 end
-  return #wrong > 3 and wrong:sub(1, 3) == name:sub(1, 3) and 2 or 1
+  return #wrong > 3 and #name < #wrong + 2 and wrong:sub(1, 3) == name:sub(1, 3) and 2 or 1
 end
 
 --- The nearest of `names` (a list, or a table keyed by name) to `wrong`, or nil if no name is near enough.

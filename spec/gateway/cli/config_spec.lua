@@ -463,7 +463,7 @@ end)
 -- Lower this number when a key is removed: see Bounds in docs/dev/style.md. What was added since there were 150, for
 -- operators who asked: limits.page, upstreams.NAME.auth.basic, upstreams.NAME.auth.header,
 -- upstreams.NAME.names, upstreams.NAME.instructions.
-local MOST_KEYS <const> = 155
+local MOST_KEYS <const> = 156
 
 describe("the table of keys", function()
   it("has no more keys than operators and deployments need", function()
