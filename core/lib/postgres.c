@@ -15,7 +15,8 @@ MP_REFUSED(refused_pools, "postgres_databases", MP_LIMIT_REACHED,
 #define MAX_POOLS MP_LIMIT(postgres_databases, 16) /* of one worker's scripts: each has up to 32 connections */
 #define MAX_QUERIES 1000                           /* that are sent together */
 #define MAX_PARAMS 1000                            /* of one query, as of SQLite */
-#define MAX_BYTES ((size_t)16 << 20)               /* of the parameters of queries that are sent together */
+#define MAX_BYTES ((size_t)16 << 20)               /* of the SQL that is sent together, and of its parameters */
+#define MAX_STORED_BYTES ((size_t)16 << 10)        /* of SQL that connection and server keep prepared */
 #define POOL "moonpool.postgres"
 #define LEASE "moonpool.lease"
 
@@ -61,6 +62,14 @@ static mp_postgres_end give_back(place *it)
     return mp_postgres_lease_free(lease);
 }
 
+static void end_wait(place *it)
+{
+    mp_op *op = it->op;
+    it->op = NULL;
+    if (op != NULL)
+        mp_op_done(op);
+}
+
 static void on_cancel(mp_op *op)
 {
     place *it = mp_container(op, waiting, super)->of;
@@ -68,23 +77,18 @@ static void on_cancel(mp_op *op)
     give_back(it);
 }
 
+/* Another task may wait for a statement of the transaction that ends with this one. */
 static void on_release(mp_resource *resource)
 {
-    give_back(mp_container(resource, place, resource));
+    place *it = mp_container(resource, place, resource);
+    give_back(it);
+    end_wait(it);
 }
 
 static int l_collect_lease(lua_State *L)
 {
     give_back(lua_touserdata(L, 1));
     return 0;
-}
-
-static void end_wait(place *it)
-{
-    mp_op *op = it->op;
-    it->op = NULL;
-    if (op != NULL)
-        mp_op_done(op);
 }
 
 static void on_done(void *ctx)
@@ -211,6 +215,7 @@ static int l_release(lua_State *L)
 {
     place *it = luaL_checkudata(L, 1, LEASE);
     give_back(it);
+    end_wait(it);
     it->is_over = true;
     return 0;
 }
@@ -351,9 +356,9 @@ static mp_open_span begin_span(lua_State *L, const pool *of, mp_str sql, int cou
     return span;
 }
 
-/* The query on top of the stack: { sql =, n =, … }, in which a value is a text, json.null, or { text, OID }, which is
- * binary if the OID is that of bytea. Pushes what has to stay while it runs. Returns NULL, or the error text.  [-0, +1,
- * throws] */
+/* The query on top of the stack: { sql =, n =, leaves =, … }, in which a value is a text, json.null, or { text, OID },
+ * which is binary if the OID is that of bytea. Pushes what has to stay while it runs. Returns NULL, or the error text.
+ * [-0, +1, throws] */
 static const char *MP_NULLABLE read_query(lua_State *L, mp_postgres_query *query, size_t *bytes)
 {
     int at = lua_gettop(L);
@@ -385,7 +390,7 @@ static const char *MP_NULLABLE read_query(lua_State *L, mp_postgres_query *query
 
 static const char *MP_NULLABLE start(lua_State *L, place *it, mp_postgres_statement *statement, mp_err *err)
 {
-    size_t bytes = 0;
+    size_t bytes = 0, sql_bytes = 0;
     lua_Integer count = (lua_Integer)lua_rawlen(L, 2);
     if (count == 0 || count > MAX_QUERIES)
         return "from 1 to 1000 statements are sent together";
@@ -393,13 +398,19 @@ static const char *MP_NULLABLE start(lua_State *L, place *it, mp_postgres_statem
     luaL_checkstack(L, (int)count + 8, "too many statements");
     for (lua_Integer i = 0; i < count; i++) {
         lua_rawgeti(L, 2, i + 1);
+        lua_getfield(L, -1, "leaves");
+        statement->is_marked |= lua_toboolean(L, -1);
+        lua_pop(L, 1);
         const char *why = read_query(L, &queries[i], &bytes);
         lua_remove(L, -2); /* its list keeps it */
         if (why != NULL)
             return why;
+        if ((sql_bytes += strlen(queries[i].sql)) > MAX_BYTES)
+            return "the statements together are larger than 16 MiB";
     }
     statement->queries = queries;
     statement->count = (int)count;
+    statement->is_stored = strlen(queries->sql) <= MAX_STORED_BYTES;
     if (it->lease == NULL) {
         mp_postgres *postgres = need_postgres(L, it->of);
         if (postgres == NULL)
@@ -440,7 +451,7 @@ static int l_run(lua_State *L)
     place *it = luaL_checkudata(L, 1, LEASE);
     mp_err err;
     luaL_checktype(L, 2, LUA_TTABLE);
-    mp_postgres_statement statement = {.is_stored = true, .fetch = (size_t)luaL_optinteger(L, 5, 0)};
+    mp_postgres_statement statement = {.fetch = (size_t)luaL_optinteger(L, 5, 0)};
     bool keeps = lua_toboolean(L, 4);
     lua_settop(L, 3);
     if (it->is_over || it->op != NULL || (it->lease != NULL && mp_postgres_end_of(it->lease) == MP_POSTGRES_MORE)) {

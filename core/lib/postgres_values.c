@@ -19,10 +19,37 @@ static int digit(char c)
     return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
 }
 
+static bool is_octal(const char *at)
+{
+    return at[0] >= '0' && at[0] <= '3' && at[1] >= '0' && at[1] <= '7' && at[2] >= '0' && at[2] <= '7';
+}
+
+/* The format "escape", which a server may be set to: "a\\\000b" is an a, a backslash, a zero byte and a b. */
+static void push_escaped_bytes(lua_State *L, mp_str text)
+{
+    luaL_Buffer buffer;
+    char *room = luaL_buffinitsize(L, &buffer, text.len);
+    size_t count = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        const char *at = text.ptr + i;
+        bool is_code = *at == '\\' && i + 3 < text.len && is_octal(at + 1);
+        if (*at == '\\')
+            i += is_code ? 3 : 1;
+        room[count++] = is_code                       ? (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0'))
+                        : *at == '\\' && i < text.len ? at[1]
+                                                      : *at;
+    }
+    luaL_pushresultsize(&buffer, count);
+}
+
 /* "\x6162" as bytes. */
 static void push_bytes(lua_State *L, mp_str text)
 {
     luaL_Buffer buffer;
+    if (!mp_str_starts(text, MP_STR("\\x"))) {
+        push_escaped_bytes(L, text);
+        return;
+    }
     size_t count = text.len < 2 ? 0 : text.len / 2 - 1;
     char *room = luaL_buffinitsize(L, &buffer, count);
     for (size_t i = 0; i < count; i++)
@@ -51,8 +78,11 @@ static void push_time(lua_State *L, mp_str text)
     lua_pushlstring(L, room, len);
 }
 
-/* The list whose elements begin at `at`, behind the brace. Returns where it ends.  [-0, +1, throws] */
-static const char *push_list(lua_State *L, const char *at, const char *end, int64_t element, int lists)
+#define MAX_DIMENSIONS 6 /* of an array, as PostgreSQL has it */
+
+/* The list whose elements begin at `at`, behind the brace. Returns where it ends. `dimensions`: of lists in it.  [-0,
+ * +1, throws] */
+static const char *push_list(lua_State *L, const char *at, const char *end, int64_t element, int lists, int dimensions)
 {
     mp_buf *text = &mp_state_of(mp_vm_of(L))->scratch;
     luaL_checkstack(L, 6, "too many arrays in arrays");
@@ -61,14 +91,14 @@ static const char *push_list(lua_State *L, const char *at, const char *end, int6
     lua_setmetatable(L, -2);
     for (lua_Integer i = 1; at < end && *at != '}'; i++) {
         const char *from = at;
-        if (*at == '{') {
-            at = push_list(L, at + 1, end, element, lists);
+        if (*at == '{' && dimensions > 0) {
+            at = push_list(L, at + 1, end, element, lists, dimensions - 1);
         } else if (*at == '"') {
             text->len = 0;
             for (at++; at < end && *at != '"'; at++)
                 mp_buf_putc(text, at + 1 < end && *at == '\\' ? *++at : *at);
             at++;
-            mp_postgres_push_value(L, element, mp_buf_str(text), lists);
+            mp_postgres_push_value(L, element, text->len == 0 ? MP_STR("") : mp_buf_str(text), lists);
         } else {
             while (at < end && *at != ',' && *at != '}')
                 at++;
@@ -90,7 +120,7 @@ static void push_array(lua_State *L, int64_t element, mp_str text, int lists)
     if (from == NULL)
         lua_pushlstring(L, text.ptr, text.len);
     else
-        push_list(L, from + 1, text.ptr + text.len, element, lists);
+        push_list(L, from + 1, text.ptr + text.len, element, lists, MAX_DIMENSIONS - 1);
 }
 
 static void push_number(lua_State *L, int64_t type, mp_str text)
@@ -109,7 +139,7 @@ void mp_postgres_push_value(lua_State *L, int64_t type, mp_str text, int lists)
 {
     switch (type) {
     case BOOL:
-        lua_pushboolean(L, *text.ptr == 't');
+        lua_pushboolean(L, mp_str_is(text, "t"));
         return;
     case INT2:
     case INT4:

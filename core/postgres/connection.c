@@ -100,9 +100,10 @@ static void check_bounds(mp_postgres_connection *it, mp_postgres_lease *lease)
     }
 }
 
-static void forget(mp_prepared *prepared, bool is_prepared)
+void mp_postgres_forget(mp_prepared *prepared, bool is_prepared)
 {
     free(prepared->sql);
+    free(prepared->types);
     *prepared = (mp_prepared){.is_prepared = is_prepared};
 }
 
@@ -115,7 +116,7 @@ static void take_failure(mp_postgres_connection *it, const PGresult *result)
          is_gone = state != NULL && strcmp(state, "26000") == 0;
     it->has_failed = true;
     if ((is_changed || is_gone) && it->step == RUNNING && it->prepared != NULL) /* its tables are others now */
-        forget(it->prepared, is_changed);
+        mp_postgres_forget(it->prepared, is_changed);
     if (lease == NULL || lease->why != NULL)
         return;
     snprintf(lease->state, sizeof lease->state, "%s", state == NULL ? "" : state);
@@ -133,8 +134,10 @@ static void take_result(mp_postgres_connection *it, const PGresult *result)
         if (lease == NULL)
             break;
         put_rows(lease, result);
-        if (status == PGRES_TUPLES_OK)
+        if (status == PGRES_TUPLES_OK) {
             put_count(&lease->result, result);
+            lease->has_columns = false;
+        }
         check_bounds(it, lease);
         break;
     case PGRES_COMMAND_OK:
@@ -231,7 +234,8 @@ static int prepare(mp_postgres_connection *it)
 
 static bool is_of(const mp_prepared *prepared, const mp_postgres_query *query)
 {
-    return prepared->sql != NULL && strcmp(prepared->sql, query->sql) == 0;
+    return prepared->sql != NULL && strcmp(prepared->sql, query->sql) == 0 && prepared->count == query->count &&
+           memcmp(MP_NEVER_NULL(prepared->types), query->types, (size_t)query->count * sizeof *query->types) == 0;
 }
 
 /* Finds the prepared statement, or the place of the one that was used longest ago. */
@@ -248,7 +252,7 @@ static bool find_prepared(mp_postgres_connection *it, const mp_postgres_query *q
             oldest = one;
     }
     it->prepared = oldest;
-    forget(oldest, oldest->is_prepared);
+    mp_postgres_forget(oldest, oldest->is_prepared);
     return false;
 }
 
@@ -291,7 +295,8 @@ void mp_postgres_begin(mp_postgres_connection *it)
     if (statement->count > 1) {
         lease->is_sent = true;
         sent = send_pipeline(it, statement);
-    } else if (statement->is_stored && it->pool->server.prepares && !find_prepared(it, query)) {
+    } else if (statement->is_stored && it->pool->server.prepares &&
+               mp_pq.transactionStatus(it->conn) != PQTRANS_INERROR && !find_prepared(it, query)) {
         sent = prepare(it);
     } else {
         sent = execute(it);
@@ -352,7 +357,12 @@ static void next_step(mp_postgres_connection *it)
     if (lease == NULL) {
         end_step(it);
     } else if (is_prepared) {
-        prepared->sql = mp_dup(mp_str_of(lease->statement.queries->sql));
+        const mp_postgres_query *query = lease->statement.queries;
+        size_t bytes = (size_t)query->count * sizeof *query->types;
+        prepared->sql = mp_dup(mp_str_of(query->sql));
+        prepared->count = query->count;
+        prepared->types = mp_new(bytes + 1);
+        memcpy(prepared->types, query->types, bytes);
         after_send(it, execute(it));
     } else {
         after_send(it, prepare(it));

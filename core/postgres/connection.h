@@ -28,7 +28,8 @@ struct mp_postgres_lease {
     mp_postgres *pool;
     mp_postgres_connection *MP_NULLABLE of; /* NULL: it waits for one, or has lost it */
     mp_postgres_statement statement;
-    bool is_sent, had_connection;
+    bool is_sent, had_connection, is_marked;
+    int tries; /* connections that were lost before the statement was sent */
     mp_postgres_end end;
     mp_buf result;
     size_t rows, held; /* rows of the statement so far; bytes of `result` that are counted */
@@ -43,8 +44,10 @@ struct mp_postgres_lease {
 typedef enum { NOTHING, DEALLOCATING, PREPARING, RUNNING, ROLLING_BACK } mp_postgres_step;
 
 typedef struct {
-    char *MP_NULLABLE sql; /* NULL: it is not prepared, or of no use any more */
-    bool is_prepared;      /* the server has one of this name */
+    char *MP_NULLABLE sql;       /* NULL: it is not prepared, or of no use any more */
+    unsigned *MP_NULLABLE types; /* OIDs of its parameters, with which it was prepared; NULL as `sql` */
+    int count;                   /* of its parameters */
+    bool is_prepared;            /* the server has one of this name */
     uint64_t used;
 } mp_prepared;
 
@@ -74,6 +77,8 @@ struct mp_postgres_connection {
     mp_prepared statements[MP_PREPARED];
 };
 
+/* Frees what is known of the statement. `is_prepared`: the server still has it. */
+void mp_postgres_forget(mp_prepared *prepared, bool is_prepared);
 /* Begins the statement of its lease. False: the connection is lost, and freed. */
 void mp_postgres_begin(mp_postgres_connection *it);
 /* Reads what is there, and sends and watches what is left. */

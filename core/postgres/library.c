@@ -8,9 +8,10 @@
 
 MP_REFUSED(refused_errands, "postgres_errands", MP_LIMIT_REACHED,
            "connections to PostgreSQL servers that could not be opened, and statements that could not be cancelled, "
-           "since 64 threads wait for servers")
+           "since 64 threads wait for servers, or 32 to cancel")
 
 #define MAX_ERRANDS 64  /* of the process: each is a thread */
+#define MAX_CANCELS 32  /* of those: a server that does not answer may keep such a thread for ever */
 #define CONNECT_MS 5000 /* until a connection has logged in */
 #define STOP_MS 1000    /* for which the end of the process waits until statements are cancelled */
 
@@ -23,7 +24,7 @@ static const char *MP_NULLABLE failure; /* why there is no library; NULL: there 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    int count;
+    int count, cancels;
 } errands = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
 static void load_library(void)
@@ -82,6 +83,8 @@ static void open_connection(mp_errand *errand)
         values[i] = errand->words[2 * i + 1];
     }
     PGconn *conn = mp_pq.connectStartParams(names, values, 0);
+    if (conn != NULL)
+        mp_pq.setNoticeReceiver(conn, on_notice, NULL);
     PostgresPollingStatusType status =
         conn != NULL && mp_pq.status(conn) != CONNECTION_BAD ? PGRES_POLLING_WRITING : PGRES_POLLING_FAILED;
     while (status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED) {
@@ -95,7 +98,6 @@ static void open_connection(mp_errand *errand)
         status = mp_pq.connectPoll(conn);
     }
     if (status == PGRES_POLLING_OK && mp_pq.setnonblocking(conn, 1) == 0) {
-        mp_pq.setNoticeReceiver(conn, on_notice, NULL);
         errand->conn = conn;
         return;
     }
@@ -141,6 +143,7 @@ static void *MP_NULLABLE run_errand(void *ctx)
     if (is_awaited)
         mp_loop_post(MP_NEVER_NULL(errand->loop), &errand->message);
     errands.count--;
+    errands.cancels -= errand->cancel != NULL;
     pthread_cond_broadcast(&errands.ended);
     pthread_mutex_unlock(&errands.lock);
     if (!is_awaited)
@@ -161,7 +164,10 @@ mp_errand *MP_NULLABLE mp_errand_start(mp_loop *loop, const mp_errand *of, void 
     MP_LOCKED(&errands.lock);
     sigfillset(&all); /* the timers that send signals belong to the workers */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool is_running = errands.count < MAX_ERRANDS && pthread_create(&thread, NULL, run_errand, errand) == 0;
+    bool is_cancel = errand->cancel != NULL, has_room = errands.count < MAX_ERRANDS;
+    if (is_cancel)
+        has_room = has_room && errands.cancels < MAX_CANCELS;
+    bool is_running = has_room && pthread_create(&thread, NULL, run_errand, errand) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!is_running) {
         mp_stat_add(&mp_stat_refused_errands, 1);
@@ -170,6 +176,7 @@ mp_errand *MP_NULLABLE mp_errand_start(mp_loop *loop, const mp_errand *of, void 
     }
     pthread_detach(thread);
     errands.count++;
+    errands.cancels += is_cancel;
     return errand;
 }
 

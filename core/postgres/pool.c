@@ -18,6 +18,7 @@ MP_REFUSED(refused_postgres_line, "postgres_waiting", MP_LIMIT_REACHED,
 #define APART_MS 2000 /* until a cancelled statement and its transaction have ended: else the connection is closed */
 #define IDLE_MS MP_LIMIT(postgres_idle_ms, 60000) /* a server has a process for each connection */
 #define AGE_MS (30 * 60 * UINT64_C(1000))         /* so that what a server keeps for a connection is freed some time */
+#define MAX_TRIES 3                               /* connections that a statement may find broken */
 #define FIRST_PAUSE_MS 50
 #define LAST_PAUSE_MS 5000
 #define NOWHERE "/dev/null/none" /* a file that cannot be: libpq reads none then */
@@ -42,7 +43,7 @@ static void free_connection(mp_postgres_connection *it)
     if (it->is_apart)
         mp_stat_add(&mp_stat_postgres_apart, -1);
     for (int i = 0; i < MP_PREPARED; i++)
-        free(it->statements[i].sql);
+        mp_postgres_forget(&it->statements[i], false);
     mp_link_drop(&it->link);
     pool->count--;
     mp_stat_add(&mp_stat_postgres_connections, -1);
@@ -71,7 +72,8 @@ void mp_postgres_lose(mp_postgres_connection *it, const char *why)
     mp_postgres_lease *lease = it->lease;
     if (lease != NULL) {
         lease->of = NULL;
-        if (lease->end == MP_POSTGRES_WAITS && !lease->is_sent && !lease->had_connection) {
+        if (lease->end == MP_POSTGRES_WAITS && !lease->is_sent && !lease->had_connection &&
+            ++lease->tries < MAX_TRIES) {
             free(lease->why);
             lease->why = NULL;
             *lease->state = '\0';
@@ -116,6 +118,8 @@ static void fail_to_open(mp_postgres_connection *it, const mp_err *why)
     mp_postgres *pool = it->pool;
     uint64_t now = mp_loop_now(pool->loop), longest = pool->pause_ms == 0 ? FIRST_PAUSE_MS : pool->pause_ms * 2;
     pool->why = *why;
+    if (pool->server.password.len > 0 && strstr(pool->why.text, pool->server.password.ptr) != NULL)
+        mp_err_set(&pool->why, "the server refused the connection, in words that have the password");
     if (now >= pool->retry_at) /* those that fail together count once */
         pool->pause_ms = longest < LAST_PAUSE_MS ? longest : LAST_PAUSE_MS;
     pool->retry_at = now + pool->pause_ms - (now ^ (uintptr_t)it >> 4) % (pool->pause_ms / 2);
@@ -364,7 +368,9 @@ int mp_postgres_run(mp_postgres_lease *lease, const mp_postgres_statement *state
         return mp_err_set(err, "too many statements wait for a connection (%lld)", (long long)MAX_WAITING);
     }
     lease->statement = *statement;
+    lease->is_marked |= statement->is_marked;
     lease->is_sent = false;
+    lease->tries = 0;
     lease->end = MP_POSTGRES_WAITS;
     lease->rows = 0;
     lease->has_columns = false;
@@ -405,6 +411,8 @@ mp_postgres_end mp_postgres_lease_free(mp_postgres_lease *lease)
     mp_postgres_end end = lease->end;
     if (end == MP_POSTGRES_WAITS)
         end = lease->is_sent ? MP_POSTGRES_UNKNOWN : MP_POSTGRES_UNAVAILABLE;
+    if (it != NULL && lease->is_marked)
+        it->ends_at = 0;
     leave_line(lease);
     mp_postgres_drop_result(lease);
     free(lease->why);

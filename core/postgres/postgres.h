@@ -57,6 +57,7 @@ typedef struct {
     const mp_postgres_query *queries;
     int count;
     bool is_stored; /* the server may keep it prepared */
+    bool is_marked; /* it may leave something in its session: nobody else gets the connection */
     size_t fetch;   /* rows that are taken at once; 0: all, within the bounds of a result */
 } mp_postgres_statement;
 

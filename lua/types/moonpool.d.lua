@@ -779,9 +779,9 @@ function redis.open(options) end
 ---@field query fun(self, sql: string, params?: any[]): table[]?, moonpool.PostgresFailure?  All rows, at most 10,000 and 16 MiB
 ---@field row fun(self, sql: string, params?: any[]): table?, moonpool.PostgresFailure?  The first row; nil if there is none
 ---@field exec fun(self, sql: string, params?: any[]): integer?, moonpool.PostgresFailure?  How many rows were changed
----@field transaction fun(self, f: fun(tx: moonpool.PostgresTransaction): any, options?: { isolation?: "read committed"|"repeatable read"|"serializable", retry?: integer }): any  Commits, and returns the result of `f`; rolls back if `f` fails or returns nil and why. `retry`: how often `f` runs again if the server could not order it among others
+---@field transaction fun(self, f: fun(tx: moonpool.PostgresTransaction), options?: { isolation?: "read committed"|"repeatable read"|"serializable", retry?: integer }): any  Commits, and returns the result of `f`; rolls back if `f` fails or returns nil and why. `retry`: how often `f` runs again after a serialization failure or a deadlock
 ---@field pipeline fun(self, f: fun(p: moonpool.PostgresTransaction)): any[]?, moonpool.PostgresFailure?  Sends the statements that `f` names together, as one transaction: the list of their results
----@field each fun(self, sql: string, params?: any[], options?: { fetch?: integer }): fun(): table?  Iterates over rows of which `fetch` (500) are taken at once, as `for row in db:each "select …" do`
+---@field each fun(self, sql: string, params?: any[], options?: { fetch?: integer }): fun(): table?  Iterates over rows, fetched 500 (`fetch`) at a time, as `for row in db:each "select …" do`
 
 --- PostgreSQL servers, by libpq. A script needs a `net` grant with the port: `scripts: {allow: {net: ["db.internal:5432 private"]}}`; or
 --- `write` for a Unix socket. Other calls run while a statement waits; when its call ends, it is cancelled, and its transaction undone.

@@ -67,17 +67,47 @@ local refused <const> = {
   UNLISTEN = session:format "'listen' is refused as well", COPY = "rows go by insert and select", DECLARE = "db:each takes rows one after another",
 }
 
--- Why a statement is refused: nil if it is not.
+-- First words of statements that leave nothing in the session of their connection, and what does in these.
+local harmless <const> = {}
+for word in ("SELECT INSERT UPDATE DELETE MERGE WITH VALUES TABLE SAVEPOINT RELEASE ROLLBACK LOCK SET NOTIFY TRUNCATE SHOW"):gmatch "%a+" do
+  harmless[word] = true
+end
+local lasting <const> = { "set_config", "advisory", "temp" }
+
+local function leaves_something(word, sql)
+  if not harmless[word] then return true end
+  local text = sql:lower()
+  for _, name in ipairs(lasting) do
+    if text:find(name, 1, true) then return true end
+  end
+  return false
+end
+
+-- The text behind the comment with which it begins: comments may have comments in them.
+local function after_comment(text)
+  local depth, at = 1, 3
+  while depth > 0 do
+    local from = text:find("[/*][/*]", at)
+    local two = from and text:sub(from, from + 1)
+    if not from then return "" end
+    if two == "/*" then depth = depth + 1 elseif two == "*/" then depth = depth - 1 end
+    at = from + ((two == "/*" or two == "*/") and 2 or 1)
+  end
+  return text:sub(at)
+end
+
+-- Why a statement is refused, nil if it is not; and its first word.
 local function refusal(sql, in_transaction)
   local rest, before = sql
   repeat
     before = #rest
-    rest = rest:gsub("^[%s;(]+", ""):gsub("^%-%-[^\n]*", ""):gsub("^/%*.-%*/", "")
+    rest = rest:gsub("^[%s;(]+", ""):gsub("^%-%-[^\n\r]*", "")
+    if rest:find "^/%*" then rest = after_comment(rest) end
   until #rest == before
   local word, second = rest:match "^(%a+)%s*(%a*)"
   word, second = (word or ""):upper(), (second or ""):upper()
-  if in_transaction and word == "SET" and (second == "LOCAL" or second == "CONSTRAINTS") then return nil end
-  if in_transaction and word == "ROLLBACK" and second == "TO" then return nil end
+  if in_transaction and word == "SET" and (second == "LOCAL" or second == "CONSTRAINTS") then return nil, word end
+  if in_transaction and word == "ROLLBACK" and second == "TO" then return nil, word end
   return refused[word], word
 end
 
@@ -88,7 +118,7 @@ local function query_of(level, what, sql, params, in_transaction)
   if #sql > MAX_SQL_BYTES then problem.raise(level, what .. ": SQL must be at most 1 MiB") end
   local hint, word = refusal(sql, in_transaction)
   if hint then problem.raise(level, ("%s: %s is refused"):format(what, word), hint) end
-  local query = { sql = sql, n = 0 }
+  local query = { sql = sql, n = 0, leaves = leaves_something(word, sql) or nil }
   if params == nil then return query end
   if type(params) ~= "table" then problem.raise(level, what .. ": parameters must be a list", 'as in db:query("… where id = $1", { id })') end
   params = copied(params)
@@ -296,6 +326,9 @@ local function parse(text)
   end
   if path:find "[?#]" then return nil, "postgres.open: the URL has no parameters", "they are options: " .. table.concat(open_options, ", ") end
   local database = unescaped(path:sub(2))
+  if (user and unescaped(user) or ""):find("\0", 1, true) or database:find("\0", 1, true) then
+    return nil, "postgres.open: the URL must not have a zero byte", example
+  end
   if database == "" then return nil, "postgres.open: the URL has no database", example end
   local server = { user = user and unescaped(user) or "", database = database, port = DEFAULT_PORT }
   if place == "" then return server end
@@ -349,7 +382,7 @@ local function read_options(server, given)
       problem.raise(2, "postgres.open: the URL has no host", 'name one, or a Unix socket: socket = "/run/postgresql/.s.PGSQL.5432"')
     end
     local path = paths.absolute(given.socket)
-    local folder, port = path:match "^(.*)/%.s%.PGSQL%.(%d+)$"
+    local folder, port = path:match "^([^,]*)/%.s%.PGSQL%.(%d+)$" -- a comma would begin another server
     port = math.tointeger(tonumber(port))
     if not port or port < 1 or port > 65535 then
       problem.raise(2, "postgres.open: 'socket' must be the path of a server's socket", 'as in "/run/postgresql/.s.PGSQL.5432"')

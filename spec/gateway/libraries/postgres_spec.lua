@@ -52,6 +52,44 @@ describe("postgres", function()
     assert.equal("1", server:sql "select count(*) from people where name = 'Ann'")
   end)
 
+  it_real("prepares a statement for the types of its parameters", function()
+    assert.same({ [=[{"a": 1}]=], "abc", [=[{"a": 1}]=], "abc" }, here([[
+      local got = {}
+      for i = 1, 2 do
+        got[#got + 1] = try(db:row("select $1::text as v", { { a = 1 } })).v
+        got[#got + 1] = try(db:row("select $1::text as v", { "abc" })).v
+      end
+      return got]], ", pool = 1"))
+  end)
+
+  it_real("gives nobody a connection in which a statement has left something", function()
+    assert.same({ "", false, "public", 0 }, here([[
+      try(db:row "select set_config('app.tenant', 'one', false)")
+      try(db:exec "create temporary table left_over (id int)")
+      try(db:row "select pg_advisory_lock(7)")
+      try(db:exec "do $do$ begin execute 'set search_path = pg_catalog'; end $do$")
+      return { try(db:row "select coalesce(current_setting('app.tenant', true), '') as v").v,
+        try(db:row "select to_regclass('left_over') is not null as v").v,
+        try(db:row "select regexp_replace(current_setting('search_path'), '.*, ', '') as v").v,
+        try(db:row "select count(*) as v from pg_locks where locktype = 'advisory'").v }]], ", pool = 1"))
+    for _, sql in ipairs { "/* /* */ */ set search_path = x", "-- x\rset search_path = x", "/**/ /*/**/*/ (set role x", "; -- y\n begin" } do
+      local _, why = here(("return pcall(db.exec, db, %q) and 'it ran' or fail 'refused'"):format(sql))
+      assert.equal("refused", why, sql)
+    end
+    assert.equal(1, here "return try(db:row '/* of /* two */ kinds */ select 1 as n').n")
+  end)
+
+  it_real("keeps a transaction whose statement has failed usable up to its savepoint", function()
+    assert.same({ 1 }, here([[
+      for i = 1, 70 do try(db:row("select " .. i .. " as n")) end
+      return { try(db:transaction(function(tx)
+        try(tx:exec "savepoint a")
+        local failed = tx:row "select 1 / 0"
+        try(tx:exec "rollback to savepoint a")
+        return try(tx:row "select 1 as n").n
+      end)) }]], ", pool = 1"))
+  end)
+
   it_real("has errors with their state", function()
     local got = here [[
       local value, why = db:query "select 1 / 0"
@@ -247,6 +285,7 @@ describe("postgres", function()
       ['postgres.open { "postgres://a@c" }'] = { "no database" },
       ['postgres.open { "postgres://a@c/d", pasword = "x" }'] = { "no option 'pasword'", "did you mean 'password'?" },
       ['postgres.open { "postgres://a@/d" }'] = { "the URL has no host", "socket" },
+      ['postgres.open { "postgres://a@/d", socket = "data/x,127.0.0.1/.s.PGSQL.5432" }'] = { "must be the path of a server's socket" },
     } do
       local value = here("return " .. text)
       assert.is_nil(value)
