@@ -222,6 +222,7 @@ void mp_store_sweep(mp_store *store)
 {
     mp_store *near = atomic_load_explicit(&store->near, memory_order_acquire);
     sweep_own(store);
+    mp_store_tell_late(store);
     if (near != NULL)
         sweep_own(near);
 }

@@ -219,21 +219,36 @@ int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
 
 /* -- who waits for the file ---------------------------------------------------------------------------------------- */
 
+MP_COUNTER(store_late, "store_late", "", "",
+           "times that clients were answered before the file had their sessions, since its disk took above a second")
+
+#define LATE_MS 1000 /* a disk that takes longer is in trouble: a client is not to wait for it */
+
 typedef struct {
     mp_link link;
     mp_loop *loop;
     void (*deliver)(void *content, mp_loop *MP_NULLABLE loop);
     void *ctx;
+    uint64_t since; /* ms */
 } waiter;
+
+static void tell(mp_store *store, mp_link *ready)
+{
+    MP_EACH_TAKEN(waiter, it, ready, link) {
+        mp_loop_send(it->loop, it->deliver, &it->ctx, sizeof it->ctx, MP_STR_NONE);
+        free(it);
+        atomic_fetch_sub(&store->waiting, 1);
+    }
+}
 
 void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop),
                          void *ctx)
 {
     pthread_mutex_lock(&store->lock);
-    bool waits = store->is_saving;
+    bool waits = store->is_saving && !store->is_late;
     if (waits) {
         waiter *it = mp_new(sizeof *it);
-        *it = (waiter){.loop = loop, .deliver = deliver, .ctx = ctx};
+        *it = (waiter){.loop = loop, .deliver = deliver, .ctx = ctx, .since = mp_monotonic_ms()};
         mp_link_put(&store->waiters, &it->link);
         atomic_fetch_add(&store->waiting, 1);
         pthread_cond_signal(&store->news);
@@ -243,30 +258,58 @@ void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *c
         deliver(&ctx, loop);
 }
 
-void mp_store_tell_waiters(mp_store *store, mp_link *ready)
+static bool has_waited_long(const mp_link *list, uint64_t now)
 {
-    MP_EACH_TAKEN(waiter, it, ready, link) {
-        mp_loop_send(it->loop, it->deliver, &it->ctx, sizeof it->ctx, MP_STR_NONE);
-        free(it);
-        atomic_fetch_sub(&store->waiting, 1);
+    return !mp_link_is_alone(list) && now - mp_container(list->next, waiter, link)->since >= LATE_MS;
+}
+
+void mp_store_tell_late(mp_store *store)
+{
+    mp_link ready = {0}, waiting = {0};
+    if (atomic_load_explicit(&store->waiting, memory_order_relaxed) == 0)
+        return;
+    uint64_t now = mp_monotonic_ms();
+    pthread_mutex_lock(&store->lock);
+    if (has_waited_long(&store->written, now) || has_waited_long(&store->waiters, now)) {
+        store->is_late = true;
+        mp_link_move(&store->written, &ready);
+        mp_link_move(&store->waiters, &waiting);
+        mp_stat_add(&mp_stat_store_late, 1);
     }
+    pthread_mutex_unlock(&store->lock);
+    tell(store, &ready);
+    tell(store, &waiting);
 }
 
 void mp_store_finish_waits(mp_store *store)
 {
-    while (atomic_load(&store->waiting) > 0)
+    while (atomic_load(&store->waiting) > 0) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
+        mp_store_tell_late(store);
+    }
+}
+
+void mp_store_tell_written(mp_store *store)
+{
+    mp_link ready = {0};
+    pthread_mutex_lock(&store->lock);
+    store->is_late = false;
+    mp_link_move(&store->written, &ready);
+    pthread_mutex_unlock(&store->lock);
+    tell(store, &ready);
 }
 
 void mp_store_set_saving(mp_store *store, bool is_saving)
 {
-    mp_link ready = {0};
+    mp_link waiting = {0};
     pthread_mutex_lock(&store->lock);
     store->is_saving = is_saving;
     if (!is_saving)
-        mp_link_move(&store->waiters, &ready);
+        mp_link_move(&store->waiters, &waiting);
     pthread_mutex_unlock(&store->lock);
-    mp_store_tell_waiters(store, &ready);
+    tell(store, &waiting);
+    if (!is_saving)
+        mp_store_tell_written(store);
 }
 
 /* True if the list begins with an urgent change. */
@@ -276,9 +319,9 @@ static bool begins_urgent(const mp_link *changed, const mp_link *gone)
            (!mp_link_is_alone(gone) && is_urgent(mp_room_prefix(mp_container(gone->next, leftover, link)->key)->room));
 }
 
-void mp_store_take_waiters(mp_store *store, mp_link *ready)
+void mp_store_take_waiters(mp_store *store)
 {
     MP_LOCKED(&store->lock);
     if (!begins_urgent(&store->changed, &store->gone))
-        mp_link_move(&store->waiters, ready);
+        mp_link_move(&store->waiters, &store->written);
 }

@@ -53,9 +53,12 @@ struct mp_store {
     mp_link changed, gone;           /* changes that are not in the file: of entries, and of deleted keys */
     pthread_cond_t news;
     bool is_closing;
-    mp_link waiters;    /* who waits until the file has the changes of now; empty while `is_saving` is false */
+    /* who waits until the file has the changes of now, and who waits for those that are being written; the longest is
+     * first; empty while `is_saving` is false */
+    mp_link waiters, written;
     atomic_int waiting; /* how many wait */
     bool is_saving;     /* the file is open, and its last write has not failed */
+    bool is_late;       /* the disk takes long: nobody waits until the next write is done */
 
     atomic_bool is_own;        /* this process owns the store: is changed under the lock */
     mp_buf *MP_NULLABLE moved; /* while entries are handed over: the keys that change meanwhile, see store_move.c */
@@ -110,10 +113,12 @@ mp_store_news mp_store_await(mp_store *store, uint64_t most_ms);
 bool mp_store_nap(mp_store *store, uint64_t most_ms);
 /* Changes whether the file can be written. With false, nobody waits for it any more. */
 void mp_store_set_saving(mp_store *store, bool is_saving);
-/* Moves those who wait to `ready`, if all changes for which somebody may wait were taken. */
-void mp_store_take_waiters(mp_store *store, mp_link *ready);
-/* Tells those who wait that they need not wait any more. */
-void mp_store_tell_waiters(mp_store *store, mp_link *ready);
+/* Those who wait do so for the changes that were taken, if these are all for which somebody may wait. */
+void mp_store_take_waiters(mp_store *store);
+/* The changes that were taken are in the file: tells those who wait for them. */
+void mp_store_tell_written(mp_store *store);
+/* Tells those who wait if one has waited for too long. */
+void mp_store_tell_late(mp_store *store);
 void mp_store_close(mp_store *store);
 
 /* One change, followed by its key and value. */

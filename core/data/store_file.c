@@ -31,7 +31,6 @@ struct mp_store_file {
     bool has_thread;
     mp_buf batch;
     int64_t count;         /* number of changes in the batch */
-    mp_link ready;         /* who waits for the batch */
     size_t unsynced_bytes; /* of changes that were written since the last checkpoint */
     bool is_synced;        /* nothing was written since the last checkpoint */
     bool is_swept;         /* expired entries were removed from the file */
@@ -204,11 +203,10 @@ static bool write_at_last(mp_store_file *file)
 {
     for (bool is_last = false; !write_batch(file); is_last = mp_store_nap(file->store, RETRY_MS)) {
         mp_store_set_saving(file->store, false);
-        mp_store_tell_waiters(file->store, &file->ready);
         if (is_last)
             return false;
     }
-    mp_store_tell_waiters(file->store, &file->ready);
+    mp_store_tell_written(file->store);
     return true;
 }
 
@@ -219,7 +217,7 @@ static bool save_changes(mp_store_file *file)
     do
         file->count += taken = mp_store_take_changes(file->store, &file->batch, PIECE);
     while (taken > 0 && file->batch.len < BATCH);
-    mp_store_take_waiters(file->store, &file->ready);
+    mp_store_take_waiters(file->store);
     if (!write_at_last(file))
         return false;
     mp_store_set_saving(file->store, true);
@@ -359,7 +357,8 @@ static void *MP_NULLABLE keep_saving(void *arg)
         say_lost(file);
         return NULL;
     }
-    mp_store_set_saving(file->store, true);
+    if (file->adopts)
+        mp_store_set_saving(file->store, true);
     save_until_closed(file);
     mp_store_set_saving(file->store, false);
     return NULL;
@@ -382,6 +381,7 @@ static int open_file(mp_store_file *file, mp_err *err)
     if (mp_store_database_open(&file->database, false, err) != 0 || look_over(file, err) != 0 ||
         load_entries(file, err) != 0)
         return -1;
+    mp_store_set_saving(file->store, true); /* before the thread runs: a client that comes earlier has to wait, too */
     return start_thread(file, err);
 }
 
