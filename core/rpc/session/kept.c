@@ -2,17 +2,19 @@
  * file: what `initialize` agreed, the owner, the log level and the topics. A process that starts revives the sessions
  * that it finds there (revive.c).
  *
- * A record expires by the wall clock, a quarter of sessions.idle later than its session would if nothing used it any
- * more: so it is written again only each quarter of sessions.idle, and no session ends early. That of a revived session
- * which nobody has used has no such delay: restarts do not prolong it. */
+ * A record says of its session that it was used a quarter of sessions.idle later than it was: so it is written again
+ * only when the session is used after that, and no session ends early. That of a revived session which nobody has used
+ * says no such thing: restarts do not prolong it. The sweep writes what has changed, twice a second. */
 #include "state.h"
 
 MP_COUNTER(kept_unsaved, "kept_sessions_unsaved", "", "",
            "records of sessions that the store did not take: tried again later")
+MP_GAUGE(kept_behind, "kept_sessions_behind", "", "", "sessions whose record in the store has older facts")
 
-#define PARTS 4        /* a record is written again after this part of sessions.idle */
-#define SWEPT_MS 500   /* ms in which each session is looked at */
-#define AGAIN_MS 10000 /* ms until a record is tried again that the store did not take */
+#define PARTS 4                       /* a record covers the uses in this part of sessions.idle */
+#define MAX_BYTES ((size_t)256 << 10) /* of a record: 1,024 topics with usual names. A larger one is not kept */
+#define SWEPT_MS 500                  /* ms in which each session is looked at */
+#define AGAIN_MS 10000                /* ms until a record is tried again that the store did not take */
 
 mp_kept *mp_kept_new(mp_store *store, const mp_session_hooks *hooks, uint64_t idle_ms)
 {
@@ -88,6 +90,12 @@ static void put_record(const mp_kept *kept, mp_session *session, uint64_t used_a
     mp_sha256(mp_str_from(mp_buf_str(out), sizeof head.sum), (unsigned char *)out->ptr);
 }
 
+static void set_changed(mp_session *session, bool is_changed)
+{
+    if (atomic_exchange(&session->is_changed, is_changed) != is_changed)
+        mp_stat_add(&mp_stat_kept_behind, is_changed ? 1 : -1);
+}
+
 /* A closed session's record is removed under the same lock. */
 static void write_record(mp_kept *kept, mp_session *session)
 {
@@ -95,18 +103,27 @@ static void write_record(mp_kept *kept, mp_session *session)
     uint64_t now = mp_monotonic_ms(), idle_ms = atomic_load(&kept->idle_ms);
     MP_LOCKED(&kept->lock);
     pthread_mutex_lock(&session->lock);
-    bool is_closed = session->closed, is_in_use = session->reader != NULL || atomic_load(&session->calls) > 0;
+    bool is_closed = session->closed;
     pthread_mutex_unlock(&session->lock);
-    uint64_t used_at = is_in_use ? now : atomic_load_explicit(&session->used_at, memory_order_relaxed);
-    uint64_t delay = atomic_load(&session->is_revived) ? 0 : idle_ms / PARTS + SWEPT_MS;
+    uint64_t used_at =
+        mp_session_is_in_use(session) ? now : atomic_load_explicit(&session->used_at, memory_order_relaxed);
+    uint64_t covered = used_at + (atomic_load(&session->is_revived) ? 0 : idle_ms / PARTS + SWEPT_MS);
     if (is_closed || (int64_t)(used_at + idle_ms - now) < 0)
         return;
+    set_changed(session, false); /* before the facts are read */
     put_key(&key, session->node.key);
-    put_record(kept, session, used_at + delay, &text);
-    bool is_taken = mp_store_set(kept->store, mp_buf_str(&key), mp_buf_str(&text), used_at + idle_ms - now + delay + 1,
-                                 false) == MP_STORE_DONE;
-    atomic_store(&session->kept_at, is_taken ? now : now + AGAIN_MS - idle_ms / PARTS);
-    mp_stat_add(&mp_stat_kept_unsaved, !is_taken);
+    put_record(kept, session, covered, &text);
+    bool fits = text.len <= MAX_BYTES;
+    bool is_taken = fits && mp_store_set(kept->store, mp_buf_str(&key), mp_buf_str(&text), covered + idle_ms - now + 1,
+                                         false) == MP_STORE_DONE;
+    if (!fits)
+        mp_store_delete(kept->store, mp_buf_str(&key));
+    atomic_store(&session->covered_until, covered);
+    if (is_taken)
+        return;
+    atomic_store(&session->kept_again_at, now + AGAIN_MS);
+    mp_session_keep(session);
+    mp_stat_add(&mp_stat_kept_unsaved, 1);
 }
 
 void mp_session_write(mp_session *session)
@@ -130,8 +147,11 @@ void mp_session_settle(mp_session *session, mp_loop *loop, void (*deliver)(void 
 
 void mp_session_keep(mp_session *session)
 {
-    if (atomic_load_explicit(&session->kept_at, memory_order_relaxed) != 0)
-        mp_session_write(session);
+    if (atomic_load_explicit(&session->covered_until, memory_order_relaxed) == 0)
+        return;
+    MP_LOCKED(&session->lock);
+    if (!session->closed)
+        set_changed(session, true);
 }
 
 void mp_session_note_revived(mp_session *session)
@@ -143,22 +163,32 @@ void mp_session_note_revived(mp_session *session)
            mp_log_str("why", MP_STR("an earlier process opened it; its channels to upstreams are opened anew")));
 }
 
+static bool is_after(uint64_t a, uint64_t b)
+{
+    return (int64_t)(a - b) > 0;
+}
+
 bool mp_session_is_to_be_kept(mp_session *session, uint64_t now)
 {
-    uint64_t kept_at = atomic_load_explicit(&session->kept_at, memory_order_relaxed);
-    return kept_at != 0 &&
-           (int64_t)(now - kept_at) >= (int64_t)(atomic_load(&MP_NEVER_NULL(session->kept)->idle_ms) / PARTS);
+    uint64_t until = atomic_load_explicit(&session->covered_until, memory_order_relaxed);
+    if (until == 0 || is_after(atomic_load_explicit(&session->kept_again_at, memory_order_relaxed), now))
+        return false;
+    if (atomic_load_explicit(&session->is_changed, memory_order_relaxed))
+        return true;
+    uint64_t used_at = atomic_load_explicit(&session->used_at, memory_order_relaxed);
+    return is_after(now + SWEPT_MS, until) && (is_after(used_at + SWEPT_MS, until) || mp_session_is_in_use(session));
 }
 
 void mp_session_forget(mp_session *session, bool is_for_good)
 {
     mp_scoped_buf key = {0};
     mp_kept *kept = session->kept;
+    set_changed(session, false); /* it is closed, and stays so */
     if (kept == NULL || !(is_for_good || atomic_load(&kept->ends_all)))
         return;
     put_key(&key, session->node.key);
     MP_LOCKED(&kept->lock);
-    if (atomic_load(&session->kept_at) != 0)
+    if (atomic_load(&session->covered_until) != 0)
         mp_store_delete(kept->store, mp_buf_str(&key));
 }
 

@@ -106,11 +106,19 @@ static bool is_session_open(mp_session *session)
     return !session->closed;
 }
 
+static void note_change(mp_node *node, MP_UNUSED void *unused)
+{
+    mp_session_keep(mp_container(node, mp_session, node));
+}
+
 void mp_sessions_configure(mp_session_table *table, const mp_rpc_config *config)
 {
     atomic_store(&table->config, config);
-    if (table->kept != NULL)
-        atomic_store(&table->kept->idle_ms, config->idle_ms);
+    bool is_other = table->kept != NULL && atomic_exchange(&table->kept->idle_ms, config->idle_ms) != config->idle_ms;
+    for (unsigned i = 0; i < SHARDS && is_other; i++) { /* records expire after that time */
+        MP_LOCKED(&table->shards[i].lock);
+        mp_map_each(&table->shards[i].sessions, note_change, NULL);
+    }
 }
 
 void mp_session_table_forget_kept(mp_session_table *table)
@@ -125,6 +133,8 @@ static void close_at_end(mp_node *node, MP_UNUSED void *unused)
     session->reader = NULL;
     session->rpcs = 0;
     session->log.is_unsaved = session->kept == NULL || !atomic_load(&session->kept->ends_all);
+    if (mp_session_is_to_be_kept(session, mp_monotonic_ms()))
+        mp_session_write(session);
     mp_session_close(session, &mp_stat_closed_shutdown);
 }
 
@@ -633,18 +643,13 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
     return true;
 }
 
+#define MOST_SWEPT 256 /* sessions of a shard in one sweep; what has not expired takes a half at most */
 typedef struct {
     mp_rpc *rpc;
-    mp_session *list[256];
-    const mp_stat *MP_NULLABLE reasons[256]; /* NULL: the session has not expired, but its record will soon */
+    mp_session *list[MOST_SWEPT];
+    const mp_stat *MP_NULLABLE reasons[MOST_SWEPT]; /* NULL: the session has not expired: its record is written */
     size_t count;
 } sweep;
-
-static bool is_in_use(mp_session *session)
-{
-    MP_LOCKED(&session->lock);
-    return session->reader != NULL || atomic_load(&session->calls) > 0;
-}
 
 /* Adds an expired session to a list that the caller closes once the shard is unlocked. Sessions with a reader or a
  * call in flight are not idle (S-18). */
@@ -654,7 +659,7 @@ static void collect_if_expired(mp_node *node, void *arg)
     mp_session *session = mp_container(node, mp_session, node);
     const mp_rpc_config *config = found->rpc->config;
     uint64_t now = mp_loop_now(found->rpc->loop);
-    if (found->count == sizeof found->list / sizeof *found->list)
+    if (found->count == MOST_SWEPT)
         return;
     const mp_stat *reason = NULL;
     uint64_t used_at = atomic_load_explicit(&session->used_at, memory_order_relaxed);
@@ -664,10 +669,10 @@ static void collect_if_expired(mp_node *node, void *arg)
     } else if (atomic_load(&session->is_doubted) && !mp_session_is_named(session) &&
                now >= used_at + INITIALIZE_WITHIN_MS) {
         reason = &mp_stat_closed_uninitialized;
-    } else if (now >= used_at + config->idle_ms && !is_in_use(session)) {
+    } else if ((int64_t)(now - used_at - config->idle_ms) >= 0 && !mp_session_is_in_use(session)) {
         reason = &mp_stat_closed_idle;
     }
-    if (reason != NULL || mp_session_is_to_be_kept(session, now)) {
+    if (reason != NULL || (found->count < MOST_SWEPT / 2 && mp_session_is_to_be_kept(session, now))) {
         found->reasons[found->count] = reason;
         found->list[found->count++] = mp_session_ref(session);
     }
@@ -686,7 +691,7 @@ void mp_session_table_sweep(mp_rpc *rpc)
         for (size_t k = 0; k < found.count; k++) {
             const mp_stat *reason = found.reasons[k];
             if (reason == NULL)
-                mp_session_keep(found.list[k]);
+                mp_session_write(found.list[k]);
             else
                 mp_session_close(found.list[k], reason);
             mp_session_unref(found.list[k]);

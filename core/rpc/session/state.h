@@ -100,8 +100,11 @@ struct mp_session {
     _Atomic bool is_named;    /* a request has named the session: its client has the id */
     _Atomic bool is_doubted;  /* its client may have left without the id */
     _Atomic bool is_revived;  /* an earlier process opened the session, and no request has named it since */
-    /* when the store was last given the session's record, in ms of the loop's clock; 0: it has none */
-    _Atomic uint64_t kept_at;
+    /* up to when the session may be used without its record being written again, in ms of the loop's clock; 0: the
+     * store has none */
+    _Atomic uint64_t covered_until;
+    _Atomic uint64_t kept_again_at;                   /* the record was not taken: when it is tried again */
+    _Atomic bool is_changed;                          /* the record has older facts */
     _Atomic(mp_client_info *MP_NULLABLE) client_info; /* NULL until `initialize` has succeeded */
 
     pthread_mutex_t lock;          /* guards `closed`, and the fields up to the empty line */
@@ -257,11 +260,17 @@ typedef struct {
 #define MP_KEPT_DIGITS 16
 /* How much the wall clock is ahead of that of the loops, in ms. */
 uint64_t mp_kept_ahead(void);
+/* True if a client reads the session's stream, or a call of it runs. */
+static inline bool mp_session_is_in_use(mp_session *session)
+{
+    MP_LOCKED(&session->lock);
+    return session->reader != NULL || atomic_load(&session->calls) > 0;
+}
 /* Writes the session's record, the first one too. Nothing happens if the session was closed. */
 void mp_session_write(mp_session *session);
 /* A request names a revived session. */
 void mp_session_note_revived(mp_session *session);
-/* True if the session has a record that is older than a part of sessions.idle. */
+/* True if the session has a record that has to be written again: it has other facts now, or does not cover its use. */
 bool mp_session_is_to_be_kept(mp_session *session, uint64_t now);
 /* The session was closed. `is_for_good`: no other process is to revive it. */
 void mp_session_forget(mp_session *session, bool is_for_good);

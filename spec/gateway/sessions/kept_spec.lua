@@ -4,6 +4,7 @@ local cjson = require "cjson.safe"
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local task_client = require "spec.helpers.task_client"
+local uv = require "luv"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
@@ -81,7 +82,9 @@ for what, halt in pairs { ["is killed"] = killed, ["is stopped"] = stopped } do
       local me = g:client "2025-11-25"
       me:result("resources/subscribe", { uri = "clock://now" })
       me:result("logging/setLevel", { level = "error" })
-      g:wait_status(function(status) return status.gauges.store_unsaved == 0 end)
+      if halt == killed then
+        g:wait_status(function(status) return status.gauges.kept_sessions_behind == 0 and status.gauges.store_unsaved == 0 end)
+      end
       halt(g)
       local new <close> = again(g, me)
       local own = me:get_stream()
@@ -144,6 +147,39 @@ describe("sessions over a restart", function()
       one:delete()
       one:close()
     end
+    assert.has_nothing_left(new)
+  end)
+
+  it("do not end earlier than without it", function()
+    local g = start { config = { sessions = { idle = "4s" } } }
+    local began = (uv.hrtime() / 1e9)
+    local me = g:client "2025-11-25"
+    local function at(seconds) wait.for_fact("the time", 20, function() return (uv.hrtime() / 1e9) - began >= seconds end) end
+    at(2)
+    me:result "tools/list"
+    local used = (uv.hrtime() / 1e9) - began
+    at(used + 1.5)
+    killed(g)
+    at(used + 3)
+    local new <close> = again(g, me)
+    assert.is_table(me:result "tools/list".tools)
+    me:delete()
+    me:close()
+    assert.has_nothing_left(new)
+  end)
+
+  it("that follow more than fits a record end with the process", function()
+    local long = { ["resources/notes.lua"] = 'return resource { "Notes.", uri = "notes://{id}", function(vars) return vars.id end }' }
+    local g = start { scripts = long }
+    local me, other = g:client "2025-11-25", g:client "2025-11-25"
+    for i = 1, 300 do me:result("resources/subscribe", { uri = "notes://" .. i .. ("x"):rep(1000) }) end
+    g:wait_status(function(status) return status.counters.kept_sessions_unsaved > 0 and status.gauges.store_unsaved == 0 end)
+    killed(g)
+    local new <close> = again(g, me, other)
+    assert.same(GONE, statuses(me))
+    other:delete()
+    me:close()
+    other:close()
     assert.has_nothing_left(new)
   end)
 

@@ -9,24 +9,28 @@ local scripts = {
     for i = args.first, args.last do resource_updated("notes://" .. i) end
     return "touched"
   end }]],
+  ["tools/name.lua"] = [[return tool { "Touch one.", input = { id = t.string }, function(args)
+    resource_updated("notes://" .. args.id)
+    return "touched"
+  end }]],
 }
 for path, text in pairs(resume.scripts) do scripts[path] = text end
 
-local function start(more)
+local function start(more, constants)
   local config = { store = { file = "data/store.db" } }
   for name, value in pairs(more or {}) do config[name] = value end
-  return gateway.start { scripts = scripts, config = config, files = { ["data/.keep"] = "" } }
+  return gateway.start { scripts = scripts, config = config, files = { ["data/.keep"] = "" }, constants = constants }
 end
 
 local function wait_saved(g)
-  g:wait_status(function(status) return status.gauges.store_unsaved == 0 end)
+  g:wait_status(function(status) return status.gauges.kept_sessions_behind == 0 and status.gauges.store_unsaved == 0 end)
 end
 
 local function again(g, ...)
   wait_saved(g)
   g:kill()
   g.stopped = true
-  local new = gateway.start { dir = g.dir }
+  local new = gateway.start { dir = g.dir, constants = g.constants }
   for _, me in ipairs { ... } do me.gateway = new end
   return new
 end
@@ -120,6 +124,46 @@ describe("after a restart", function()
       call:answer()
     end
     local served <close> = here
+    leave(me, served)
+  end)
+
+  it("the number of an event that was sent and not kept is not used again, however often the gateway is started", function()
+    local g = start(nil, { replay_bytes = 1000 })
+    local me = g:client "2025-11-25"
+    local long, seen = ("x"):rep(1500), {}
+    for _, id in ipairs { "1", long } do me:result("resources/subscribe", { uri = "notes://" .. id }) end
+    for round = 1, 4 do
+      local own = me:get_stream()
+      me:result("tools/call", { name = "name", arguments = { id = round % 2 == 0 and long or "1" } })
+      local id = own:wait_event(function(event) return event.id ~= nil and event.data ~= "" end).id
+      assert.is_nil(seen[id], id)
+      seen[id] = true
+      own:close()
+      g = again(g, me)
+    end
+    local served <close> = g
+    leave(me, served)
+  end)
+
+  it("events of two restarts follow each other", function()
+    local g = start()
+    local me = g:client "2025-11-25"
+    for i = 1, 9 do me:result("resources/subscribe", { uri = "notes://" .. i }) end
+    local own = me:get_stream()
+    me:result("tools/call", { name = "touch", arguments = { first = 1, last = 3 } })
+    local id = own:wait_event(function(event) return event.id ~= nil and event.data ~= "" end).id
+    own:close()
+    for i = 4, 6, 2 do
+      g = again(g, me)
+      me:result("tools/call", { name = "touch", arguments = { first = i, last = i + 1 } })
+    end
+    local served <close> = again(g, me)
+    own = resume.after(me, id)
+    for i = 2, 7 do
+      local event = own:wait_event(function(event) return event.id ~= nil and event.data ~= "" end)
+      assert.equal(tostring(i), event.json.params.uri:match "%d+$")
+    end
+    own:close()
     leave(me, served)
   end)
 
