@@ -32,12 +32,15 @@ static void push_escaped_bytes(lua_State *L, mp_str text)
     size_t count = 0;
     for (size_t i = 0; i < text.len; i++) {
         const char *at = text.ptr + i;
-        bool is_code = *at == '\\' && i + 3 < text.len && is_octal(at + 1);
-        if (*at == '\\')
-            i += is_code ? 3 : 1;
-        room[count++] = is_code                       ? (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0'))
-                        : *at == '\\' && i < text.len ? at[1]
-                                                      : *at;
+        char c = *at;
+        if (c == '\\' && i + 3 < text.len && is_octal(at + 1)) {
+            c = (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0'));
+            i += 3;
+        } else if (c == '\\' && i + 1 < text.len) {
+            c = at[1];
+            i++;
+        }
+        room[count++] = c;
     }
     luaL_pushresultsize(&buffer, count);
 }

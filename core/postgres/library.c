@@ -133,6 +133,7 @@ static void *MP_NULLABLE run_errand(void *ctx)
 {
     char why[256];
     mp_errand *errand = ctx;
+    bool is_cancel = errand->cancel != NULL; /* once it is posted, its loop may free it */
     mp_crash_thread("postgres", 0);
     if (errand->cancel != NULL)
         mp_pq.cancel(MP_NEVER_NULL(errand->cancel), why, sizeof why);
@@ -143,7 +144,7 @@ static void *MP_NULLABLE run_errand(void *ctx)
     if (is_awaited)
         mp_loop_post(MP_NEVER_NULL(errand->loop), &errand->message);
     errands.count--;
-    errands.cancels -= errand->cancel != NULL;
+    errands.cancels -= is_cancel;
     pthread_cond_broadcast(&errands.ended);
     pthread_mutex_unlock(&errands.lock);
     if (!is_awaited)

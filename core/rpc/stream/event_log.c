@@ -304,9 +304,10 @@ static mp_feed *MP_NULLABLE feed_of(mp_session *session, uint64_t number)
  * another. */
 static uint64_t last_kept(const mp_feed *feed)
 {
-    const mp_link *events = &feed->session->log.events;
-    const event *last = mp_container(events->prev, event, in_session);
-    return feed->events > 0 && last->feed == feed && last->seq > feed->lost ? last->seq : feed->lost;
+    if (feed->events == 0)
+        return feed->lost;
+    const event *last = mp_container(feed->session->log.events.prev, event, in_session);
+    return last->feed == feed && last->seq > feed->lost ? last->seq : feed->lost;
 }
 
 /* Event 0 of a feed comes first, then its events in their order. */
