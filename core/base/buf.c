@@ -32,6 +32,14 @@ char *mp_dup(mp_str s)
     return copy;
 }
 
+void mp_str_free(mp_str copy)
+{
+    char *bytes = (char *)(uintptr_t)copy.ptr;
+    if (bytes != NULL)
+        explicit_bzero(bytes, copy.len);
+    free(bytes);
+}
+
 char *MP_NULLABLE mp_dup_text(const char *MP_NULLABLE text)
 {
     return text == NULL ? NULL : mp_dup(mp_str_of(text));

@@ -21,6 +21,7 @@ void *mp_new(size_t size) __attribute__((malloc, returns_nonnull));
 void *mp_resize(void *MP_NULLABLE memory, size_t size) __attribute__((returns_nonnull));
 /* Copy of `s` with a NUL appended. The caller owns it. */
 char *mp_dup(mp_str s) __attribute__((malloc, returns_nonnull));
+void mp_str_free(mp_str copy); /* erases and frees a copy that mp_dup has made; nothing if `ptr` is NULL */
 /* Copy of a text, which the caller owns; NULL for NULL. */
 char *MP_NULLABLE mp_dup_text(const char *MP_NULLABLE text) __attribute__((malloc));
 /* The number of texts in a list that ends with NULL; 0 for NULL. */

@@ -128,12 +128,10 @@ static int l_collect_pool(lua_State *L)
 {
     pool *it = lua_touserdata(L, 1);
     close_pool(it);
-    if (it->server.password.ptr != NULL)
-        explicit_bzero((char *)(uintptr_t)it->server.password.ptr, it->server.password.len);
-    free((char *)(uintptr_t)it->server.host);
-    free((char *)(uintptr_t)it->server.database.ptr);
-    free((char *)(uintptr_t)it->server.user.ptr);
-    free((char *)(uintptr_t)it->server.password.ptr);
+    mp_str_free(mp_str_of(it->server.host));
+    mp_str_free(it->server.database);
+    mp_str_free(it->server.user);
+    mp_str_free(it->server.password);
     free(it->place);
     it->server = (mp_postgres_server){0};
     it->place = MP_UNSET;

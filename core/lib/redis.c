@@ -107,21 +107,13 @@ void mp_lib_close_redis(mp_lib *lib)
         close_connection(it);
 }
 
-static void free_secret(mp_str text)
-{
-    char *bytes = (char *)(uintptr_t)text.ptr;
-    if (bytes != NULL)
-        explicit_bzero(bytes, text.len);
-    free(bytes);
-}
-
 static int l_collect(lua_State *L)
 {
     connection *it = luaL_checkudata(L, 1, CONNECTION);
     close_connection(it);
-    free_secret(mp_str_of(it->server.host));
-    free_secret(it->server.user);
-    free_secret(it->server.password);
+    mp_str_free(mp_str_of(it->server.host));
+    mp_str_free(it->server.user);
+    mp_str_free(it->server.password);
     free(it->address);
     it->server = (mp_redis_server){0};
     it->address = MP_UNSET;

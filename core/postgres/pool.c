@@ -462,22 +462,15 @@ mp_postgres *mp_postgres_new(mp_loop *loop, mp_client *client, const mp_postgres
     return pool;
 }
 
-static void free_text(mp_str text)
-{
-    char *bytes = (char *)(uintptr_t)text.ptr;
-    explicit_bzero(bytes, text.len);
-    free(bytes);
-}
-
 void mp_postgres_free(mp_postgres *MP_NULLABLE postgres)
 {
     if (postgres == NULL)
         return;
     MP_EACH(mp_postgres_connection, it, &postgres->connections, link)
         free_connection(it);
-    free_text(mp_str_of(postgres->server.host));
-    free_text(postgres->server.database);
-    free_text(postgres->server.user);
-    free_text(postgres->server.password);
+    mp_str_free(mp_str_of(postgres->server.host));
+    mp_str_free(postgres->server.database);
+    mp_str_free(postgres->server.user);
+    mp_str_free(postgres->server.password);
     free(postgres);
 }

@@ -584,13 +584,6 @@ mp_redis *mp_redis_new(mp_loop *loop, mp_client *client, const mp_redis_server *
     return redis;
 }
 
-static void free_text(mp_str text)
-{
-    char *bytes = (char *)(uintptr_t)text.ptr;
-    explicit_bzero(bytes, text.len);
-    free(bytes);
-}
-
 void mp_redis_free(mp_redis *MP_NULLABLE redis)
 {
     if (redis == NULL)
@@ -606,9 +599,9 @@ void mp_redis_free(mp_redis *MP_NULLABLE redis)
         command->redis = NULL;
     }
     mp_timer_stop(redis->loop, &redis->again);
-    free_text(mp_str_of(redis->server.host));
-    free_text(redis->server.user);
-    free_text(redis->server.password);
+    mp_str_free(mp_str_of(redis->server.host));
+    mp_str_free(redis->server.user);
+    mp_str_free(redis->server.password);
     free(redis);
 }
 
