@@ -12,6 +12,7 @@ local outside_hooks = require "moonpool.runtime.outside_hooks"
 local paths = require "moonpool.runtime.paths"
 local problem = require "moonpool.runtime.diagnostic"
 local reach = require "moonpool.lib.http.reach"
+local server_url = require "moonpool.lib.server_url"
 local suggest = require "moonpool.runtime.suggest"
 local timed = require "moonpool.runtime.timed"
 local values = require "moonpool.lib.postgres_values"
@@ -332,35 +333,16 @@ local function parse(text)
   if database == "" then return nil, "postgres.open: the URL has no database", example end
   local server = { user = user and unescaped(user) or "", database = database, port = DEFAULT_PORT }
   if place == "" then return server end
-  local name, port = place:match "^%[([%x:.]+)%]:?(%d*)$"
-  if not name then name, port = place:match "^([%w_.-]+):?(%d*)$" end
-  if not name or #name > 253 then return nil, "postgres.open: the URL's host is none", example end
-  server.port = port == "" and DEFAULT_PORT or math.tointeger(tonumber(port))
-  if not server.port or server.port < 1 or server.port > 65535 then return nil, "postgres.open: the port must be from 1 to 65535" end
-  name = name:lower():gsub("%.$", "")
-  server.host = host.http.address(name) or name
-  if server.host:find "^[%d.]+$" and not host.http.address(name) then return nil, "postgres.open: '" .. name .. "' is no address" end
-  server.place = (server.host:find(":", 1, true) and "[" .. server.host .. "]" or server.host) .. ":" .. server.port
+  local found, wrong = server_url.place("postgres.open", place, DEFAULT_PORT)
+  if not found then return nil, wrong or "postgres.open: the URL's host is none", not wrong and example or nil end
+  server.host, server.port, server.place = found.host, found.port, found.place
   return server
 end
 
 local function text_option(given, name)
-  local value = given[name]
-  if value == nil then return "" end
-  local text = type(value) == "string" and value or host.secret.reveal(value)
-  if type(text) ~= "string" or text == "" or text:find("\0", 1, true) then
-    problem.raise(3, ("postgres.open: '%s' must be a text or a secret"):format(name), 'as in password = secret "PGPASSWORD"')
-  end
+  local text = server_url.text("postgres.open", given, name, "PGPASSWORD")
+  if text:find("\0", 1, true) then problem.raise(3, ("postgres.open: '%s' must not have a zero byte"):format(name)) end
   return text
-end
-
-local function number_option(given, name, default, least, most)
-  local value = given[name]
-  if value == nil then return default end
-  if type(value) ~= "number" or not (value >= least and value <= most) then
-    problem.raise(3, ("postgres.open: '%s' must be a number from %s to %s"):format(name, least, most))
-  end
-  return value
 end
 
 local function is_loopback(name) return name == "localhost" or name:sub(-10) == ".localhost" or name:find "^127%." or name == "::1" end
@@ -371,8 +353,8 @@ local function read_options(server, given)
   if user ~= "" then server.user = user end
   if server.user == "" then problem.raise(2, "postgres.open needs a user", example) end
   server.password = text_option(given, "password")
-  server.size = number_option(given, "pool", POOL, 1, MAX_POOL) // 1 | 0
-  server.timeout = number_option(given, "timeout", TIMEOUT_S, 0.001, MAX_TIMEOUT_S)
+  server.size = server_url.number("postgres.open", given, "pool", POOL, 1, MAX_POOL) // 1 | 0
+  server.timeout = server_url.number("postgres.open", given, "timeout", TIMEOUT_S, 0.001, MAX_TIMEOUT_S)
   server.prepare = given.prepare
   if server.prepare == nil then server.prepare = true end
   if type(server.prepare) ~= "boolean" then problem.raise(2, "postgres.open: 'prepare' must be true or false") end

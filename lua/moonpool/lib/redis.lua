@@ -12,6 +12,7 @@ local members = require "moonpool.runtime.members"
 local outside_hooks = require "moonpool.runtime.outside_hooks"
 local problem = require "moonpool.runtime.diagnostic"
 local reach = require "moonpool.lib.http.reach"
+local server_url = require "moonpool.lib.server_url"
 local suggest = require "moonpool.runtime.suggest"
 local timed = require "moonpool.runtime.timed"
 local weak = require "moonpool.runtime.weak"
@@ -278,39 +279,14 @@ local function parse(text)
   if place:find "@" then
     return nil, "redis.open: the URL must not have a user or a password", 'they are options: user = "app", password = secret "REDIS_PASSWORD"'
   end
-  local name, port = place:match "^%[([%x:.]+)%]:?(%d*)$"
-  if not name then name, port = place:match "^([%w_.-]+):?(%d*)$" end
-  if not name or #name > 253 then return nil, "redis.open: the URL has no host", "as in \"redis://cache.internal:6379/0\"" end
-  local number = port == "" and DEFAULT_PORT or math.tointeger(tonumber(port))
-  if not number or number < 1 or number > 65535 then return nil, "redis.open: the port must be from 1 to 65535" end
-  local database = path == "" and 0 or path == "/" and 0 or math.tointeger(tonumber(path:match "^/(%d%d?%d?%d?%d?)$"))
-  if not database or database > MAX_DATABASE then
+  local server, wrong = server_url.place("redis.open", place, DEFAULT_PORT)
+  if not server then return nil, wrong or "redis.open: the URL has no host", not wrong and "as in \"redis://cache.internal:6379/0\"" or nil end
+  server.tls = scheme == "rediss"
+  server.database = path == "" and 0 or path == "/" and 0 or math.tointeger(tonumber(path:match "^/(%d%d?%d?%d?%d?)$"))
+  if not server.database or server.database > MAX_DATABASE then
     return nil, "redis.open: after the host, the URL has the number of the database at most", "as in \"redis://cache.internal:6379/0\""
   end
-  name = name:lower():gsub("%.$", "")
-  name = host.http.address(name) or name
-  if name:find "^[%d.]+$" and not host.http.address(name) then return nil, "redis.open: '" .. name .. "' is no address" end
-  local shown = (name:find(":", 1, true) and "[" .. name .. "]" or name) .. ":" .. number
-  return { tls = scheme == "rediss", host = name, port = number, database = database, place = shown }
-end
-
-local function text_option(given, name)
-  local value = given[name]
-  if value == nil then return "" end
-  local text = type(value) == "string" and value or host.secret.reveal(value)
-  if type(text) ~= "string" or text == "" then
-    problem.raise(3, ("redis.open: '%s' must be a text or a secret"):format(name), 'as in password = secret "REDIS_PASSWORD"')
-  end
-  return text
-end
-
-local function number_option(given, name, default, least, most)
-  local value = given[name]
-  if value == nil then return default end
-  if type(value) ~= "number" or not (value >= least and value <= most) then
-    problem.raise(3, ("redis.open: '%s' must be a number from %s to %s"):format(name, least, most))
-  end
-  return value
+  return server
 end
 
 local function check_options(given)
@@ -349,10 +325,11 @@ function redis.library(granted, file)
     given = check_options(given)
     local server, wrong, hint = parse(given[1])
     if not server then problem.raise(1, wrong, hint) end
-    server.user, server.password = text_option(given, "user"), text_option(given, "password")
+    server.user = server_url.text("redis.open", given, "user", "REDIS_PASSWORD")
+    server.password = server_url.text("redis.open", given, "password", "REDIS_PASSWORD")
     if server.user ~= "" and server.password == "" then problem.raise(1, "redis.open: a 'user' needs a 'password'") end
-    local pool = number_option(given, "pool", 1, 1, MAX_POOL) // 1 | 0
-    local timeout = number_option(given, "timeout", TIMEOUT_S, 0.001, MAX_TIMEOUT_S)
+    local pool = server_url.number("redis.open", given, "pool", 1, 1, MAX_POOL) // 1 | 0
+    local timeout = server_url.number("redis.open", given, "timeout", TIMEOUT_S, 0.001, MAX_TIMEOUT_S)
     server.reach = reach.find(allowed, server)
     if not server.reach then
       host.log.write("warn", "redis refused", { file = file, host = server.place, why = "no grant", grant = grants.yaml("net", server.place, file) })
