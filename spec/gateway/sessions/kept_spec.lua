@@ -50,6 +50,15 @@ end
 
 local GONE = { 404, 404, 404 }
 
+-- The clients' sessions end, and nothing is left of them.
+local function leave(g, ...)
+  for _, me in ipairs { ... } do
+    me:delete()
+    me:close()
+  end
+  assert.has_nothing_left(g)
+end
+
 for what, halt in pairs { ["is killed"] = killed, ["is stopped"] = stopped } do
   describe("a session, when its gateway " .. what .. " and started again,", function()
     it("goes on under its id", function()
@@ -99,9 +108,7 @@ for what, halt in pairs { ["is killed"] = killed, ["is stopped"] = stopped } do
       me:result("tools/call", { name = "tick" })
       own:wait "notifications/resources/updated"
       own:close()
-      me:delete()
-      me:close()
-      assert.has_nothing_left(new)
+      leave(new, me)
     end)
   end)
 end
@@ -125,9 +132,7 @@ describe("a task, when its gateway is killed and started again,", function()
     assert.equal("failed", me:result("tasks/get", { taskId = ran }).status)
     local answer = me:call("tasks/result", { taskId = ran })
     assert.equal("the gateway was restarted; the task may have run", answer.error.message)
-    me:delete()
-    me:close()
-    assert.has_nothing_left(new)
+    leave(new, me)
   end)
 end)
 
@@ -143,11 +148,7 @@ describe("sessions over a restart", function()
     assert.equal(404, select(2, other:call "tools/list").status)
     other.session = own
     assert.is_table(me:result "tools/list".tools)
-    for _, one in ipairs { me, other } do
-      one:delete()
-      one:close()
-    end
-    assert.has_nothing_left(new)
+    leave(new, me, other)
   end)
 
   it("do not end earlier than without it", function()
@@ -163,9 +164,7 @@ describe("sessions over a restart", function()
     at(used + 3)
     local new <close> = again(g, me)
     assert.is_table(me:result "tools/list".tools)
-    me:delete()
-    me:close()
-    assert.has_nothing_left(new)
+    leave(new, me)
   end)
 
   it("that follow more than fits a record end with the process", function()
@@ -177,10 +176,8 @@ describe("sessions over a restart", function()
     killed(g)
     local new <close> = again(g, me, other)
     assert.same(GONE, statuses(me))
-    other:delete()
     me:close()
-    other:close()
-    assert.has_nothing_left(new)
+    leave(new, other)
   end)
 
   it("end while the gateway is down, if that takes longer than sessions.idle", function()
@@ -223,11 +220,7 @@ describe("sessions over a restart", function()
     local new <close> = again(g, table.unpack(clients))
     new:wait_log("sessions dropped", { over_limit = "1" })
     assert.equal(2, new:status().gauges.sessions.http)
-    for _, me in ipairs(clients) do
-      me:delete()
-      me:close()
-    end
-    assert.has_nothing_left(new)
+    leave(new, table.unpack(clients))
   end)
 
   it("whose records are broken are dropped, with one line of the log", function()
@@ -246,11 +239,7 @@ db.commit()]], g.dir .. "/data/store.db" })
     local new <close> = again(g, table.unpack(clients))
     new:wait_log("sessions dropped", { broken = "2" })
     assert.equal(1, new:status().gauges.sessions.http)
-    for _, me in ipairs(clients) do
-      me:delete()
-      me:close()
-    end
-    assert.has_nothing_left(new)
+    leave(new, table.unpack(clients))
   end)
 
   it("end with the process with sessions.keep: false, and leave nothing in the file", function()
@@ -292,9 +281,7 @@ db.commit()]], g.dir .. "/data/store.db" })
     local new <close> = again(g, me, other)
     assert.same(GONE, statuses(me))
     assert.is_table(other:result "tools/list".tools)
-    other:delete()
     me:close()
-    other:close()
-    assert.has_nothing_left(new)
+    leave(new, other)
   end)
 end)
