@@ -11,7 +11,7 @@ typedef struct {
     mp_str key;
 } leftover;
 
-/* True if clients wait for changes of keys in this room. */
+/* True if answers to clients are held back until changes of this room are in the file: these are written first. */
 static bool is_urgent(mp_room_id room)
 {
     return room == MP_ROOM_SESSIONS;

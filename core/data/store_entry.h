@@ -13,12 +13,12 @@ typedef struct mp_store_link mp_store_link;
 typedef struct mp_store_server mp_store_server;
 typedef struct mp_store_move mp_store_move;
 
-/* How the operations of a store are done that is elsewhere. */
+/* How operations are done on a store that another process owns. */
 typedef struct {
-    /* Does one, within some 50 ms. */
+    /* Does one, and waits for its result: some 50 ms at most. */
     mp_store_result (*run)(mp_store *store, const mp_store_operation *operation, mp_buf *MP_NULLABLE out,
                            int64_t *MP_NULLABLE n);
-    /* Begins one. It ends by mp_store_later_end, on the loop of `later`. */
+    /* Begins one, and returns at once. Its `done` runs on the loop of `later`. */
     void (*begin)(mp_store_later *later);
 } mp_store_elsewhere;
 

@@ -35,7 +35,8 @@ static void free_later(mp_store_later *later)
     free(later);
 }
 
-/* The answer is there. Without a loop, it has ended, and the task still holds `later`. */
+/* The answer is there. `loop` is NULL if the loop has ended: no task goes on there, and the one that waits frees
+ * `later` when it is cancelled. */
 static void end_later(mp_store_later *later, mp_loop *MP_NULLABLE loop)
 {
     later->is_over = true;

@@ -15,7 +15,7 @@ typedef enum {
     MP_STORE_INCR,
     MP_STORE_TAKE,
     MP_STORE_PLACE,
-    MP_STORE_CAS,  /* a process that does not know it refuses it: so what REPLACE can say is sent as that */
+    MP_STORE_CAS,  /* unknown to processes of older releases, which refuse it: what REPLACE can say is sent as that */
     MP_STORE_LOCK, /* takes the lock `key`. Its value and `n` of the answer are its fence, a number above that of each
                       earlier lock of the store; who holds it prolongs it and gives it back by cas. THERE: it is taken
                     */

@@ -68,7 +68,7 @@ struct mp_postgres_connection {
     int queries; /* of a pipeline whose results are missing */
     bool is_pipeline;
     bool is_paused;                    /* its lease has not taken the rows yet */
-    bool is_spoiled;                   /* it is closed, not used again */
+    bool is_spoiled;                   /* it must be closed instead of being used again */
     bool has_failed;                   /* the step has */
     size_t unparsed;                   /* bytes since the last row */
     int unread;                        /* bytes that the socket had left when it was read last */

@@ -27,7 +27,7 @@ typedef struct {
 
 /* `server` is copied. Both must outlive it: `loop` and `client`, which finds addresses. */
 mp_postgres *mp_postgres_new(mp_loop *loop, mp_client *client, const mp_postgres_server *server);
-/* Closes the connections. No lease is left. */
+/* Closes the connections. All leases must have been freed. */
 void mp_postgres_free(mp_postgres *MP_NULLABLE postgres);
 /* Waits a moment for requests to cancel statements that are on their way. Call it when no loop runs any more. */
 void mp_postgres_stop(void);
@@ -41,7 +41,7 @@ typedef enum {
     MP_POSTGRES_MORE,        /* some rows are there, and mp_postgres_go_on asks for more */
     MP_POSTGRES_FAILED,      /* the server has refused it */
     MP_POSTGRES_UNAVAILABLE, /* it was not sent, and never will be */
-    MP_POSTGRES_UNKNOWN,     /* it was sent, and may have run or may run yet */
+    MP_POSTGRES_UNKNOWN,     /* it was sent, and may have run, or may still be running */
 } mp_postgres_end;
 
 /* All texts are borrowed until the statement has ended. */

@@ -136,7 +136,7 @@ static inline bool mp_record_is_on(void)
     return __builtin_expect(atomic_load_explicit(&mp_record_on, memory_order_relaxed), 0);
 }
 
-void mp_record_configure(const mp_record_limits *wanted); /* The functions of records may be called on any thread. */
+void mp_record_configure(const mp_record_limits *wanted); /* Any thread, as all functions of records. */
 /* Stores the lines also in the file `path`, and reads the lines that are in it. Called once, after mp_record_configure,
  * before threads use records. */
 int mp_record_open(const char *path, mp_err *err);

@@ -249,7 +249,7 @@ bool mp_kept_take(mp_str *rest, mp_str *text);
 typedef struct {
     unsigned char sum[MP_SHA256_BYTES]; /* of the bytes after it */
     unsigned char principal[MP_PRINCIPAL_KEY];
-    uint64_t opened_at, used_at; /* ms since 1970; `used_at`: the latest time at which it may have been used last */
+    uint64_t opened_at, used_at; /* ms since 1970; by this record it was not used after `used_at` */
     uint64_t last_feed;
     int32_t format, log_level, has_user, unused;
 } mp_kept_head;

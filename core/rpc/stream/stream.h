@@ -50,7 +50,7 @@ struct mp_feed {
     mp_reader *MP_NULLABLE reader; /* reader of a call's feed that a client has resumed; NULL: no such */
     bool is_over;                  /* no event follows; is set under the log's lock, too */
     bool is_resumed;               /* the call's thread knows, or is about to, that its own connection is replaced */
-    uint64_t base;                 /* the number from which this process counts events of a revived session */
+    uint64_t base;                 /* of a revived session: events up to this number are of earlier processes */
     size_t call_len;               /* bytes of the id of the call, of a session that is kept; else 0 */
     char call[];
 };

@@ -57,9 +57,9 @@ static uint16_t newest_of(const mp_rpc *rpc)
     return mp_processes_has(rpc->processes, newest) ? newest : 0;
 }
 
-/* The number of the process that has a session; 0: this one, or none. An older process does not know one that is on
- * trial, and the newest one does. The oldest one may have revived sessions of processes before it, whose ids carry any
- * number. */
+/* The number of the process that has a session; 0: this one, or none. Its id says which process made it, with two
+ * exceptions. Older processes do not know one that is on trial: they ask the newest, which does. And sessions that were
+ * revived at a start have ids of processes that have ended: the oldest living process has them. */
 static uint16_t session_process(mp_rpc *rpc, mp_str id)
 {
     if (!mp_id_is(id) || mp_session_is_known(rpc, id))

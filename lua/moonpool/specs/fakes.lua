@@ -87,7 +87,7 @@ end
 
 --- fake.postgres { ["select name"] = { { name = "Ann" } }, update = 1 }: by the statement or its beginning: a list of rows,
 --- the number of changed rows, { error = why, state = }, or a function of the SQL and its parameters that returns one of
---- them. Returns the list of later statements.
+--- them. Returns the list of the statements that are sent from now on.
 function fake.postgres(given)
   need_table("postgres", given, "results by statement")
   local stand_in, sent = machine.postgres(given)
