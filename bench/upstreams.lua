@@ -168,7 +168,7 @@ end
 -- what the gateway loads and allocates once is not theirs.
 local function measure_channels()
   local below = beneath.start(LEGACY, 1)
-  local limits, sessions = { upstreams = { channels = CHANNELS + 100 } }, { max = CHANNELS + 100, per_principal = CHANNELS + 100 }
+  local limits, sessions = { upstreams = { channels = CHANNELS + 100 } }, { max = 2 * CHANNELS, per_principal = CHANNELS + 100 }
   local function grown(calls)
     local g = start_gateway({ url = below.url }, { ["tools/own.lua"] = 'return tool { "Own.", function() return "own" end }' },
       { limits = limits, sessions = sessions })
