@@ -20,7 +20,7 @@ MP_REFUSED(refused_redis, "redis_connections", MP_LIMIT_REACHED, "connections to
 /* One of the connections that a worker's scripts may have. */
 typedef struct {
     mp_link link;    /* in mp_lib.redis while it is taken */
-    unsigned holder; /* number of the script that has opened the cache */
+    unsigned holder; /* number of the script that has opened the cache; 0: the gateway, whose are not counted */
 } counted;
 
 /* A connection of scripts. It is opened by the first command. */
@@ -82,10 +82,10 @@ static bool take_place(mp_lib *lib, counted *it, unsigned holder)
 {
     int64_t most = MAX_CONNECTIONS, all = 0, held = 0;
     MP_EACH(const counted, one, &lib->redis, link) {
-        all++;
+        all += one->holder != 0;
         held += one->holder == holder;
     }
-    if (all >= most || !mp_may_hold_one_more(held, 1, all, most - all, most / KEPT)) {
+    if (holder != 0 && (all >= most || !mp_may_hold_one_more(held, 1, all, most - all, most / KEPT))) {
         mp_stat_add(&mp_stat_refused_redis, 1);
         return false;
     }
@@ -121,7 +121,7 @@ static int l_collect(lua_State *L)
 }
 
 /* redis.connection { host, port, tls, database, user, password, reach, script, place, lists }: a connection, which is
- * not open yet. `lists`: the metatable of lists.  [-0, +1, throws] */
+ * not open yet. `lists`: the metatable of lists. `script` "": the gateway itself.  [-0, +1, throws] */
 static int l_connection(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -136,7 +136,7 @@ static int l_connection(lua_State *L)
     it->server.database = (int)mp_number_field(L, 1, "database");
     lua_getfield(L, 1, "tls");
     it->server.is_tls = lua_toboolean(L, -1);
-    it->server.holder = mp_holder_number(script.ptr, script.len);
+    it->server.holder = script.len == 0 ? 0 : mp_holder_number(script.ptr, script.len);
     it->server.host = mp_dup(host);
     it->server.user = (mp_str){mp_dup(user), user.len};
     it->server.password = (mp_str){mp_dup(password), password.len};

@@ -342,7 +342,8 @@ static bool check_greeting(mp_redis *redis, const char *reply)
     if (is_ping && (mp_str_is(kind, "NOPERM") || mp_str_is(kind, "LOADING") || mp_str_is(kind, "MASTERDOWN")))
         return true;
     if (is_ping && mp_str_is(kind, "NOAUTH"))
-        mp_err_set(&redis->why, "the server wants a password: redis.open takes 'user' and 'password'");
+        mp_err_set(&redis->why, "the server wants a password: %s",
+                   redis->server.holder == 0 ? "cluster.redis.password" : "redis.open takes 'user' and 'password'");
     else if (is_ping)
         mp_err_set(&redis->why, "the server refuses connections (%.*s)", MP_STR_ARG(kind));
     else if (is_select)

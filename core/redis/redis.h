@@ -20,7 +20,7 @@ typedef struct {
     int database;
     mp_str user, password; /* empty: none */
     mp_address_policy policy;
-    unsigned holder; /* number of the script that the connection is for, as of mp_outgoing_take */
+    unsigned holder; /* number of the script that the connection is for, as of mp_outgoing_take; 0: the gateway */
 } mp_redis_server;
 
 /* `server` is copied. Both must outlive the connection: `loop` and `client`, which gives addresses and TLS. */
