@@ -497,10 +497,13 @@ static int l_refused(MP_UNUSED lua_State *L)
     return 0;
 }
 
-/* task.current(): a light userdata that identifies the running task.  [-0, +1] */
+/* task.current(): a light userdata that identifies the running task; nil outside of tasks.  [-0, +1] */
 static int l_task(lua_State *L)
 {
-    lua_pushlightuserdata(L, mp_state_of(mp_vm_of(L))->running);
+    mp_task *task = mp_state_of(mp_vm_of(L))->running;
+    if (task == NULL)
+        return 0;
+    lua_pushlightuserdata(L, task);
     return 1;
 }
 
