@@ -9,11 +9,12 @@ local function close(handle)
 end
 
 -- Forwards bytes from one socket to the other, unless the proxy swallows them, and calls `seen(bytes)` for them.
-local function pass(self, from, to, seen, over)
+local function pass(self, from, to, seen, over, is_answer)
   from:read_start(function(_, bytes)
     if not bytes then return over() end
     seen(bytes)
-    if not self.swallows and not to:is_closing() then to:write(bytes) end
+    local is_swallowed = self.swallows or is_answer and self.swallows_answers
+    if not is_swallowed and not to:is_closing() then to:write(bytes) end
   end)
 end
 
@@ -42,11 +43,12 @@ local function join(self, near, far)
   end
   touch()
   pass(self, near, far, touch, over)
-  pass(self, far, near, from_server, over)
+  pass(self, far, near, from_server, over, true)
 end
 
 -- Starts a proxy to `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts,
--- brought (bytes that came from `port`), swallows (true: nothing is forwarded, and no connection closes).
+-- brought (bytes that came from `port`), swallows (true: nothing is forwarded, and no connection closes), swallows_answers
+-- (true: what comes from `port` is not).
 function proxy.start(port, options)
   local self = setmetatable({ server = uv.new_tcp(), pairs = {}, idle = (options or {}).idle, cuts = 0, brought = 0 }, proxy)
   self.server:bind("127.0.0.1", 0)
@@ -67,11 +69,17 @@ function proxy.start(port, options)
   return self
 end
 
-function proxy:stop()
-  close(self.server)
+--- Closes all connections that are open.
+function proxy:cut()
   for _, pair in ipairs(self.pairs) do
     for _, handle in ipairs(pair) do close(handle) end
   end
+  self.pairs = {}
+end
+
+function proxy:stop()
+  close(self.server)
+  self:cut()
 end
 
 proxy.__close = proxy.stop
