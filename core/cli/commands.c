@@ -69,7 +69,8 @@ const mp_cli_command mp_cli_commands[] = {
      "client can reach, a timeout that limits.call.time ends first, names that get 403, files of\n"
      "keys that cannot be read or have a mistake, nothing to serve. With --strict the exit code is\n"
      "1 for warnings. Opens no listeners. With --connect also asks each upstream for its lists and\n"
-     "prints them as clients would see them; starts their programs.\n",
+     "prints them as clients would see them; starts their programs; asks the server of cluster\n"
+     "for its version, and whether it lets the gateway do what it has to.\n",
      "<file>",
      mp_cli_check,
      {{"connect", 0, NULL, "connect to each upstream; exit with 1 if one fails", NULL},

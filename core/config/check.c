@@ -229,6 +229,86 @@ int mp_config_check_origin_or_all(mp_str text, mp_err *err)
     return mp_str_is(text, "*") ? 0 : mp_config_check_origin(text, err);
 }
 
+/* -- the cluster --------------------------------------------------------------------------------------------------- */
+
+int mp_config_check_cluster(mp_str text, mp_err *err)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (!is_name_char(text.ptr[i]) || text.ptr[i] == '.' || (text.ptr[i] >= 'A' && text.ptr[i] <= 'Z'))
+            return mp_err_set(err, "a name consists of lower-case letters, digits, '-' and '_'");
+    return 0;
+}
+
+/* The host of a server, and its port, which may be missing unless `needs_port`. */
+static int check_server(mp_str text, bool needs_port, mp_err *err)
+{
+    bool is_bracketed = mp_str_starts(text, MP_STR("["));
+    mp_str port = mp_str_from(text, is_bracketed), host = mp_str_cut(&port, is_bracketed ? ']' : ':');
+    if (is_bracketed && (port.ptr == NULL || (port.len > 0 && port.ptr[0] != ':')))
+        return mp_err_set(err, "an IPv6 address ends with ']'");
+    if (is_bracketed)
+        port = port.len == 0 ? MP_STR_NONE : mp_str_from(port, 1);
+    for (size_t i = 0; i < host.len && !is_bracketed; i++)
+        if (!is_name_char(host.ptr[i]))
+            return mp_err_set(err, "a host consists of letters, digits, '-' and '.'");
+    if (host.len == 0)
+        return mp_err_set(err, "the host is missing");
+    if (port.ptr == NULL && needs_port)
+        return mp_err_set(err, "the port is missing");
+    if (is_bracketed && check_ip(host, AF_INET6, err) != 0)
+        return -1;
+    return port.ptr == NULL ? 0 : check_port(port, err);
+}
+
+int mp_config_check_redis(mp_str text, mp_err *err)
+{
+    mp_str rest = text, scheme = mp_str_cut(&rest, ':');
+    mp_err_set(err, "%s", "");
+    if ((!mp_str_is(scheme, "redis") && !mp_str_is(scheme, "rediss")) || !mp_str_starts(rest, MP_STR("//"))) {
+        mp_err_set(err, "it must begin with redis:// or rediss://");
+        return mp_err_hint(err, "as in redis://moonpool@redis.internal:6379/0; rediss:// is TLS");
+    }
+    mp_str database = mp_str_from(rest, 2), host = mp_str_cut(&database, '/'), server = host;
+    mp_str user = mp_str_cut(&server, '@');
+    if (server.ptr != NULL && memchr(user.ptr, ':', user.len) != NULL) {
+        mp_err_set(err, "a password does not belong in a URL");
+        return mp_err_hint(err, "write it beside the url: password: \"${file:/run/secrets/redis}\"");
+    }
+    if (database.len > 5 || (database.len > 0 && !all_digits(database)))
+        return mp_err_set(err, "behind the host is only the number of a database");
+    return check_server(server.ptr != NULL ? server : host, false, err);
+}
+
+int mp_config_check_sentinel(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    return check_server(text, true, err);
+}
+
+static int check_whole_cluster(const mp_config *config, const char **path, mp_err *err)
+{
+    const mp_cluster_config *cluster = &config->lib.cluster;
+    *path = "cluster.name";
+    if (cluster->name == NULL && cluster->url == NULL && cluster->password == NULL)
+        return 0;
+    if (cluster->name == NULL) {
+        mp_err_set(err, "'cluster' needs 'name'");
+        return mp_err_hint(err, "as in name: prod; the gateways of this name share what is in the server");
+    }
+    if (cluster->url == NULL) {
+        mp_err_set(err, "'cluster' needs 'redis'");
+        return mp_err_hint(err, "as in redis: {url: \"rediss://moonpool@redis.internal:6379/0\"}");
+    }
+    char **secrets = config->seal_keys;
+    if (secrets == NULL || *secrets == NULL) {
+        mp_err_set(err, "'cluster' needs 'seal_keys', the same on all its gateways");
+        return mp_err_hint(err,
+                           "as in seal_keys: [\"${file:/run/secrets/seal}\"]: what one of them has sealed, such as "
+                           "a cursor, comes back to any of them");
+    }
+    return 0;
+}
+
 /* -- the admin listener -------------------------------------------------------------------------------------------- */
 
 int mp_config_check_admin_token(mp_str text, mp_err *err)
@@ -324,7 +404,9 @@ int mp_config_check_whole(const mp_config *config, const char **path, mp_err *er
             mp_err_set(err, "'admin.listen' and 'listen' are the same address");
             return mp_err_hint(err, "the admin listener needs its own address");
         }
-    return mp_config_check_proxies(config, path, err) != 0 ? -1 : check_admin(config, path, err);
+    if (mp_config_check_proxies(config, path, err) != 0 || check_whole_cluster(config, path, err) != 0)
+        return -1;
+    return check_admin(config, path, err);
 }
 
 /* -- folders ------------------------------------------------------------------------------------------------------- */

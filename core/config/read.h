@@ -18,6 +18,9 @@ typedef struct {
     void *MP_NULLABLE item;       /* the item that keys of items are read into */
 } mp_config_reader;
 
+int mp_config_check_cluster(mp_str text, mp_err *err);  /* the name of a cluster */
+int mp_config_check_redis(mp_str text, mp_err *err);    /* the URL of a server of Redis */
+int mp_config_check_sentinel(mp_str text, mp_err *err); /* host:port */
 /* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */
 int mp_config_check_whole(const mp_config *config, const char **path, mp_err *err);
 /* Checks the keys of each address of `listen` about proxies. `*path` gets the key to report. */

@@ -239,6 +239,13 @@ static const mp_lua_member server[] = {MP_MEMBER("name", mp_lib_config, server_n
                                        MP_MEMBER("instructions", mp_lib_config, instructions),
                                        {0}};
 
+/* config.cluster */
+static const mp_lua_member cluster[] = {MP_MEMBER("name", mp_lib_config, cluster.name),
+                                        MP_MEMBER("url", mp_lib_config, cluster.url),
+                                        MP_MEMBER("password", mp_lib_config, cluster.password),
+                                        MP_MEMBER_MS("timeout", mp_lib_config, cluster.timeout_ms),
+                                        {0}};
+
 /* limits.page, but no more than a call can make: a page takes three times its bytes until it is sent. */
 static size_t page_bytes(const mp_lib_config *config)
 {
@@ -266,6 +273,18 @@ static void add_config(lua_State *L, const mp_lib_config *config)
     lua_newtable(L);
     mp_set_struct(L, server, config);
     mp_set_member(L, -2, "config.server");
+    if (config->cluster.name == NULL)
+        return;
+    lua_newtable(L);
+    mp_set_struct(L, cluster, config);
+    lua_newtable(L);
+    char **sentinels = config->cluster.sentinels;
+    for (lua_Integer i = 0; sentinels != NULL && sentinels[i] != NULL; i++) {
+        lua_pushstring(L, sentinels[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "sentinels");
+    mp_set_member(L, -2, "config.cluster");
 }
 
 /* Adds what Lua reads of the scripts to the table on top of the stack.  [-0, +0, throws] */

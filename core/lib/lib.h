@@ -14,6 +14,14 @@
 #define MP_REGEX_VERSION 64
 void mp_regex_version(char text[MP_REGEX_VERSION]);
 
+/* The server of Redis that several gateways share: the section `cluster`. */
+typedef struct {
+    const char *MP_NULLABLE name; /* begins all keys there; NULL: this gateway is alone */
+    const char *MP_NULLABLE url, *MP_NULLABLE password;
+    char **MP_NULLABLE sentinels; /* "host:port", which know the server that the host in `url` names; NULL: none */
+    uint64_t timeout_ms;          /* of one command */
+} mp_cluster_config;
+
 typedef struct {
     const char *server_name, *server_version, *MP_NULLABLE instructions; /* serverInfo; instructions may be NULL */
     const char *MP_NULLABLE public_url,
@@ -47,6 +55,7 @@ typedef struct {
     const mp_upstream_entry *const
         *MP_NULLABLE upstream_entries; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
+    mp_cluster_config cluster;
     const char *MP_NULLABLE upstream_lock;      /* the approved definitions, a line each; NULL: there is no such file */
     const char *MP_NULLABLE upstream_lock_path; /* may be NULL */
     mp_store *store; /* store, bus, semaphores and upstream_table outlive the VM; the VM copies all other fields */

@@ -5,6 +5,7 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
 if host.script.is_replay then require "moonpool.replay.outside".close() end
+if host.config.cluster and not (host.script.is_replay or host.script.has_specs) then require "moonpool.lib.store_redis" end
 if host.config.upstreams[1] or host.script.has_specs then require "moonpool.federation.notifications" end
 if host.script.has_specs then require "moonpool.specs.fakes" end
 
@@ -55,6 +56,7 @@ if host.script.has_specs then
   dispatch.special["moonpool/client"] = function(call, params)
     return require("moonpool.upstream.client").answer(call, params)
   end
+  dispatch.special["moonpool/cluster"] = function() return host.config.cluster and require("moonpool.lib.cluster_report").answer() or {} end
   dispatch.special["moonpool/doctor"] = function(_, params) return require("moonpool.federation.doctor").answer(params) end
   dispatch.special["moonpool/explain"] = function(_, params)
     return require("moonpool.registry.explain").answer(params, require "moonpool.federation.explain_upstream")

@@ -95,6 +95,7 @@ host.rock = {}
 ---@field resources? string[]      The URLs of the MCP endpoints as clients use them; nil without `public_url`
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
+---@field cluster? { name: string, url: string, password: string?, timeout: number, sentinels: string[] }   nil: this gateway is alone
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field is_exposed boolean         Other machines can reach a listener, perhaps through a proxy
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
@@ -181,7 +182,7 @@ function host.metrics.resource(name) end
 function host.metrics.numbers(kind, name) end
 
 --- The number of a series: the family's name, then the values of its labels.
----@param family "auth"|"http"|"sqlite"|"redis"|"exec"|"policy"
+---@param family "auth"|"http"|"sqlite"|"redis"|"cluster"|"exec"|"policy"
 ---@param ... string
 ---@return integer
 function host.metrics.series(family, ...) end
@@ -921,7 +922,7 @@ function host.task.event() end
 function host.semaphore.take(name, most, is_shared) end
 
 --- Returns a value that identifies the running task.
----@return lightuserdata
+---@return lightuserdata?  nil outside of tasks
 function host.task.current() end
 
 -- -- the store (core/lib/store.c): `why` is "full", "unavailable", or "unknown": not answered, perhaps done ----
@@ -929,17 +930,19 @@ function host.task.current() end
 ---@param key string
 ---@param text string
 ---@param seconds? number
+---@param sync? boolean
 ---@return boolean? ok
 ---@return string? why
-function host.store.set(key, text, seconds) end
+function host.store.set(key, text, seconds, sync) end
 
 --- Sets the text and returns true if the key has none; else returns false.
 ---@param key string
 ---@param text string
 ---@param seconds? number
+---@param sync? boolean
 ---@return boolean? ok
 ---@return string? why
-function host.store.add(key, text, seconds) end
+function host.store.add(key, text, seconds, sync) end
 
 --- Sets the text and returns true if the key has the text `old`, or none if `old` is false; else returns false. Without `seconds` the time to
 --- live stays. With `text` false the key is deleted.
@@ -947,9 +950,10 @@ function host.store.add(key, text, seconds) end
 ---@param old string|false
 ---@param text string|false
 ---@param seconds? number
+---@param sync? boolean
 ---@return boolean? ok
 ---@return string? why
-function host.store.cas(key, old, text, seconds) end
+function host.store.cas(key, old, text, seconds, sync) end
 
 --- Takes the lock. `fence` is a number above those of all earlier locks, and the text of the key; false if the lock is taken.
 ---@param key string
@@ -967,9 +971,10 @@ function host.store.lost() end
 ---@param lock string
 ---@param fence integer
 ---@param seconds? number
+---@param sync? boolean
 ---@return boolean? ok
 ---@return string? why
-function host.store.set_locked(key, text, lock, fence, seconds) end
+function host.store.set_locked(key, text, lock, fence, seconds, sync) end
 
 ---@param key string
 ---@return string? text
@@ -991,9 +996,10 @@ function host.store.keys(prefix, most) end
 ---@param key string
 ---@param n integer
 ---@param seconds? number
+---@param sync? boolean
 ---@return integer? sum
 ---@return string? why
-function host.store.incr(key, n, seconds) end
+function host.store.incr(key, n, seconds, sync) end
 
 --- Takes one token of a bucket that gains one token every `seconds`. Returns true; false and the seconds until the next token; or nil and why.
 ---@param key string

@@ -890,12 +890,13 @@ function listen(spec) end
 --- store.bytes of moonpool.yaml. With store.file the values survive a restart; a killed process may lose the changes of the last 10 ms, and those that a busy disk has not taken yet.
 --- After an upgrade the newest process has the store, also for the calls that still run in an older one. If it does not answer within 50 ms, a function
 --- returns nil and why: "unavailable", nothing was done, and nothing will be; or "unknown", it was asked for and not answered: it may have been done. Nothing is
---- asked for again: who counts or pays reads the value and decides.
+--- asked for again: who counts or pays reads the value and decides. With cluster in moonpool.yaml the values are in a Redis server that several gateways share:
+--- the same results within cluster.redis.timeout, values of at most 1 MiB, and an error while scripts load.
 ---@class moonpool.lib.store
 store = {}
 ---@class moonpool.StoreOptions
 ---@field ttl? number                  Time to live in seconds
----@field sync? boolean                The value is in a second place before the function returns. This store has one place: it changes nothing
+---@field sync? boolean                With cluster: a replica has the value, too, before the function returns; nil, "not replicated" if none has said so in 100 ms, but the value is set. Else it changes nothing
 ---@field lock? moonpool.Lock          For store.set, in the function of store.lock: nil, "lost" if the lock is not held any more
 ---@class moonpool.LockOptions
 ---@field ttl? number                  Seconds after which the lock of a process that died is free: 2 to 3600, 30 by default

@@ -98,6 +98,28 @@ function redis.start(options)
   return self
 end
 
+--- A sentinel that watches `primary`, a server, by the name `main`; `quorum` of them agree that it is gone.
+function redis.sentinel(primary, quorum)
+  local self = setmetatable({ port = free_port(), files = {} }, { __index = server, __close = server.__close })
+  self.dir = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/redis.XXXXXX"))
+  self.at, self.program = "127.0.0.1:" .. self.port, self.dir .. "/redis-sentinel"
+  assert(uv.fs_symlink(redis.find(), self.program))
+  self.files = { self.program, self.dir .. "/conf", self.dir .. "/log" }
+  local file <close> = assert(io.open(self.dir .. "/conf", "w"))
+  file:write(([[
+port %d
+bind 127.0.0.1
+logfile "%s/log"
+sentinel monitor main 127.0.0.1 %d %d
+sentinel down-after-milliseconds main 500
+sentinel failover-timeout main 3000
+]]):format(self.port, self.dir, primary.port, quorum))
+  file:close()
+  self.args = { self.dir .. "/conf", "--sentinel" }
+  self:begin()
+  return self
+end
+
 -- -- gateways ----------------------------------------------------------------------------------------------------------
 
 --- A gateway with the tool of spec.helpers.code, whose scripts may connect to `nets`, an address or a list. `more`:

@@ -3,7 +3,8 @@
 -- that moonpool.yaml grants to single scripts are reserved: other scripts can neither read nor change them.
 -- Every function of `store` may give nil and why: "unavailable", nothing was done; or, of those that write, "unknown": it
 -- was asked for, and may have been done. After an upgrade the store is in the newest process, which may not answer for
--- the moment. "full": there is no room. WHY below is one of these.
+-- the moment; with `cluster` it is in a server (store_redis.lua). "full": there is no room. "not replicated": it was done,
+-- and no replica has it yet (`sync`). WHY below is one of these.
 
 local host = require "moonpool.host"
 local grants = require "moonpool.runtime.grants"
@@ -25,9 +26,8 @@ local function check_key(key, what)
   end
 end
 
--- The ttl of the options. `sync` asks that the change is in a second place before the function returns; this store has
--- one place only, so the change is complete when it is made. With `more` the options may have `lock`, which is returned,
--- too.
+-- The ttl of the options, and `sync`, which asks that the change is in a second place before the function returns: a
+-- store in this process or another one has one place only. With `more` the options may have `lock`, which is returned, too.
 local function life(options, what, more)
   if options == nil then return nil end
   if type(options) ~= "table" then problem.raise(3, what .. ": options must be a table", "as in { ttl = 5 * minutes }") end
@@ -41,7 +41,7 @@ local function life(options, what, more)
   local ttl, sync = options.ttl, options.sync
   if ttl ~= nil and not (type(ttl) == "number" and ttl > 0) then problem.raise(3, what .. ": 'ttl' must be above 0 seconds") end
   if sync ~= nil and type(sync) ~= "boolean" then problem.raise(3, what .. ": 'sync' must be true or false") end
-  return ttl, options.lock
+  return ttl, sync or nil, options.lock
 end
 
 local function text_of(value, what)
@@ -68,10 +68,11 @@ local function functions(word, prefix, lock_prefix)
   --- set(key, value [, { ttl = seconds, sync = true, lock = lock }]): true; or nil and WHY, or "lost" if the lock is not
   --- held any more.
   function store.set(key, value, options)
-    local full, text, ttl, lock = full_key(key, SET), text_of(value, SET), life(options, SET, "lock")
-    if lock == nil then return host.store.set(full, text, ttl) end
+    local full, text = full_key(key, SET), text_of(value, SET)
+    local ttl, sync, lock = life(options, SET, "lock")
+    if lock == nil then return host.store.set(full, text, ttl, sync) end
     local key_of_lock, fence = store_lock.content(lock, word, SET)
-    local done, why = host.store.set_locked(full, text, key_of_lock, fence, ttl)
+    local done, why = host.store.set_locked(full, text, key_of_lock, fence, ttl, sync)
     if done == false then return nil, "lost" end
     return done, why
   end
@@ -100,15 +101,16 @@ local function functions(word, prefix, lock_prefix)
   --- `old` is nil; else false; or nil and WHY. Without `ttl` the time to live stays. The texts of the values are
   --- compared; a stored text whose members have another order than the sorted one is equal, too.
   function store.cas(key, old, value, options)
-    local full, ttl = full_key(key, CAS), life(options, CAS)
+    local full = full_key(key, CAS)
+    local ttl, sync = life(options, CAS)
     local old_text, text = old ~= nil and text_of(old, CAS), text_of(value, CAS)
-    local done, why = host.store.cas(full, old_text, text, ttl)
+    local done, why = host.store.cas(full, old_text, text, ttl, sync)
     if done ~= false or type(old) ~= "table" then return done, why end
     local stored, away = host.store.get(full)
     if away then return nil, away end
     if not stored then return false end
     if sorted(stored) ~= sorted(old_text) then return false end
-    return host.store.cas(full, stored, text, ttl)
+    return host.store.cas(full, stored, text, ttl, sync)
   end
 
   --- delete(key): true; or nil and WHY.
@@ -118,8 +120,9 @@ local function functions(word, prefix, lock_prefix)
   function store.incr(key, by, options)
     by = by == nil and 1 or by
     if math.type(by) ~= "integer" then problem.raise(2, INCR .. " adds whole numbers, not " .. tostring(by)) end
-    local full, ttl = full_key(key, INCR), life(options, INCR)
-    local ok, sum, why = pcall(host.store.incr, full, by, ttl)
+    local full = full_key(key, INCR)
+    local ok, sum, why = pcall(host.store.incr, full, by, life(options, INCR))
+    if not ok and not tostring(sum):find("whole number", 1, true) then error(sum, 0) end
     if not ok then problem.raise(2, INCR .. ": the value of '" .. key .. "' is not a whole number") end
     return sum, why
   end

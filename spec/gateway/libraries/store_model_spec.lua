@@ -1,7 +1,9 @@
--- The store does what its model does, whatever is behind it: memory, memory with a file over restarts, or the store of
--- another process. STORE_MODEL=N runs N operations with each.
+-- The store does what its model does, whatever is behind it: memory, memory with a file over restarts, the store of
+-- another process, or a server that several gateways share. STORE_MODEL=N runs N operations with each.
 local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
+local nodes = require "spec.helpers.nodes"
+local redis = require "spec.helpers.redis"
 local store_model = require "spec.helpers.store_model"
 local upgrading = require "spec.helpers.upgrading"
 
@@ -53,5 +55,20 @@ describe("the store", function()
     run(old)
     old:close()
     g:stop()
+  end)
+
+  redis.it(it, pending)("in a server that three gateways share does what its model does, on each in turn", function()
+    local server <close> = redis.start { args = nodes.acl_args }
+    local gateways, clients = {}, {}
+    for i = 1, 3 do
+      gateways[i] = nodes.start("redis://moonpool@" .. server.at, { redis = { password = "pass", timeout = "5s" }, scripts = options().scripts,
+        config = options().config })
+      clients[i] = gateways[i]:client "2026-07-28"
+    end
+    run(clients[3], function(n) return clients[n % 3 + 1] end)
+    for i = 1, 3 do
+      clients[i]:close()
+      gateways[i]:__close()
+    end
   end)
 end)

@@ -68,6 +68,19 @@ function probe_upstreams.ask(path, f)
   end)
 end
 
+-- Prints what is found about the server of `cluster`, if there is one. False if it cannot be used, or is doubtful.
+local function put_cluster(found)
+  local name = "cluster.redis"
+  if not found.place then return true end
+  if found.what then
+    stderr.note(("%s: %s: %s%s"):format(name, found.place, plain(found.what), found.hint and "\n  hint: " .. found.hint or ""))
+    return false
+  end
+  print(("%s: %s at %s"):format(name, plain(found.version or "a server"), found.place))
+  for _, doubt in ipairs(found.doubts) do stderr.note(name .. ": " .. plain(doubt)) end
+  return #found.doubts == 0
+end
+
 --- Asks every upstream of the configuration at `path` and prints the things that clients would see. `is_short`: at most
 --- 20 lines of each; `wanted`: only this one. Returns the exit code: 0 if all answered without doubts, 1 if not; and
 --- whether all answered.
@@ -100,6 +113,12 @@ function probe_upstreams.run(path, is_short, wanted)
       put_report(name, got, is_short and SHOWN or math.huge)
       is_fine = is_fine and #got.doubts == 0
     end
+  end
+  if not wanted then
+    local cluster
+    cluster, wrong = ask({}, "moonpool/cluster")
+    if not cluster then return link.lost(child, wrong), false end
+    if not put_cluster(cluster) then has_all = has_all and not cluster.what is_fine = false end
   end
   child.close()
   return has_all and is_fine and 0 or 1, has_all

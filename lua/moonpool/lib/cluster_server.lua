@@ -1,0 +1,145 @@
+-- The server of `cluster`: its connections, and what is sent to it. With sentinels, which server that is.
+--
+-- A request is sent once. Without an answer it is "unavailable", it was not sent and never will be; or "unknown", it was
+-- sent, and may have run, or may run yet. Nothing waits for a server that does not answer: after some requests without an
+-- answer the next ones are "unavailable" at once, and one PING at a time asks whether it answers again.
+
+local host = require "moonpool.host"
+local server_url = require "moonpool.lib.server_url"
+
+local config <const> = host.config.cluster
+local now <const> = host.time.now            -- the one of a call that is recorded gives the script's times
+local LATE <const>, LATE_S <const> = 3, 1    -- so many requests without an answer in these seconds: no more are sent
+local PROBE_S <const> = 0.5                  -- until a PING
+local WAIT_MS <const> = "100"                -- for the answer of a replica
+local WAIT_S <const> = 0.25                  -- in which the server ends such a wait: it looks ten times a second
+local MAX_SYNC <const> = 32                  -- requests that wait for replicas
+local NEW_S <const> = 0.5                    -- between two times that the primary is looked for
+local MAX_LOOK_S <const> = 10
+
+local cluster_server = {}
+
+local server
+do
+  local secure, rest = config.url:match "^redis(s?)://(.*)$"
+  local user, place, database = rest:match "^([^@/]*)@?([^/]*)/?(%d*)$"
+  if place == "" then user, place = "", user end
+  local why
+  server, why = server_url.place("cluster.redis.url", place, 6379)
+  if not server then error(why or "cluster.redis.url has no host", 0) end
+  server.tls, server.user, server.database = secure == "s", user, tonumber(database) or 0
+  server.password, server.reach, server.script, server.lists = config.password or "", "private", "", {}
+end
+
+-- The connection of commands, and that of changes which wait for a replica, since nothing behind them is answered
+-- meanwhile. Both are opened by their first command, which looks up the name of the server.
+local links = {}
+local place <const>, master <const> = server.place, server.host   -- as the configuration has them
+cluster_server.place = place
+local looked_at, looking = -math.huge, nil   -- when, and while, sentinels were asked
+
+local sentinels = {}
+for i, text in ipairs(config.sentinels) do
+  local one = server_url.place("cluster.redis.sentinels", text, 26379) or error("cluster.redis.sentinels: '" .. text .. "' is no address", 0)
+  one.tls, one.user, one.password, one.database = server.tls, "", "", 0
+  one.reach, one.script, one.lists = server.reach, "", server.lists
+  sentinels[i] = host.redis.connection(one)
+end
+
+local function request(link, ...)
+  local _, reply = host.redis.send(link, { { ... } }, config.timeout, (...), "")
+  return type(reply) == "table" and reply or {}
+end
+
+-- Sets the address of the server to what a sentinel says and the server confirms. True if there is one.
+local function find_primary()
+  for i, sentinel in ipairs(sentinels) do
+    local address, port = table.unpack(request(sentinel, "SENTINEL", "get-master-addr-by-name", master))
+    if type(address) == "string" then
+      server.host, server.port, server.place = address:lower(), tonumber(port), address .. ":" .. port
+      local link = host.redis.connection(server)
+      if request(link, "ROLE")[1] == "master" then
+        table.insert(sentinels, 1, table.remove(sentinels, i))
+        links = { main = link }
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- True if there is a primary. A task of its own looks for it, while calls wait.
+local function has_primary()
+  if links.main or not sentinels[1] then return true end
+  if not looking and now() - looked_at >= NEW_S then
+    local found = host.task.event()
+    local function land()
+      looking, looked_at = nil, now()
+      found:set()
+    end
+    looking = found
+    if not host.job.begin(function()
+      local _ <close> = setmetatable({}, { __close = land })
+      find_primary()
+    end, MAX_LOOK_S) then land() end
+  end
+  if looking then looking:wait(config.timeout) end
+  return links.main ~= nil
+end
+
+local function link_of(name)
+  links[name] = links[name] or host.redis.connection(server)
+  return links[name]
+end
+
+--- The server has gone, or says that it is a replica: the next request looks it up again.
+function cluster_server.renew()
+  if now() - looked_at < NEW_S then return end
+  links, looked_at = {}, sentinels[1] and looked_at or now()
+end
+
+local late, probe_at = {}, nil               -- when requests had no answer; while nothing is sent: when a PING is due
+
+local function note_late()
+  late[#late + 1] = now()
+  if #late > LATE then table.remove(late, 1) end
+  if #late == LATE and late[LATE] - late[1] <= LATE_S and not probe_at then
+    probe_at, late = now() + PROBE_S, {}
+    host.log.write("warn", "redis unavailable", { server = place, why = ("%d requests had no answer within %g s"):format(LATE, config.timeout) })
+  end
+end
+
+--- True if a request may be sent.
+function cluster_server.is_ready()
+  if not probe_at then return has_primary() end
+  if now() < probe_at then return false end
+  probe_at = now() + PROBE_S
+  if sentinels[1] then links.main = nil end
+  if not has_primary() or not host.redis.send(link_of "main", { { "PING" } }, config.timeout, "PING", "") then return false end
+  probe_at = nil
+  host.log.write("info", "redis available", { server = place })
+  return true
+end
+
+--- Sends a request: true, its reply, and, with `is_sync`, whether a replica has what it changed; or nil, why, and "error",
+--- "unavailable" or "unknown".
+function cluster_server.send(words, is_sync)
+  local link, seconds = link_of(is_sync and "sync" or "main"), config.timeout
+  if not is_sync then
+    local began = now()
+    local done, reply, reason = host.redis.send(link, { words }, seconds, words[1], "")
+    if reason and reason ~= "error" then
+      if now() - began >= seconds then note_late() elseif sentinels[1] then cluster_server.renew() end
+    end
+    return done, reply, reason
+  end
+  local waiting = host.redis.load(link)
+  if waiting >= MAX_SYNC then return nil, "too many changes wait for replicas", "unavailable" end
+  local done, replies, reason = host.redis.send(link, { words, { "WAIT", "1", WAIT_MS } }, seconds + (waiting // 2 + 1) * WAIT_S, words[1], "")
+  if not done then return nil, replies, reason end
+  local first = replies[1]
+  if type(first) == "table" and first.error then return nil, first.error, "error" end
+  return true, first, math.type(replies[2]) == "integer" and replies[2] >= 1
+end
+
+return cluster_server

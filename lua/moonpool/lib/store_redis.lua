@@ -1,0 +1,259 @@
+-- The store of scripts in the server of `cluster`, which several gateways share. It takes the place of the functions of
+-- host.store for the keys of scripts ("s:") and their locks ("lock:"): these are what calls on different gateways have to
+-- agree on. All other keys stay in the process: limits, quotas, tasks, jobs and switches, which are counted and run for
+-- this gateway; sessions, events and places, which belong to a process; and what is known about upstreams.
+--
+-- Keys in the server, each behind mp:NAME: and without its prefix of host.store:
+--   k:KEY   a value, as the store has it: JSON
+--   kx, kt  the names of all values, sorted, for store.list; and those that expire, by their time. Each change takes up to
+--           16 names out that are over, so that names which are not listed do not stay; both expire with their last name
+--   l:KEY   a lock: its fence. lf   the last fence of all locks, for 30 days
+--
+-- What compares or counts is a script in the server, and done as one step. What has no answer is "unavailable" or
+-- "unknown", as cluster_server.lua says; what only reads is "unavailable" in both cases.
+
+local digest = require "moonpool.lib.digest"
+local host = require "moonpool.host"
+local problem = require "moonpool.runtime.diagnostic"
+local server = require "moonpool.lib.cluster_server"
+
+local now <const> = host.time.now            -- the one of a call that is recorded gives the script's times
+local PREFIX <const> = "mp:" .. host.config.cluster.name .. ":"
+local MAX_VALUE <const> = 1 << 20            -- bytes: a server does nothing else while it copies one
+local MAX_LIFE_MS <const> = 10 ^ 12
+local PAGE <const> = 1000                    -- names that the server looks at for one page of a list
+local SAY_S <const> = 60
+
+-- The answer is 1 or a value; 0 where what is compared differs.
+local WRITE <const> = [[
+local op, name, life, text, old = unpack(ARGV)
+local k, kx, kt, f = unpack(KEYS)
+local call = redis.call
+local time = call("TIME")
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function tidy()
+  for _, one in ipairs(call("ZRANGEBYSCORE", kt, "-inf", now, "LIMIT", 0, 16)) do
+    if call("EXISTS", string.sub(kx, 1, -2) .. ":" .. one) == 0 then
+      call("ZREM", kx, one)
+      call("ZREM", kt, one)
+    end
+  end
+  local last = call("ZCARD", kx) == call("ZCARD", kt) and call("ZREVRANGE", kt, 0, 0, "WITHSCORES")[2]
+  for _, index in ipairs { kx, kt } do
+    if last then call("PEXPIREAT", index, last + 1000) else call("PERSIST", index) end
+  end
+end
+local function mark()
+  local left = call("PTTL", k)
+  if left == -2 then call("ZREM", kx, name) else call("ZADD", kx, 0, name) end
+  if left < 0 then call("ZREM", kt, name) else call("ZADD", kt, now + left, name) end
+  tidy()
+end
+local function put()
+  local done
+  if life == "" then done = redis.pcall("SET", k, text)
+  elseif life == "=" then done = redis.pcall("SET", k, text, "KEEPTTL")
+  else done = redis.pcall("SET", k, text, "PX", life) end
+  if done.err then tidy() return done end
+  mark()
+  return 1
+end
+if op == "add" and call("EXISTS", k) == 1 then return 0 end
+if op == "cas" and call("GET", k) ~= old then return 0 end
+if op == "locked" and call("GET", f) ~= old then return 0 end
+if op == "delete" then
+  call("DEL", k)
+  mark()
+  return 1
+end
+if op == "incr" then
+  local is_new = call("EXISTS", k) == 0
+  local sum = redis.pcall("INCRBY", k, text)
+  if type(sum) == "table" then
+    tidy()
+    return (string.find(sum.err, "integer") or string.find(sum.err, "overflow")) and 0 or sum
+  end
+  if is_new and life ~= "" then call("PEXPIRE", k, life) end
+  mark()
+  return call("GET", k)
+end
+if op == "lock" then
+  local left = call("PTTL", k)
+  if left > 3600000 then call("PEXPIRE", k, 3600000) end
+  if left ~= -2 then return 0 end
+  local fence, last = time[1] * 1000000 + time[2], tonumber(call("GET", f) or 0)
+  if last >= fence then fence = last + 1 end
+  fence = string.format("%.0f", fence)
+  call("SET", f, fence, "PX", 2592000000)
+  call("SET", k, fence, "PX", life)
+  return fence
+end
+if op == "renew" or op == "free" then
+  if call("GET", k) ~= old then return 0 end
+  if op == "free" then call("DEL", k) else call("PEXPIRE", k, life) end
+  return 1
+end
+return put()
+]]
+
+-- How many names were looked at, the last of them, and those that have values. Names without one are taken out.
+local LIST <const> = [[
+local kx, kt = unpack(KEYS)
+local names = redis.call("ZRANGEBYLEX", kx, ARGV[1], ARGV[2], "LIMIT", 0, ARGV[3])
+local page = { #names, names[#names] or "" }
+for _, name in ipairs(names) do
+  if redis.call("EXISTS", string.sub(kx, 1, -2) .. ":" .. name) == 1 then
+    page[#page + 1] = name
+  else
+    redis.call("ZREM", kx, name)
+    redis.call("ZREM", kt, name)
+  end
+end
+return page
+]]
+
+local hashes <const> = { [WRITE] = digest.sha1(WRITE), [LIST] = digest.sha1(LIST) }
+
+-- What an error of the server means whose kind is one of these words: nothing was done.
+local whys <const> = {
+  OOM = "full", READONLY = "unavailable", LOADING = "unavailable", MASTERDOWN = "unavailable", MISCONF = "unavailable", NOREPLICAS = "unavailable",
+  NOAUTH = "unavailable", WRONGTYPE = "unavailable", BUSY = "unavailable", CLUSTERDOWN = "unavailable", MOVED = "unavailable",
+}
+
+-- -- operations -------------------------------------------------------------------------------------------------------
+
+local series, said_at = {}, -math.huge
+
+local function measure(operation, outcome, began)
+  local name = operation .. " " .. outcome
+  series[name] = series[name] or host.metrics.series("cluster", operation, outcome)
+  host.metrics.observe(series[name], now() - began)
+end
+
+-- Why an operation failed with this error of the server.
+local function why_of(text)
+  local why, kind
+  for word in text:gmatch "%u%u%u+" do
+    if whys[word] and not why then why, kind = whys[word], word end
+  end
+  if kind == "READONLY" then server.renew() end
+  if now() - said_at >= SAY_S then
+    said_at = now()
+    host.log.write("warn", "redis command refused", { server = server.place, why = kind or text:match "^%u+" or "an error" })
+  end
+  return why or text:find("script", 1, true) and "unknown" or "unavailable"
+end
+
+-- The reply to an operation; or nil and why. `words` is a command, or a script behind its name "EVAL" with its keys and
+-- arguments.
+local function ask(operation, words, is_sync)
+  if not host.task.current() then
+    problem.raise(1, "the store is in a server (cluster), which cannot be asked while scripts load",
+      "do it in a job, or when the first call needs it; store.near is in this process")
+  end
+  local began, script = now(), words[1] == "EVAL" and words[2]
+  local done, reply, reason
+  if not server.is_ready() then
+    reason = "unavailable"
+  else
+    if script then words[1], words[2] = "EVALSHA", hashes[script] end
+    done, reply, reason = server.send(words, is_sync)
+    if script and reason == "error" and reply:find("NOSCRIPT", 1, true) then
+      words[1], words[2] = "EVAL", script
+      done, reply, reason = server.send(words, is_sync)
+    end
+  end
+  if not done then
+    if reason == "error" then reason = why_of(reply) end
+    if reason == "unknown" and (operation == "get" or operation == "list") then reason = "unavailable" end
+  elseif is_sync and not reason and reply ~= 0 then
+    done, reason = nil, "not replicated"
+  end
+  measure(operation, done and "ok" or reason, began)
+  if done then return reply end
+  return nil, reason
+end
+
+local function life_of(seconds, without)
+  return seconds and ("%d"):format(math.min(math.ceil(seconds * 1000), MAX_LIFE_MS) // 1 | 0) or without
+end
+
+-- The reply to the script WRITE for a value.
+local function change(operation, op, key, life, text, old, is_sync, lock)
+  if #text > MAX_VALUE then return nil, "full" end
+  local name = key:sub(3)
+  return ask(operation, { "EVAL", WRITE, "4", PREFIX .. "k:" .. name, PREFIX .. "kx", PREFIX .. "kt", PREFIX .. "l:" .. (lock or "lock:"):sub(6),
+    op, name, life, text, old }, is_sync)
+end
+
+-- The same for a lock.
+local function change_lock(op, key, life, old)
+  local name = key:sub(6)
+  return ask(op, { "EVAL", WRITE, "4", PREFIX .. "l:" .. name, PREFIX .. "kx", PREFIX .. "kt", PREFIX .. "lf", op, name, life, "", old })
+end
+
+local function is_done(reply, why)
+  if reply == nil then return nil, why end
+  return reply ~= 0
+end
+
+local shared = {}
+
+function shared.set(key, text, seconds, is_sync) return is_done(change("set", "set", key, life_of(seconds, ""), text, "", is_sync)) end
+
+function shared.add(key, text, seconds, is_sync) return is_done(change("add", "add", key, life_of(seconds, ""), text, "", is_sync)) end
+
+function shared.cas(key, old, text, seconds, is_sync)
+  if key:sub(1, 5) == "lock:" then return is_done(change_lock(text and "renew" or "free", key, life_of(seconds, ""), old)) end
+  return is_done(change("cas", old and "cas" or "add", key, life_of(seconds, "="), text, old or "", is_sync))
+end
+
+function shared.set_locked(key, text, lock, fence, seconds, is_sync)
+  return is_done(change("set", "locked", key, life_of(seconds, ""), text, tostring(fence), is_sync, lock))
+end
+
+function shared.lock(key, seconds)
+  local fence, why = change_lock("lock", key, life_of(seconds, ""), "")
+  if fence == 0 then return false end
+  return math.tointeger(tonumber(fence)), why
+end
+
+function shared.get(key) return ask("get", { "GET", PREFIX .. "k:" .. key:sub(3) }) end
+
+function shared.delete(key) return is_done(change("delete", "delete", key, "", "", "")) end
+
+function shared.incr(key, n, seconds, is_sync)
+  local sum, why = change("incr", "incr", key, life_of(seconds, ""), ("%d"):format(n), "", is_sync)
+  if sum == 0 then error("the text of this key is not a whole number", 0) end
+  return math.tointeger(tonumber(sum)), why
+end
+
+-- The first text behind all that begin with this one, as an end of a range.
+local function end_of(prefix)
+  local head = prefix:gsub("\255+$", "")
+  if head == "" then return "+" end
+  return "(" .. head:sub(1, -2) .. string.char(head:byte(-1) + 1)
+end
+
+function shared.keys(prefix, most)
+  local list, begin = {}, prefix:sub(3)
+  local from, to = begin == "" and "-" or "[" .. begin, end_of(begin)
+  most = most or math.maxinteger
+  while #list < most do
+    local size = math.min(PAGE, most - #list)
+    local page, why = ask("list", { "EVAL", LIST, "2", PREFIX .. "kx", PREFIX .. "kt", from, to, ("%d"):format(size) })
+    if not page then return {}, why end
+    for i = 3, #page do list[#list + 1] = "s:" .. page[i] end
+    if page[1] < size then break end
+    from = "(" .. page[2]
+  end
+  return list
+end
+
+for name, f in pairs(shared) do
+  local here = host.store[name]
+  host.store[name] = function(key, ...)
+    if key:sub(1, 2) == "s:" or key:sub(1, 5) == "lock:" then return f(key, ...) end
+    return here(key, ...)
+  end
+end

@@ -1,0 +1,62 @@
+-- The store of several gateways whose server fails over: Redis Sentinels say which server is the primary.
+local code = require "spec.helpers.code"
+local nodes = require "spec.helpers.nodes"
+local redis = require "spec.helpers.redis"
+local wait = require "spec.helpers.wait"
+
+if not redis.find() then
+  pending "redis-tools is not installed"
+  return
+end
+
+local run = code.run
+
+describe("the store of several gateways with Redis Sentinels", function()
+  it("goes on at the server that takes over, within ten seconds", function()
+    local one <close> = redis.start()
+    local two <close> = redis.start { args = { "--replicaof", "127.0.0.1 " .. one.port } }
+    local guards, sentinels = {}, { "127.0.0.1:1" }                -- the first one is not there
+    for i = 1, 3 do
+      guards[i] = redis.sentinel(one, 2)
+      sentinels[i + 1] = guards[i].at
+    end
+    wait.for_fact("the replica to follow", 20, function() return two:cli("INFO", "replication"):find "master_link_status:up" end)
+    wait.for_fact("the sentinels to know each other", 30, function()
+      for i = 1, 3 do
+        local text = guards[i]:cli("SENTINEL", "MASTER", "main")
+        if not (text:find "num%-other%-sentinels\n2" and text:find "num%-slaves\n1") then return false end
+      end
+      return true
+    end)
+    local g <close> = nodes.start("redis://main", { redis = { sentinels = sentinels } })
+    local me = g:client "2026-07-28"
+    assert.is_true(run(me, [[return store.set("a", 1, { sync = true })]]))
+    one:kill()
+    local began = require "luv".hrtime()
+    wait.for_fact("the other server to be used", 30, function() return run(me, [[return store.set("a", 2)]]) end)
+    assert.is_true((require "luv".hrtime() - began) / 1e9 < 10 * wait.slower)
+    assert.equal("2", two:cli("GET", "mp:spec:k:a"))
+    me:close()
+    for i = 1, 3 do guards[i]:__close() end
+    assert.has_nothing_left(g)
+  end)
+
+  it("is unavailable where no sentinel knows a primary, and at a server that says it is none", function()
+    local replica <close> = redis.told(function(words) return words[1] == "ROLE" and "*3\r\n$5\r\nslave\r\n$1\r\nx\r\n:1\r\n" or ":1\r\n" end)
+    local known
+    local sentinel <close> = redis.told(function()
+      return known and ("*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n"):format(#tostring(known), known) or "*-1\r\n"
+    end)
+    local g <close> = nodes.start("redis://main", { redis = { sentinels = { sentinel.at } } })
+    local me = g:client "2026-07-28"
+    assert.equal("unavailable", run(me, [[return select(2, store.set("a", 1))]]))
+    known = replica.port
+    wait.for_fact("the server to be asked", 20, function()
+      assert.equal("unavailable", run(me, [[return select(2, store.set("a", 1))]]))
+      return #replica.commands > 0
+    end)
+    for _, words in ipairs(replica.commands) do assert.is_true(words[1] == "ROLE" or words[1] == "PING", words[1]) end
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+end)
