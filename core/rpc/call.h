@@ -92,9 +92,6 @@ mp_principal *mp_call_principal(const mp_call *call);
 mp_str mp_call_operator(const mp_call *call);
 /* True for a question of a page of the gateway's own: a console whose settings say so. */
 bool mp_call_is_hidden(const mp_call *call);
-/* True for a request that an operator runs, and whose spans the operator sees. The requests by which a console opens
- * its session have texts as ids, and are not shown. */
-bool mp_call_is_shown(const mp_call *call);
 mp_str mp_call_described_principal(const mp_call *call);
 /* The address of the call's client, by a trusted proxy if one is in front: an IP address, "unix", or empty over stdio
  * and for detached calls. */
@@ -111,7 +108,8 @@ bool mp_call_is_of_gateway(const mp_call *call);
 void mp_call_park(mp_call *call);
 /* Cancels the call and answers with an error that has the text `why`; adds one to the statistic `counter`. */
 void mp_call_abort(mp_call *call, const char *why, const mp_stat *counter);
-void mp_call_within(mp_call *call, uint64_t ms); /* Lowers the time limit of the call. */
+/* Lowers the time limit of the call. */
+void mp_call_within(mp_call *call, uint64_t ms);
 /* Removes the time limit: the call waits for an op that has a limit of its own. */
 void mp_call_unhurried(mp_call *call);
 
@@ -147,7 +145,8 @@ void mp_call_trace_job(mp_call *call, mp_str name);
 mp_trace *MP_NULLABLE mp_call_trace(const mp_call *call);
 /* Counts the call for this tool, prompt or resource: its outcome, and the time of a tool. */
 void mp_call_measure(mp_call *call, mp_thing_metrics *thing);
-void mp_call_fails(mp_call *call); /* The result that will answer the call has "isError": true. */
+/* The result that will answer the call has "isError": true. */
+void mp_call_fails(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
 /* mp_call_answer in two steps: the caller appends the result to the buffer, which belongs to the rpc, and then ends the
@@ -173,6 +172,7 @@ mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
 /* Makes a detached call of the newest revision that does not come from another call. NULL above MP_MAX_TASKS. */
 mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
-void mp_call_stop(mp_call *call, const char *why); /* Cancels a detached call. */
+/* Cancels a detached call. */
+void mp_call_stop(mp_call *call, const char *why);
 
 #endif

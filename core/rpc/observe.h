@@ -57,13 +57,15 @@ typedef struct {
 
 /* `worker`: below mp_session_table_rpcs(). Copies the texts. These three functions: any one thread, without waiting. */
 mp_console *mp_console_open(mp_session_table *table, unsigned worker, const mp_console_settings *settings);
-bool mp_rpc_is_asked(const mp_rpc *rpc); /* True while a hidden console waits for its answer. */
+/* True while a hidden console waits for its answer. */
+bool mp_rpc_is_asked(const mp_rpc *rpc);
 void mp_console_send(mp_console *console, mp_str json);
 /* Cancels the console's calls. The console is freed later, and the caller must not use it again. `is_operator`: the
  * operator has demanded it; false: the reader has left. */
 void mp_console_close(mp_console *console, bool is_operator);
 
-unsigned mp_session_table_rpcs(mp_session_table *table); /* The number of workers that serve. */
+/* The number of workers that serve. */
+unsigned mp_session_table_rpcs(mp_session_table *table);
 /* Asks the first `count` workers; each answers once. The caller keeps `inquiry` until all have. */
 void mp_session_table_inquire(mp_session_table *table, unsigned count, mp_call_inquiry *inquiry);
 
@@ -110,7 +112,8 @@ bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);
  * next event. If it returns false, the reader takes events from time to time, and `wake` is called only for long
  * queues. */
 bool mp_tap_rest(mp_tap *tap);
-mp_tap_totals mp_tap_close(mp_tap *tap); /* `wake` is not called after this. */
+/* `wake` is not called after this. */
+mp_tap_totals mp_tap_close(mp_tap *tap);
 
 /* -- records: calls with what they got from outside, for `moonpool replay` (observe/record.c) ---------------------- */
 
@@ -136,14 +139,16 @@ static inline bool mp_record_is_on(void)
     return __builtin_expect(atomic_load_explicit(&mp_record_on, memory_order_relaxed), 0);
 }
 
-void mp_record_configure(const mp_record_limits *wanted); /* Any thread, as all functions of records. */
+/* The functions of records may be called on any thread. */
+void mp_record_configure(const mp_record_limits *wanted);
 /* Stores the lines also in the file `path`, and reads the lines that are in it. Called once, after mp_record_configure,
  * before threads use records. */
 int mp_record_open(const char *path, mp_err *err);
 /* Records calls of the tools that match `pattern` for `ms`, at most `most` calls. False if such a recording is active.
  */
 bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most);
-bool mp_record_end(void); /* Ends the recording of mp_record_begin. False if there was none. */
+/* Ends the recording of mp_record_begin. False if there was none. */
+bool mp_record_end(void);
 /* True if calls of this tool are recorded now. */
 bool mp_record_wants(mp_str tool);
 /* Like mp_record_wants, for a call that is recorded if so: it counts as one of a recording of mp_record_begin. */

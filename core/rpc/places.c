@@ -1,6 +1,6 @@
 /* places.c: counts in a memory file, a row for each process. A process changes its own row alone. */
 #define _GNU_SOURCE
-#include "processes.h"
+#include "places.h"
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

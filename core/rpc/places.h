@@ -8,6 +8,8 @@
 
 #include "base/base.h"
 
+#define MP_OLDER_MOST 32 /* older processes that may live at once */
+
 /* The numbers are part of what processes of different versions share: new ones go to the end. */
 typedef enum {
     MP_PLACE_CALLS,     /* limits.calls_in_flight */
@@ -28,7 +30,8 @@ void mp_places_free(mp_places *places);
 int mp_places_fd(const mp_places *places);
 /* The process `pid`, which shares the memory or is about to, has a row. False: there are too many processes. */
 bool mp_places_add(mp_places *places, int pid);
-void mp_places_remove(mp_places *places, int pid); /* Removes a process that has ended: its places are free. */
+/* Removes a process that has ended: its places are free. */
+void mp_places_remove(mp_places *places, int pid);
 /* In a process for which another one has added a row: counts there from now on. Takes ownership of `fd`. Before other
  * threads use the counts. False: it is no memory of this format with a row of this process, and it counts alone. */
 bool mp_places_join(mp_places *places, int fd);

@@ -1,5 +1,6 @@
 /* processes.c: which processes the gateway consists of, and ids that carry the number of the process that made them. */
 #include "processes.h"
+#include "inside.h"
 #include "data/data.h"
 #include <sys/random.h>
 
@@ -152,20 +153,14 @@ int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_
     return count;
 }
 
-static bool is_older(const mp_process_facts *a, const mp_process_facts *b)
+uint16_t mp_processes_first(const mp_processes *processes)
 {
-    return a->since != b->since ? a->since < b->since : a->pid < b->pid;
-}
-
-uint16_t mp_processes_oldest(const mp_processes *processes)
-{
-    const mp_process_facts *oldest = NULL;
     MP_LOCKED(lock_of(processes));
     int count = atomic_load(&processes->count);
     for (int i = 0; i < count; i++)
-        if (oldest == NULL || is_older(&processes->others[i].facts, oldest))
-            oldest = &processes->others[i].facts;
-    return oldest == NULL ? 0 : oldest->number;
+        if (processes->others[i].facts.order == 1)
+            return processes->others[i].facts.number;
+    return 0;
 }
 
 bool mp_processes_has(const mp_processes *processes, uint16_t number)

@@ -15,6 +15,7 @@
 #define MP_RPC_ROLE_H
 
 #include "rpc/call.h"
+#include "rpc/inside.h"
 #include "rpc/observe.h"
 #include "rpc/session.h"
 

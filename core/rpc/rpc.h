@@ -56,11 +56,7 @@ typedef struct {
 } mp_rpc_config;
 
 /* Limits that no key sets. */
-/* JSON values in one body, or in one line of stdio: 100,000 take some 10 ms to decode */
-#define MP_MAX_VALUES ((size_t)MP_LIMIT(values, 100000))
 #define MP_MAX_TASKS MP_LIMIT(tasks, 1024) /* MCP tasks that run in the background */
-/* topics of one session, or of one call that listens */
-#define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024)
 /* bytes of stored events of all sessions: the oldest go */
 #define MP_REPLAY_TOTAL MP_LIMIT(replay_total, 64 << 20)
 
@@ -138,7 +134,8 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_session_table *table, mp_loop
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
 unsigned mp_rpc_index(const mp_rpc *rpc);
-void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]); /* Writes a new id, for a task. */
+/* Writes a new id, for a task. */
+void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
 /* True if another living process of the gateway made this id of a task. */
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id);
 /* True if no living process of the gateway made this id of a task. False where others are not all known. */
@@ -149,7 +146,8 @@ bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text);
 /* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
  * authentications start again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
-void mp_rpc_serve(void *rpc, mp_stream *stream); /* The on_request function of a listener. */
+/* The on_request function of a listener. */
+void mp_rpc_serve(void *rpc, mp_stream *stream);
 /* The on_request function of the listener for other processes of the gateway. Their headers may have MP_HOP_HEADERS
  * bytes, since they tell who the client is. */
 #define MP_HOP_HEADERS ((size_t)256 << 10)
@@ -169,18 +167,21 @@ void mp_rpc_press(mp_rpc *rpc, const mp_load *load);
  * all of them, each with an error to its client. `ms`: until the process ends at the latest. */
 void mp_rpc_drain(mp_rpc *rpc, uint64_t ms);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
-int64_t mp_rpc_calls(const mp_rpc *rpc); /* Number of calls in flight, detached calls included. */
+/* Number of calls in flight, detached calls included. */
+int64_t mp_rpc_calls(const mp_rpc *rpc);
 /* Sends publications, a limited number in each turn, and frees the calls that ended in this turn. Called at the
  * bottom of a turn, after Lua has run. True if publications remain to be sent. */
 bool mp_rpc_sweep(mp_rpc *rpc);
-bool mp_rpc_has_work(const mp_rpc *rpc); /* True if mp_rpc_sweep has something to do. */
+/* True if mp_rpc_sweep has something to do. */
+bool mp_rpc_has_work(const mp_rpc *rpc);
 /* Frees the memory that the rpc keeps for new calls. On its thread. */
 void mp_rpc_return_memory(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
 /* -- Host and Origin (hosts.c) ------------------------------------------------------------------------------------- */
 
-mp_str mp_host_name(mp_str host); /* The name or address of a Host header, without its port; empty if it is none. */
+/* The name or address of a Host header, without its port; empty if it is none. */
+mp_str mp_host_name(mp_str host);
 /* True if a NULL-terminated list of names has the one of a Host header: "*" is every name, "*.example.com" every name
  * below example.com. */
 bool mp_hosts_have(const char *const *list, mp_str host);

@@ -14,7 +14,8 @@ mp_str mp_session_capabilities(const mp_session *session);
  * logging/setLevel. */
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
-void mp_session_keep(mp_session *session); /* its facts have changed: the sweep writes its record again */
+/* The session's facts have changed: the sweep writes its record again. */
+void mp_session_keep(mp_session *session);
 
 /* True if sessions like this one are kept in the store, from which a process that starts after this one revives them.
  */

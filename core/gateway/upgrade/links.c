@@ -22,6 +22,7 @@ mp_process_facts mp_upgrade_own_facts(const mp_upgrade *upgrade)
     mp_process_facts own = {.number = mp_processes_number(upgrade->shared->processes), .pid = (int)getpid()};
     snprintf(own.version, sizeof own.version, "%s", MOONPOOL_VERSION);
     own.since = (int64_t)time(NULL) - (int64_t)((mp_monotonic_ms() - upgrade->shared->started_at) / 1000);
+    own.order = upgrade->before.number != 0 ? upgrade->before.order + 1 : 1;
     return own;
 }
 
@@ -34,6 +35,8 @@ void mp_upgrade_put_facts(mp_buf *body, const mp_process_facts *facts)
     mp_say_put(body, text);
     mp_say_put(body, facts->version);
     snprintf(text, sizeof text, "%lld", (long long)facts->since);
+    mp_say_put(body, text);
+    snprintf(text, sizeof text, "%lld", (long long)facts->order);
     mp_say_put(body, text);
 }
 
@@ -49,7 +52,8 @@ bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts)
     int64_t number = cut_number(body), pid = cut_number(body);
     mp_str version = mp_str_cut(body, '\0');
     facts->since = cut_number(body);
-    if (number <= 0 || number > UINT16_MAX || pid <= 0 || pid > INT32_MAX || facts->since < 0)
+    facts->order = cut_number(body);
+    if (number <= 0 || number > UINT16_MAX || pid <= 0 || pid > INT32_MAX || facts->since < 0 || facts->order <= 0)
         return false;
     facts->number = (uint16_t)number;
     facts->pid = (int)pid;

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#define MP_UPGRADE_FORMAT 1 /* of the messages below: changes where an older program could not read them */
+#define MP_UPGRADE_FORMAT 2 /* of the messages below: changes where an older program could not read them */
 #define MP_UPGRADE_START_MS 60000
 #define MP_UPGRADE_TRIAL_MS 2000
 #define MP_UPGRADE_TELL_MS 10000 /* ms for the service manager to answer, also while it loads units */

@@ -88,6 +88,9 @@ typedef enum { MP_CANCEL_QUIET, MP_CANCEL_ANSWER } mp_cancel_manner;
 /* Cancels the call: first its handler, then its requests to the client. ANSWER answers with an error that has the
  * text `why`; QUIET ends the stream without an answer. */
 void mp_call_cancel(mp_call *call, const char *why, const mp_stat *counter, mp_cancel_manner manner);
+/* True for a request that an operator runs, and whose spans the operator sees. The requests by which a console opens
+ * its session have texts as ids, and are not shown. */
+bool mp_call_is_shown(const mp_call *call);
 /* The session was closed: cancels its calls on this rpc. */
 void mp_calls_end(mp_rpc *rpc, mp_session *session);
 /* Frees the calls that ended in this turn. */

@@ -9,6 +9,9 @@
 
 #include "rpc/session/state.h"
 
+/* topics of one session, or of one call that listens */
+#define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024)
+
 struct mp_reader {
     mp_session *session;       /* counted reference */
     mp_stream *stream;         /* counted reference */

@@ -59,14 +59,14 @@ static uint16_t newest_of(const mp_rpc *rpc)
 
 /* The number of the process that has a session; 0: this one, or none. Its id says which process made it, with two
  * exceptions. Older processes do not know one that is on trial: they ask the newest, which does. And sessions that were
- * revived at a start have ids of processes that have ended: the oldest living process has them. */
+ * revived at a start have ids of processes that have ended: the first process has them, while it lives. */
 static uint16_t session_process(mp_rpc *rpc, mp_str id)
 {
     if (!mp_id_is(id) || mp_session_is_known(rpc, id))
         return 0;
     uint16_t other = mp_hop_other_of(rpc, id);
     if (mp_processes_is_newest(rpc->processes))
-        return other != 0 ? other : mp_processes_oldest(rpc->processes);
+        return other != 0 ? other : mp_processes_first(rpc->processes);
     if (rpc->hop != NULL || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
         return 0;
     return other != 0 ? other : newest_of(rpc);

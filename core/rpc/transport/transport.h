@@ -6,6 +6,9 @@
 #include "rpc/auth/auth.h"
 #include "rpc/request/hop.h"
 
+/* JSON values in one body, or in one line of stdio: 100,000 take some 10 ms to decode */
+#define MP_MAX_VALUES ((size_t)MP_LIMIT(values, 100000))
+
 /* -- http.c: the tables of the HTTP transports --------------------------------------------------------------------- */
 
 extern const mp_transport mp_streamable_transport, mp_sse_transport;

@@ -104,7 +104,7 @@ exit $? >> 8;
 ]]
 
 describe("two programs that hand over by other formats", function()
-  for _, format in ipairs { 0, 2, 1000000 } do
+  for _, format in ipairs { 0, 1, 1000000 } do
     it("do not follow each other: the old one serves on, and says what to do, at " .. format, function()
       local g <close> = upgrading.start_quick {}
       local path = g.dir .. "/other.pl"
@@ -122,7 +122,7 @@ describe("two programs that hand over by other formats", function()
 
   it("do not follow each other: the new one ends before it reads a socket", function()
     local dir = gateway.prepare {}
-    local args = { "-e", (BEFORE:gsub("%%d", 2)), uv.fs_realpath(gateway.binary), "run", "moonpool.yaml" }
+    local args = { "-e", (BEFORE:gsub("%%d", 1)), uv.fs_realpath(gateway.binary), "run", "moonpool.yaml" }
     local code, _, err = gateway.run_program("/usr/bin/perl", args, { cwd = dir })
     assert.not_equal(0, code)
     assert.matches("the process before this one hands over by another format: stop it, and start it again", err, 1, true)
