@@ -31,8 +31,8 @@ void mp_store_detach(mp_store *store, mp_store_rest *rest)
     *rest = (mp_store_rest){.first = store->heads[0], .entries = store->entries, .bytes = store->bytes};
     for (int i = 0; i < MP_ROOMS; i++)
         rest->heaps[i] = store->rooms[i].heap;
-    mp_link_move(&store->changed, &rest->changed);
-    mp_link_move(&store->gone, &rest->gone);
+    mp_store_move_changes(&store->urgent, &rest->urgent);
+    mp_store_move_changes(&store->others, &rest->others);
     memset(store->heads, 0, sizeof store->heads);
     mp_rooms_clear(store->rooms);
     store->entries = 0;
@@ -44,7 +44,8 @@ void mp_store_discard(mp_store_rest *rest)
 {
     mp_stat_add(&mp_stat_store_entries, -rest->entries);
     mp_stat_add(&mp_stat_store_bytes, -(int64_t)rest->bytes);
-    mp_store_drop_changes(&rest->changed, &rest->gone);
+    mp_store_drop_changes(&rest->urgent);
+    mp_store_drop_changes(&rest->others);
     for (entry *e = rest->first, *next; e != NULL; e = next) {
         next = e->next[0];
         entry_free(e);
@@ -167,8 +168,20 @@ static void count_entry(mp_store *store, const entry *e, int64_t entries, int64_
     mp_stat_add(&mp_stat_store_bytes, bytes);
 }
 
+/* The first event of a session, whose record `e` is; NULL: it has none, or `e` is something else. */
+static entry *MP_NULLABLE event_of(mp_store *store, const entry *e)
+{
+    entry **places[LEVELS];
+    char prefix[MP_ROOM_EVENTS_OF];
+    mp_str begin = mp_room_events_of((mp_room_id)e->room, e->key, prefix);
+    entry *found = begin.len == 0 ? NULL : find_place(store, begin, places);
+    return found != NULL && mp_str_starts(found->key, begin) ? found : NULL;
+}
+
 void mp_store_forget(mp_store *store, entry *e)
 {
+    for (entry *event; (event = event_of(store, e)) != NULL;)
+        mp_store_forget(store, event);
     mp_store_note_end(store, e);
     entry **places[LEVELS];
     find_place(store, e->key, places);
@@ -179,12 +192,13 @@ void mp_store_forget(mp_store *store, entry *e)
     entry_free(e);
 }
 
-/* Frees one expired entry of the room. False if there is none. */
+/* Frees one expired entry of the room, or one event of the session whose record has expired. False if there is none. */
 static bool forget_one(mp_store *store, mp_room *room, uint64_t now)
 {
     if (room->heap_count == 0 || room->heap[0]->until > now)
         return false;
-    mp_store_forget(store, room->heap[0]);
+    entry *e = room->heap[0], *event = event_of(store, e);
+    mp_store_forget(store, event != NULL ? event : e);
     return true;
 }
 
@@ -586,6 +600,8 @@ static inline mp_store_result run_operation(mp_store *store, const mp_store_oper
         return in_lock(store, it->key, it->number, n);
     case MP_STORE_SET_LOCKED:
         return in_set_locked(store, it);
+    case MP_STORE_SAVED:
+        return mp_store_is_saved(store, it->number, (uint64_t *)n);
     case MP_STORE_KINDS:
         break;
     }

@@ -41,8 +41,6 @@ void mp_store_free(mp_store *MP_NULLABLE store);
 
 /* -- several processes --------------------------------------------------------------------------------------------- */
 
-#define MP_STORE_PATH 108 /* size of a buffer for the path of a Unix socket */
-
 /* Serves the store to the other processes of this user, at a Unix socket that is created at `path`, by a thread of its
  * own. While this process does not own the store, they are told who does. */
 int mp_store_serve(mp_store *store, const char *path, mp_err *err);
@@ -61,8 +59,7 @@ void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ct
                         void *ctx);
 bool mp_store_is_own(mp_store *store);
 /* Tells a store that follows another process that its owner serves at `path` now. An open connection to the earlier
- * owner brings the same news, but a process that seldom uses the store may have none. Waits for an operation that is
- * under way, at most 50 ms. */
+ * owner brings the same news, but a process that seldom uses the store may have none. */
 void mp_store_turn(mp_store *store, const char *path);
 /* True while another process hands its store over to this one. Once it is false, mp_store_is_own tells whether this
  * process has the store. */
@@ -88,36 +85,35 @@ typedef enum {
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new);
 /* Appends the value of a key to `out`. NONE: the key has no value. */
 mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out);
-/* Sets the value of a key if it has the value `old`, or, with ptr NULL, none. `text` with ptr NULL: deletes the key.
- * With `life_ms` MP_STORE_SAME_LIFE the value expires when the old one would have. THERE: the key has another value, or
- * none. */
-#define MP_STORE_SAME_LIFE 0
-mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms);
 mp_store_result mp_store_delete(mp_store *store, mp_str key);
+/* As mp_store_set, and with `text` without ptr as mp_store_delete, but never waits: while another process owns the
+ * store, the change is put into a queue, DONE, and handed to the owner until it has answered. FULL: the key's room, or
+ * that queue, has no place; for the end of a session it always has. One thread at a time for each key. */
+mp_store_result mp_store_post(mp_store *store, mp_str key, mp_str text, uint64_t life_ms);
 /* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about
  * 64 KiB. Each is a uint32_t, its length, and its bytes. Sets `*count` to their number: 0 if there are none. */
 mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count);
-/* Adds `n` to the value of the key, an integer; a key without a value counts as 0. `life_ms` applies to a new value
- * only. NO_NUMBER: the value is not an integer. */
-mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum);
-/* Takes a token from a bucket that holds up to `burst` tokens and gets one more every `interval_us`. DONE: the token
- * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the key's room is reached.
- * The value of the key is the time when the bucket is full again, in microseconds since 1970. */
-mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us);
 /* Sets how many of `most` places with this name the process `who` holds to `n`, for MP_STORE_PLACE_MS: then the process
  * must say so again, or is believed to have ended. THERE: it has fewer, and the others leave no room for `n`. INT64_MAX
  * places: as many as it says. */
 #define MP_STORE_PLACE_MS 5000
 mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most);
-/* Calls deliver(&ctx, loop) on the thread of the loop once the file has all changes of now to the keys of sessions, or
- * cannot be written; at once if there is nothing to wait for. The file has them when it was written: a process that is
- * killed loses none, a power cut the last second. `loop` is NULL if the loop has ended. Any thread. */
+/* Calls deliver(&ctx, loop) on the thread of the loop once the file, also that of another process which owns the store,
+ * has all changes of now to the keys of sessions, or cannot be written; at once if there is nothing to wait for. The
+ * file has them when it was written: a process that is killed loses none, a power cut the last second. `loop` is NULL
+ * if the loop has ended. Any thread. */
 void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop),
                          void *ctx);
-/* Returns once nobody waits any more. Call it before loops are freed on whose threads somebody has waited. */
+/* Waits for the same, a second at most. */
+void mp_store_await_saved(mp_store *store);
+/* Returns once nobody waits any more, a second later at most; from now on nobody does. Call it when no loop runs any
+ * more, and before what their threads have waited with is freed. */
 void mp_store_finish_waits(mp_store *store);
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);
+/* Begins to send what the process that owns the store has not taken yet. Cheap if there is nothing. `loop` is the
+ * caller's own one. */
+void mp_store_send_outgoing(mp_store *store, mp_loop *loop);
 
 /* How full the fullest room is, from 0 to 1, among the rooms that refuse entries when they are full. 0: another process
  * owns the store. */

@@ -17,13 +17,24 @@ static bool is_urgent(mp_room_id room)
     return room == MP_ROOM_SESSIONS;
 }
 
-/* Urgent changes come before all others. */
-static void put_change(mp_store *store, mp_link *into, mp_link *link, mp_room_id room)
+static bool is_empty(const mp_store_changes *changes)
 {
-    if (mp_link_is_alone(&store->changed) && mp_link_is_alone(&store->gone))
+    return mp_link_is_alone(&changes->changed) && mp_link_is_alone(&changes->gone);
+}
+
+static bool has_changes(const mp_store *store)
+{
+    return !is_empty(&store->urgent) || !is_empty(&store->others);
+}
+
+/* Where a change of this room is recorded. */
+static mp_store_changes *record_of(mp_store *store, mp_room_id room)
+{
+    if (!has_changes(store))
         pthread_cond_signal(&store->news);
-    mp_link_put(is_urgent(room) ? mp_link_first(into) : into, link);
     mp_stat_add(&mp_stat_store_unsaved, 1);
+    store->urgent_noted += is_urgent(room);
+    return is_urgent(room) ? &store->urgent : &store->others;
 }
 
 static void put_leftover(mp_store *store, mp_str key)
@@ -31,7 +42,7 @@ static void put_leftover(mp_store *store, mp_str key)
     leftover *left = mp_new(sizeof *left + key.len);
     left->key = (mp_str){(char *)(left + 1), key.len};
     memcpy(left + 1, key.ptr, key.len);
-    put_change(store, &store->gone, &left->link, mp_room_prefix(key)->room);
+    mp_link_put(&record_of(store, mp_room_prefix(key)->room)->gone, &left->link);
 }
 
 /* A key is in the journal at most once, unless it is deleted and made again. A hand-over whose journal is full is
@@ -59,7 +70,7 @@ void mp_store_note_change(mp_store *store, entry *e)
     if (store->moved != NULL)
         note_moved(store, store->moved, e);
     if (e->is_kept && mp_link_is_alone(&e->change))
-        put_change(store, &store->changed, &e->change, (mp_room_id)e->room);
+        mp_link_put(&record_of(store, (mp_room_id)e->room)->changed, &e->change);
 }
 
 void mp_store_note_end(mp_store *store, entry *e)
@@ -73,12 +84,18 @@ void mp_store_note_end(mp_store *store, entry *e)
         put_leftover(store, e->key);
 }
 
-void mp_store_drop_changes(mp_link *changed, mp_link *gone)
+void mp_store_move_changes(mp_store_changes *from, mp_store_changes *to)
+{
+    mp_link_move(&from->changed, &to->changed);
+    mp_link_move(&from->gone, &to->gone);
+}
+
+void mp_store_drop_changes(mp_store_changes *changes)
 {
     int64_t count = 0;
-    for (; mp_link_take(changed) != NULL; count++)
+    for (; mp_link_take(&changes->changed) != NULL; count++)
         continue;
-    for (mp_link *link; (link = mp_link_take(gone)) != NULL; count++)
+    for (mp_link *link; (link = mp_link_take(&changes->gone)) != NULL; count++)
         free(mp_container(link, leftover, link));
     mp_stat_add(&mp_stat_store_unsaved, -count);
 }
@@ -159,8 +176,7 @@ static bool wait_news(mp_store *store, uint64_t until)
 
 static mp_store_news news_of(const mp_store *store)
 {
-    bool is_quiet =
-        mp_link_is_alone(&store->changed) && mp_link_is_alone(&store->gone) && mp_link_is_alone(&store->waiters);
+    bool is_quiet = !has_changes(store) && mp_link_is_alone(&store->waiters);
     return !is_quiet ? MP_STORE_CHANGED : store->is_closing ? MP_STORE_CLOSING : MP_STORE_QUIET;
 }
 
@@ -196,19 +212,18 @@ static void put_taken(mp_buf *out, const mp_store_change *change, mp_str key, mp
     mp_buf_put(out, text);
 }
 
-/* Deleted keys are written first: if such a key has an entry again, that entry is among the later changes. */
-int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
+/* Deleted keys are written first: if such a key has an entry again, that entry is among the later changes. Both are
+ * urgent, or none is. */
+static int64_t take_some(mp_store_changes *from, mp_buf *out, size_t end)
 {
     int64_t taken = 0;
     mp_link *link;
-    size_t end = out->len + most;
-    MP_LOCKED(&store->lock);
-    for (; out->len < end && (link = mp_link_take(&store->gone)) != NULL; taken++) {
+    for (; out->len < end && (link = mp_link_take(&from->gone)) != NULL; taken++) {
         leftover *left = mp_container(link, leftover, link);
         put_taken(out, &(mp_store_change){.is_gone = true, .key_len = left->key.len}, left->key, MP_STR_NONE);
         free(left);
     }
-    for (; out->len < end && (link = mp_link_take(&store->changed)) != NULL; taken++) {
+    for (; out->len < end && (link = mp_link_take(&from->changed)) != NULL; taken++) {
         entry *e = mp_container(link, entry, change);
         e->is_saved = true;
         put_taken(out, &(mp_store_change){.until = e->until, .key_len = e->key.len, .len = e->len}, e->key,
@@ -217,12 +232,19 @@ int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
     return taken;
 }
 
+int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
+{
+    size_t end = out->len + most;
+    MP_LOCKED(&store->lock);
+    int64_t taken = take_some(&store->urgent, out, end);
+    return taken + take_some(&store->others, out, end);
+}
+
 /* -- who waits for the file ---------------------------------------------------------------------------------------- */
 
 MP_COUNTER(store_late, "store_late", "", "",
-           "times that clients were answered before the file had their sessions, since its disk took above a second")
-
-#define LATE_MS 1000 /* a disk that takes longer is in trouble: a client is not to wait for it */
+           "times that clients were answered before the file had their sessions, since its disk, or the process that "
+           "owns the store, took above a second")
 
 typedef struct {
     mp_link link;
@@ -245,7 +267,8 @@ void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *c
                          void *ctx)
 {
     pthread_mutex_lock(&store->lock);
-    bool waits = store->is_saving && !store->is_late;
+    bool is_behind = store->is_saving || !atomic_load(&store->is_own);
+    bool waits = is_behind && !store->is_late && !store->is_ending;
     if (waits) {
         waiter *it = mp_new(sizeof *it);
         *it = (waiter){.loop = loop, .deliver = deliver, .ctx = ctx, .since = mp_monotonic_ms()};
@@ -260,7 +283,7 @@ void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *c
 
 static bool has_waited_long(const mp_link *list, uint64_t now)
 {
-    return !mp_link_is_alone(list) && now - mp_container(list->next, waiter, link)->since >= LATE_MS;
+    return !mp_link_is_alone(list) && now - mp_container(list->next, waiter, link)->since >= MP_STORE_LATE_MS;
 }
 
 void mp_store_tell_late(mp_store *store)
@@ -283,6 +306,9 @@ void mp_store_tell_late(mp_store *store)
 
 void mp_store_finish_waits(mp_store *store)
 {
+    pthread_mutex_lock(&store->lock);
+    store->is_ending = true;
+    pthread_mutex_unlock(&store->lock);
     while (atomic_load(&store->waiting) > 0) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
         mp_store_tell_late(store);
@@ -294,6 +320,7 @@ void mp_store_tell_written(mp_store *store)
     mp_link ready = {0};
     pthread_mutex_lock(&store->lock);
     store->is_late = false;
+    store->urgent_written = store->urgent_taken;
     mp_link_move(&store->written, &ready);
     pthread_mutex_unlock(&store->lock);
     tell(store, &ready);
@@ -304,24 +331,29 @@ void mp_store_set_saving(mp_store *store, bool is_saving)
     mp_link waiting = {0};
     pthread_mutex_lock(&store->lock);
     store->is_saving = is_saving;
-    if (!is_saving)
+    /* otherwise another process has taken the store over with all changes: who waits does so for its file */
+    bool tells = !is_saving && atomic_load(&store->is_own);
+    if (tells)
         mp_link_move(&store->waiters, &waiting);
     pthread_mutex_unlock(&store->lock);
     tell(store, &waiting);
-    if (!is_saving)
+    if (tells)
         mp_store_tell_written(store);
 }
 
-/* True if the list begins with an urgent change. */
-static bool begins_urgent(const mp_link *changed, const mp_link *gone)
-{
-    return (!mp_link_is_alone(changed) && is_urgent((mp_room_id)mp_container(changed->next, entry, change)->room)) ||
-           (!mp_link_is_alone(gone) && is_urgent(mp_room_prefix(mp_container(gone->next, leftover, link)->key)->room));
-}
-
-void mp_store_take_waiters(mp_store *store)
+bool mp_store_take_waiters(mp_store *store)
 {
     MP_LOCKED(&store->lock);
-    if (!begins_urgent(&store->changed, &store->gone))
-        mp_link_move(&store->waiters, &store->written);
+    if (is_empty(&store->urgent)) {
+        store->urgent_taken = store->urgent_noted;
+        if (mp_link_is_alone(&store->written))
+            mp_link_move(&store->waiters, &store->written);
+    }
+    return !mp_link_is_alone(&store->written);
+}
+
+mp_store_result mp_store_is_saved(const mp_store *store, uint64_t change, uint64_t *number)
+{
+    *number = change != 0 ? change : store->urgent_noted;
+    return !store->is_saving || store->is_late || store->urgent_written >= *number ? MP_STORE_DONE : MP_STORE_THERE;
 }

@@ -170,7 +170,9 @@ static int set_wal_aside(const mp_store_database *d, mp_err *err)
 static const char layout[] = "CREATE TABLE entries (key BLOB PRIMARY KEY, text BLOB NOT NULL, until INTEGER);"
                              "PRAGMA application_id = 1836019566; PRAGMA user_version = 1";
 
-static const char mark_layout[] =
+/* What files of earlier versions do not have. */
+static const char later_layout[] =
+    "CREATE TABLE IF NOT EXISTS sessions (key BLOB PRIMARY KEY, text BLOB NOT NULL, until INTEGER);"
     "CREATE TABLE IF NOT EXISTS " MP_STORE_MARK_TABLE " (id INTEGER PRIMARY KEY, bytes BLOB);"
     "INSERT OR IGNORE INTO " MP_STORE_MARK_TABLE " VALUES (1, randomblob(48))";
 
@@ -188,7 +190,7 @@ static int claim_file(mp_store_database *d, mp_err *err)
     if (tables > 0 && ask_number(d, "PRAGMA user_version") != VERSION)
         return refuse_database(d, err, "the file was made by a newer moonpool",
                                "use the newer moonpool, or another file");
-    if ((tables == 0 && mp_store_database_run(d, layout) != 0) || mp_store_database_run(d, mark_layout) != 0 ||
+    if ((tables == 0 && mp_store_database_run(d, layout) != 0) || mp_store_database_run(d, later_layout) != 0 ||
         mp_store_database_run(d, "COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                                  "PRAGMA wal_autocheckpoint = 0") != 0)
         return mp_store_database_refuse(d, err);
@@ -197,11 +199,13 @@ static int claim_file(mp_store_database *d, mp_err *err)
 
 static int prepare_statements(mp_store_database *d, mp_err *err)
 {
-    static const char put[] = "INSERT OR REPLACE INTO entries (key, text, until) VALUES (?, ?, ?)";
-    static const char drop[] = "DELETE FROM entries WHERE key = ?";
-    if (sqlite3_prepare_v3(d->db, put, -1, SQLITE_PREPARE_PERSISTENT, &d->put, NULL) != SQLITE_OK ||
-        sqlite3_prepare_v3(d->db, drop, -1, SQLITE_PREPARE_PERSISTENT, &d->drop, NULL) != SQLITE_OK)
-        return mp_store_database_refuse(d, err);
+    static const char *const put[] = {"INSERT OR REPLACE INTO entries (key, text, until) VALUES (?, ?, ?)",
+                                      "INSERT OR REPLACE INTO sessions (key, text, until) VALUES (?, ?, ?)"};
+    static const char *const drop[] = {"DELETE FROM entries WHERE key = ?", "DELETE FROM sessions WHERE key = ?"};
+    for (int i = 0; i < MP_STORE_TABLES; i++)
+        if (sqlite3_prepare_v3(d->db, put[i], -1, SQLITE_PREPARE_PERSISTENT, &d->put[i], NULL) != SQLITE_OK ||
+            sqlite3_prepare_v3(d->db, drop[i], -1, SQLITE_PREPARE_PERSISTENT, &d->drop[i], NULL) != SQLITE_OK)
+            return mp_store_database_refuse(d, err);
     return 0;
 }
 
@@ -331,12 +335,14 @@ mp_store_file_place mp_store_database_place(const mp_store_database *d)
 
 static void close_all(mp_store_database *d)
 {
-    sqlite3_finalize(d->put);
-    sqlite3_finalize(d->drop);
+    for (int i = 0; i < MP_STORE_TABLES; i++) {
+        sqlite3_finalize(d->put[i]);
+        sqlite3_finalize(d->drop[i]);
+        d->put[i] = d->drop[i] = MP_UNSET;
+    }
     sqlite3_close(d->db);
     if (d->fd >= 0)
         close(d->fd);
-    d->put = d->drop = MP_UNSET;
     d->db = NULL;
     d->fd = -1;
 }

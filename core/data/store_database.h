@@ -10,12 +10,16 @@
 #include <limits.h>
 #include <sqlite3.h>
 
+/* The tables of entries, which have the same columns: key, text, until. What is saved with sessions has one of its own:
+ * a moonpool that keeps no sessions leaves it as it is. */
+typedef enum { MP_STORE_ENTRIES, MP_STORE_SESSIONS, MP_STORE_TABLES } mp_store_table;
+
 typedef struct {
     char *path;
     char wal[PATH_MAX + sizeof "-wal"]; /* the path of the -wal file; empty before the first open */
     int fd;                  /* the database, locked; -1: closed. SQLite's locks last only as long as it is open */
     sqlite3 *MP_NULLABLE db; /* NULL: closed */
-    sqlite3_stmt *put, *drop;
+    sqlite3_stmt *put[MP_STORE_TABLES], *drop[MP_STORE_TABLES];
     uint64_t device, inode; /* identities of the open files */
     mp_file_id wal_id;
     uint32_t mark_page, page_size;

@@ -12,6 +12,7 @@ typedef struct mp_store_file mp_store_file;
 typedef struct mp_store_link mp_store_link;
 typedef struct mp_store_server mp_store_server;
 typedef struct mp_store_move mp_store_move;
+typedef struct mp_store_outbox mp_store_outbox;
 
 /* How operations are done on a store that another process owns. */
 typedef struct {
@@ -22,6 +23,8 @@ typedef struct {
     void (*begin)(mp_store_later *later);
 } mp_store_elsewhere;
 
+#define MP_STORE_PATH 108 /* size of a buffer for the path of a Unix socket */
+
 #define LEVELS 12 /* limit of the levels of the skip list: one entry of four reaches the next level */
 
 typedef struct entry {
@@ -31,13 +34,18 @@ typedef struct entry {
     uint64_t until;
     uint64_t rank;        /* the order of the heap, see mp_room_rank */
     size_t slot;          /* 1-based index in the heap of its room; 0: the entry never expires */
-    mp_link change;       /* link in store->changed, until the file has the entry's last change */
+    mp_link change;       /* link in a list of changes, until the file has the entry's last change */
     bool is_kept;         /* the entry's key has a prefix that is saved to the file */
     bool is_saved;        /* the file may contain the entry */
     uint8_t height, room; /* `room`: its mp_room_id */
     uint32_t moved;       /* equal to store->moves: the key is in the journal of the running hand-over */
     struct entry *next[];
 } entry;
+
+/* Changes that are not in the file: of entries, and of deleted keys, each list in the order of the changes. */
+typedef struct {
+    mp_link changed, gone;
+} mp_store_changes;
 
 struct mp_store {
     pthread_mutex_t lock;
@@ -50,15 +58,18 @@ struct mp_store {
     mp_store_file *MP_NULLABLE file; /* NULL: the store is in memory only */
     bool is_tracked;                 /* changes are recorded for a file */
     bool saves_sessions;             /* also those of the keys that are saved with sessions */
-    mp_link changed, gone;           /* changes that are not in the file: of entries, and of deleted keys */
+    mp_store_changes urgent, others; /* urgent: for which somebody may wait; they are written first */
+    /* number of urgent changes so far; and those among them that the batch has which is being written, and the file */
+    uint64_t urgent_noted, urgent_taken, urgent_written;
     pthread_cond_t news;
     bool is_closing;
-    /* who waits until the file has the changes of now, and who waits for those that are being written; the longest is
-     * first; empty while `is_saving` is false */
+    /* who waits until the file, or the process that owns the store, has the changes of now, and who waits for those
+     * that are being written; the longest is first */
     mp_link waiters, written;
     atomic_int waiting; /* how many wait */
     bool is_saving;     /* the file is open, and its last write has not failed */
-    bool is_late;       /* the disk takes long: nobody waits until the next write is done */
+    bool is_late;       /* the disk, or the owner, takes long: nobody waits until the next write is done */
+    bool is_ending;     /* nobody waits any more */
 
     atomic_bool is_own;        /* this process owns the store: is changed under the lock */
     mp_buf *MP_NULLABLE moved; /* while entries are handed over: the keys that change meanwhile, see store_move.c */
@@ -66,6 +77,7 @@ struct mp_store {
     bool is_moved_full;
     uint32_t moves;                      /* number of hand-overs that were begun */
     mp_store_link *link;                 /* connection to the process that owns the store */
+    mp_store_outbox *outbox;             /* changes that the process which owns the store has not taken yet */
     _Atomic(mp_store *MP_NULLABLE) near; /* see mp_store_near */
     const mp_store_elsewhere *elsewhere; /* how its operations are done while this process does not own it */
     mp_store_server *MP_NULLABLE server;
@@ -88,8 +100,9 @@ static inline uint64_t mp_store_until(uint64_t now, uint64_t life_ms)
 /* Functions of store_changes.c. The caller holds the lock. */
 void mp_store_note_change(mp_store *store, entry *e);
 void mp_store_note_end(mp_store *store, entry *e);
-/* Frees recorded changes; both lists have been removed from the store. */
-void mp_store_drop_changes(mp_link *changed, mp_link *gone);
+/* Moves recorded changes to `to`, which has none; frees them. */
+void mp_store_move_changes(mp_store_changes *from, mp_store_changes *to);
+void mp_store_drop_changes(mp_store_changes *changes);
 
 /* Functions of store.c. The caller holds the lock. */
 uint64_t mp_store_first(const mp_store *store); /* when the first entry expires, or UINT64_MAX */
@@ -113,13 +126,18 @@ mp_store_news mp_store_await(mp_store *store, uint64_t most_ms);
 bool mp_store_nap(mp_store *store, uint64_t most_ms);
 /* Changes whether the file can be written. With false, nobody waits for it any more. */
 void mp_store_set_saving(mp_store *store, bool is_saving);
-/* Those who wait do so for the changes that were taken, if these are all for which somebody may wait. */
-void mp_store_take_waiters(mp_store *store);
-/* The changes that were taken are in the file: tells those who wait for them. */
+/* Those who wait do so for the changes that were taken, if these are all for which somebody may wait. True if somebody
+ * waits for what was taken. */
+bool mp_store_take_waiters(mp_store *store);
+/* The changes that were taken are in the file, or with the owner: tells those who wait for them. */
 void mp_store_tell_written(mp_store *store);
 /* Tells those who wait if one has waited for too long. */
 void mp_store_tell_late(mp_store *store);
 void mp_store_close(mp_store *store);
+/* A disk, or a process, that takes longer is in trouble: a client is not to wait for it. */
+#define MP_STORE_LATE_MS 1000
+/* As MP_STORE_SAVED. The caller holds the lock. */
+mp_store_result mp_store_is_saved(const mp_store *store, uint64_t change, uint64_t *number);
 
 /* One change, followed by its key and value. */
 typedef struct {

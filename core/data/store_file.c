@@ -36,7 +36,7 @@ struct mp_store_file {
     bool is_swept;         /* expired entries were removed from the file */
     bool adopts;           /* the file was another process's, and its rows are not all compared with the entries yet */
     bool is_compared;      /* while `adopts`: all rows were compared; entries without a row remain */
-    mp_buf after;          /* key of the last row, or entry, that was looked at */
+    mp_buf after;          /* key of the next row that may be looked at, or of the last entry that was */
     uint64_t synced_at;    /* times in ms of the monotonic clock */
     uint64_t said_at;      /* when a failure was last reported; 0: the last transaction succeeded */
     char said[256];        /* reason of the last failure */
@@ -79,11 +79,11 @@ static int load_entries(const mp_store_file *file, mp_err *err)
 {
     sqlite3_stmt *rows = NULL;
     uint64_t now = mp_clock_ms(CLOCK_REALTIME);
-    char unexpired[100];
-    snprintf(unexpired, sizeof unexpired, "SELECT key, text, until FROM entries WHERE until IS NULL OR until > %lld",
-             (long long)now);
+    static const char unexpired[] = "SELECT key, text, until FROM entries WHERE until IS NULL OR until > ?1 UNION ALL "
+                                    "SELECT key, text, until FROM sessions WHERE until IS NULL OR until > ?1";
     if (sqlite3_prepare_v2(file->database.db, unexpired, -1, &rows, NULL) != SQLITE_OK)
         return mp_store_database_refuse(&file->database, err);
+    sqlite3_bind_int64(rows, 1, (sqlite3_int64)now);
     int code, full = 0;
     while (full == 0 && (code = sqlite3_step(rows)) == SQLITE_ROW)
         full = load_one(file, rows, now);
@@ -99,7 +99,9 @@ static int load_entries(const mp_store_file *file, mp_err *err)
 
 static int write_change(const mp_store_file *file, const mp_store_change *change, const char *bytes, int64_t ahead)
 {
-    sqlite3_stmt *statement = change->is_gone ? file->database.drop : file->database.put;
+    bool is_kept = mp_room_prefix((mp_str){bytes, change->key_len})->saved == MP_SAVED_WITH_SESSIONS;
+    mp_store_table table = is_kept ? MP_STORE_SESSIONS : MP_STORE_ENTRIES;
+    sqlite3_stmt *statement = change->is_gone ? file->database.drop[table] : file->database.put[table];
     sqlite3_bind_blob64(statement, 1, bytes, change->key_len, SQLITE_STATIC);
     if (!change->is_gone) {
         sqlite3_bind_blob64(statement, 2, bytes + change->key_len, change->len, SQLITE_STATIC);
@@ -176,8 +178,10 @@ static bool is_ready(mp_store_file *file)
 /* Removes the entries that had expired when the file was read. */
 static int sweep_expired(mp_store_file *file)
 {
-    char old[80];
-    snprintf(old, sizeof old, "DELETE FROM entries WHERE until <= %lld", (long long)mp_clock_ms(CLOCK_REALTIME));
+    char old[160];
+    long long now = (long long)mp_clock_ms(CLOCK_REALTIME);
+    snprintf(old, sizeof old, "DELETE FROM entries WHERE until <= %lld; DELETE FROM sessions WHERE until <= %lld", now,
+             now);
     if (!file->is_swept && run_sql(file, old) != 0)
         return -1;
     file->is_swept = true;
@@ -266,18 +270,18 @@ static int compare_some(mp_store_file *file)
 {
     sqlite3_stmt *rows = NULL;
     int64_t ahead = (int64_t)mp_clock_ms(CLOCK_REALTIME) - (int64_t)mp_clock_ms(CLOCK_MONOTONIC);
-    static const char next[] = "SELECT key, text, until FROM entries WHERE key > ?1 OR ?2 ORDER BY key LIMIT " COMPARED;
+    static const char next[] = "SELECT key, text, until FROM entries WHERE key >= ?1 UNION ALL "
+                               "SELECT key, text, until FROM sessions WHERE key >= ?1 ORDER BY key LIMIT " COMPARED;
     int code = sqlite3_prepare_v2(file->database.db, next, -1, &rows, NULL), count = 0;
     if (code == SQLITE_OK) {
         sqlite3_bind_blob64(rows, 1, file->after.ptr == NULL ? "" : file->after.ptr, file->after.len, SQLITE_TRANSIENT);
-        sqlite3_bind_int(rows, 2, file->after.ptr == NULL);
         for (; (code = sqlite3_step(rows)) == SQLITE_ROW; count++) {
             mp_str key = {sqlite3_column_blob(rows, 0), (size_t)sqlite3_column_bytes(rows, 0)};
             mp_str text = {sqlite3_column_blob(rows, 1), (size_t)sqlite3_column_bytes(rows, 1)};
             mp_store_compare(file->store, key, text, until_of(rows, ahead));
             file->after.len = 0;
-            mp_buf_room(&file->after, 1); /* ptr is not NULL for an empty key either */
             mp_buf_put(&file->after, key);
+            mp_buf_putc(&file->after, '\0'); /* the next key that is possible */
         }
     }
     sqlite3_finalize(rows);
@@ -353,13 +357,10 @@ static void *MP_NULLABLE keep_saving(void *arg)
 {
     mp_store_file *file = arg;
     mp_crash_thread("store", 0);
-    if (file->adopts && !open_later(file)) {
+    if (file->adopts && !open_later(file))
         say_lost(file);
-        return NULL;
-    }
-    if (file->adopts)
-        mp_store_set_saving(file->store, true);
-    save_until_closed(file);
+    else
+        save_until_closed(file);
     mp_store_set_saving(file->store, false);
     return NULL;
 }
@@ -410,9 +411,12 @@ void mp_store_keep_later(mp_store *store, const char *MP_NULLABLE path)
 void mp_store_file_adopt(mp_store_file *file)
 {
     mp_err err;
-    if (start_thread(file, &err) != 0)
-        mp_log(MP_ERROR, "store not saved", mp_log_str("file", mp_str_of(file->database.path)),
-               mp_log_str("why", mp_str_of(err.text)), mp_log_str("hint", mp_str_of(serves_on)));
+    mp_store_set_saving(file->store, true); /* a client that comes before the file is open has to wait, too */
+    if (start_thread(file, &err) == 0)
+        return;
+    mp_store_set_saving(file->store, false);
+    mp_log(MP_ERROR, "store not saved", mp_log_str("file", mp_str_of(file->database.path)),
+           mp_log_str("why", mp_str_of(err.text)), mp_log_str("hint", mp_str_of(serves_on)));
 }
 
 void mp_store_file_close(mp_store_file *file)

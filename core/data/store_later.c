@@ -3,6 +3,9 @@
 #include "data/store_wire.h"
 #include "os/os.h"
 
+MP_GAUGE(store_later_bytes, "store_later_bytes", "", "",
+         "bytes of operations of scripts that wait for the process which owns the store, and of their results")
+
 struct mp_store_later {
     mp_job super;
     mp_store *store;
@@ -10,6 +13,7 @@ struct mp_store_later {
     mp_store_operation operation; /* owns its texts */
     mp_store_answer answer;
     bool is_over;
+    int64_t bytes;                       /* that are counted */
     mp_timer at_once;                    /* ends what the pool has not taken */
     void (*MP_NULLABLE done)(void *ctx); /* NULL: nobody waits any more */
     void *ctx;
@@ -25,8 +29,15 @@ static mp_str copied(mp_str text)
     return text.ptr == NULL ? text : (mp_str){mp_dup(text), text.len};
 }
 
+static void count_bytes(mp_store_later *later, int64_t more)
+{
+    later->bytes += more;
+    mp_stat_add(&mp_stat_store_later_bytes, more);
+}
+
 static void free_later(mp_store_later *later)
 {
+    count_bytes(later, -later->bytes);
     mp_timer_stop(later->loop, &later->at_once);
     free_text(later->operation.key);
     free_text(later->operation.text);
@@ -40,6 +51,7 @@ static void free_later(mp_store_later *later)
 static void end_later(mp_store_later *later, mp_loop *MP_NULLABLE loop)
 {
     later->is_over = true;
+    count_bytes(later, (int64_t)later->answer.text.len);
     if (later->done == NULL)
         free_later(later);
     else if (loop != NULL)
@@ -85,6 +97,7 @@ mp_store_later *mp_store_begin(mp_store *store, mp_loop *loop, const mp_store_op
     later->answer.result = MP_STORE_AWAY;
     later->done = done;
     later->ctx = ctx;
+    count_bytes(later, (int64_t)(sizeof *later + operation->key.len + operation->text.len + operation->old.len));
     store->elsewhere->begin(later);
     return later;
 }

@@ -20,6 +20,8 @@ typedef enum {
                       earlier lock of the store; who holds it prolongs it and gives it back by cas. THERE: it is taken
                     */
     MP_STORE_SET_LOCKED, /* as SET, if the lock `old` has the fence `n`. THERE: it has not */
+    MP_STORE_SAVED,      /* whether the file has the change `number` of sessions, or with 0 all so far, whose number `n`
+                            of the answer is. DONE: it has, or cannot be written. THERE: not yet */
     MP_STORE_KINDS
 } mp_store_kind;
 
@@ -34,7 +36,10 @@ typedef struct {
     int64_t n;
 } mp_store_operation;
 
-/* As mp_store_cas. */
+/* Sets the value of a key if it has the value `old`, or, with ptr NULL, none. `text` with ptr NULL: deletes the key.
+ * With `life_ms` MP_STORE_SAME_LIFE the value expires when the old one would have. THERE: the key has another value, or
+ * none. */
+#define MP_STORE_SAME_LIFE 0
 mp_store_operation mp_store_cas_operation(mp_str key, mp_str old, mp_str text, uint64_t life_ms);
 
 typedef struct {

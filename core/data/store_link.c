@@ -1,6 +1,7 @@
 /* store_link.c: access to a store that another process owns: one connection to the owner, with one operation at a time.
  * While an answer is late, no operation is sent; each attempt first looks, without waiting, whether the late answer has
  * arrived. */
+#define _GNU_SOURCE /* pthread_mutex_clocklock */
 #include "data/store_wire.h"
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,13 +16,14 @@ MP_COUNTER(store_unknown, "store_unknown", "", "", "of these, those that may hav
 #define MAX_TURNS 16      /* connections that one operation may try */
 #define KEPT_BYTES ((size_t)1 << 20)
 
+/* `lock` is held while an operation waits for its answer; `path_lock` for a copy, and no other lock is taken then. */
 struct mp_store_link {
-    pthread_mutex_t lock;
-    char path[MP_STORE_PATH]; /* where the owner serves, as far as this process knows */
+    pthread_mutex_t lock, path_lock;
+    char path[MP_STORE_PATH]; /* where the owner serves, as far as this process knows; guarded by `path_lock` */
     int fd;                   /* -1: not connected */
     bool awaits;              /* an answer must come before the next operation is sent */
     atomic_bool is_late;      /* the answer did not come in time */
-    atomic_bool is_dropped;   /* this process owns the store: the connection is to be closed */
+    atomic_bool is_stale;     /* the connection is to be closed: the store is elsewhere, or this process owns it */
     mp_buf in;                /* a part of an answer */
 };
 
@@ -29,6 +31,7 @@ mp_store_link *mp_store_link_new(void)
 {
     mp_store_link *link = mp_new(sizeof *link);
     pthread_mutex_init(&link->lock, NULL);
+    pthread_mutex_init(&link->path_lock, NULL);
     link->fd = -1;
     return link;
 }
@@ -48,42 +51,48 @@ void mp_store_link_free(mp_store_link *MP_NULLABLE link)
         return;
     hang_up(link);
     pthread_mutex_destroy(&link->lock);
+    pthread_mutex_destroy(&link->path_lock);
     free(link);
 }
 
-static void turn_link(mp_store_link *link, mp_str path)
+static void set_path(mp_store_link *link, mp_str path)
 {
-    hang_up(link);
-    link->is_late = false;
-    atomic_store(&link->is_dropped, false);
+    MP_LOCKED(&link->path_lock);
     snprintf(link->path, sizeof link->path, "%.*s", (int)path.len, path.ptr);
-}
-
-void mp_store_link_turn(mp_store_link *link, const char *path)
-{
-    MP_LOCKED(&link->lock);
-    turn_link(link, mp_str_of(path));
 }
 
 void mp_store_link_path(mp_store_link *link, char path[MP_STORE_PATH])
 {
-    MP_LOCKED(&link->lock);
+    MP_LOCKED(&link->path_lock);
     memcpy(path, link->path, MP_STORE_PATH);
 }
 
-/* Whoever holds the lock closes the connection of a link that was dropped meanwhile. */
+/* Whoever holds the lock closes a stale connection: before it is used, and before the lock is given back. */
+static void close_stale(mp_store_link *link)
+{
+    if (!atomic_exchange(&link->is_stale, false))
+        return;
+    hang_up(link);
+    atomic_store(&link->is_late, false);
+}
+
 static void let_go(mp_store_link *link)
 {
-    if (atomic_load(&link->is_dropped))
-        hang_up(link);
+    close_stale(link);
     pthread_mutex_unlock(&link->lock);
 }
 
 void mp_store_link_drop(mp_store_link *link)
 {
-    atomic_store(&link->is_dropped, true);
+    atomic_store(&link->is_stale, true);
     if (pthread_mutex_trylock(&link->lock) == 0)
         let_go(link);
+}
+
+void mp_store_link_turn(mp_store_link *link, const char *path)
+{
+    set_path(link, mp_str_of(path));
+    mp_store_link_drop(link);
 }
 
 /* -- one operation ------------------------------------------------------------------------------------------------- */
@@ -102,7 +111,9 @@ static bool connect_link(mp_store_link *link)
 {
     size_t sent = 0;
     const mp_store_frame hello = {.kind = MP_WIRE_HELLO, .number = MP_STORE_WIRE_VERSION};
-    link->fd = mp_wire_connect(link->path);
+    char path[MP_STORE_PATH];
+    mp_store_link_path(link, path);
+    link->fd = mp_wire_connect(path);
     if (link->fd < 0)
         return false;
     link->awaits = mp_wire_send(link->fd, &hello, nothing, 0, &sent) == 1;
@@ -131,9 +142,8 @@ static outcome read_answer(mp_store_link *link, uint64_t until, mp_store_frame *
     if (frame->kind != MP_WIRE_MOVED)
         return ANSWERED;
     *is_moved = true;
-    char path[MP_STORE_PATH];
-    snprintf(path, sizeof path, "%.*s", (int)frame->text_len, link->in.ptr + sizeof *frame);
-    turn_link(link, mp_str_of(path));
+    set_path(link, (mp_str){link->in.ptr + sizeof *frame, (size_t)frame->text_len});
+    hang_up(link);
     return OTHER;
 }
 
@@ -223,13 +233,16 @@ static outcome ask_until(mp_store *store, const mp_store_operation *operation, u
     return result;
 }
 
-/* Takes the lock. While an answer is late, a thread does not wait for another one that looks whether it has arrived. */
-static bool take_turn(mp_store_link *link)
+/* Takes the lock, if that is possible before the time is over. While an answer is late, a thread does not wait for
+ * another one that looks whether it has arrived. */
+static bool take_turn(mp_store_link *link, uint64_t until)
 {
-    if (atomic_load(&link->is_late))
-        return pthread_mutex_trylock(&link->lock) == 0;
-    pthread_mutex_lock(&link->lock);
-    return true;
+    const struct timespec time = {(time_t)(until / 1000000), (long)(until % 1000000) * 1000};
+    bool is_taken = atomic_load(&link->is_late) ? pthread_mutex_trylock(&link->lock) == 0
+                                                : pthread_mutex_clocklock(&link->lock, CLOCK_MONOTONIC, &time) == 0;
+    if (is_taken)
+        close_stale(link);
+    return is_taken;
 }
 
 /* Carries out the operation on the store of this process, which has become its owner meanwhile. */
@@ -243,7 +256,8 @@ static mp_store_result run_here(mp_store *store, const mp_store_operation *opera
 
 static mp_store_result not_answered(const mp_store_operation *operation, outcome it)
 {
-    bool reads = operation->kind == MP_STORE_GET || operation->kind == MP_STORE_KEYS;
+    bool reads =
+        operation->kind == MP_STORE_GET || operation->kind == MP_STORE_KEYS || operation->kind == MP_STORE_SAVED;
     mp_stat_add(&mp_stat_store_away, 1);
     if (it != UNKNOWN || reads)
         return MP_STORE_AWAY;
@@ -258,7 +272,7 @@ static mp_store_result ask_owner(mp_store *store, const mp_store_operation *oper
     mp_store_frame frame;
     mp_store_result result = MP_STORE_AWAY;
     uint64_t until = mp_monotonic_us() + WAIT_US;
-    if (!take_turn(link))
+    if (!take_turn(link, until))
         return not_answered(operation, AWAY);
     outcome it = mp_store_is_own(store) ? LATER : ask_until(store, operation, until, &frame);
     if (it == ANSWERED) {
@@ -281,10 +295,14 @@ bool mp_store_link_try(mp_store_link *link, const char *path)
 {
     char before[MP_STORE_PATH];
     MP_LOCKED(&link->lock);
-    memcpy(before, link->path, sizeof before);
-    turn_link(link, mp_str_of(path));
-    bool is_there = strcmp(link->path, path) == 0 && prepare_link(link, mp_monotonic_us() + FOLLOW_US) == ANSWERED;
-    if (!is_there)
-        turn_link(link, mp_str_of(before));
+    mp_store_link_path(link, before);
+    set_path(link, mp_str_of(path));
+    hang_up(link);
+    atomic_store(&link->is_late, false);
+    bool is_there = strlen(path) < MP_STORE_PATH && prepare_link(link, mp_monotonic_us() + FOLLOW_US) == ANSWERED;
+    if (!is_there) {
+        set_path(link, mp_str_of(before));
+        hang_up(link);
+    }
     return is_there;
 }

@@ -13,6 +13,7 @@ mp_store *mp_store_new(int64_t entries, size_t bytes)
     store->chance |= 1;
     atomic_init(&store->is_own, true);
     store->link = mp_store_link_new();
+    store->outbox = mp_store_outbox_new(store);
     store->elsewhere = &mp_store_over_link;
     atomic_init(&store->near, NULL);
     pthread_condattr_t monotonic;
@@ -38,6 +39,7 @@ void mp_store_free(mp_store *MP_NULLABLE store)
 {
     if (store == NULL)
         return;
+    mp_store_outbox_free(store->outbox);
     mp_store_free(store->near);
     mp_store_move_end(store);
     mp_store_server_free(store->server);

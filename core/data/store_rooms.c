@@ -15,10 +15,12 @@ static const mp_store_prefix prefixes[] = {
     PREFIX("visitor l:", VISITOR_LIMITS,
            UNSAVED), /* rates of callers without a name, and by keys that callers choose */
     PREFIX("visitor q:", VISITOR_QUOTAS, SAVED),
-    PREFIX("task:", TASKS, SAVED_WITH_SESSIONS),       /* followed by the id of a task */
-    PREFIX("tasks of ", TASKS, SAVED_WITH_SESSIONS),   /* followed by the owner of a task, and its id */
-    PREFIX("session:", SESSIONS, SAVED_WITH_SESSIONS), /* followed by the id of a session: rpc/session/kept.c */
-    PREFIX("event:", EVENTS, SAVED_WITH_SESSIONS), /* followed by the id of a session, and the numbers of an event */
+    PREFIX("task:", TASKS, SAVED_WITH_SESSIONS),     /* followed by the id of a task */
+    PREFIX("tasks of ", TASKS, SAVED_WITH_SESSIONS), /* followed by the owner of a task, and its id */
+    PREFIX("session:", SESSIONS,
+           SAVED_WITH_SESSIONS), /* followed by the id of a session, and the digits of its owner */
+    /* followed by the id of a session, the numbers of an event, and the digits of the session's owner */
+    PREFIX("event:", EVENTS, SAVED_WITH_SESSIONS),
     PREFIX("callers:", CALLERS, UNSAVED),  /* facts about upstreams that grow with each client, session or list */
     PREFIX("upstream:", GATEWAY, UNSAVED), /* facts about upstreams whose number the configuration bounds */
     PREFIX("job:", GATEWAY, UNSAVED),
@@ -34,7 +36,9 @@ typedef struct {
     int percent_entries, percent_bytes; /* of store.entries and store.bytes */
     int64_t least_entries;              /* minimum, also if the percentage of store.entries is less */
     size_t least_bytes;
-    bool evicts, has_shares, ranks_by_number;
+    bool evicts, ranks_by_number;
+    int after_owner; /* digits of a key behind those of its owner, by which the room has shares; NO_SHARES: it has none
+                      */
     const mp_stat *entries, *bytes, *refused;
 } rule;
 
@@ -67,25 +71,29 @@ MP_COUNTER(evicted_remembered, "evicted", "kind", "remembered",
     &mp_stat_store_room_entries_##room, &mp_stat_store_room_bytes_##room, &mp_stat_store_room_refused_##room
 #define KIB(n) ((size_t)(n) << 10)
 
-/* sessions.max bounds the number of sessions; a client's description of itself has at most 64 KiB. */
-#define SESSIONS_BYTES ((size_t)256 << 20)
-/* as many as MP_REPLAY_TOTAL has, whose keys take as much again if they are short */
-#define EVENTS_BYTES ((size_t)128 << 20)
+#define NO_SHARES (-1)
+#define AFTER_OWNER_OF_TASK 4 /* the number of a process, in the id of a task (mp_id_make) */
+
+/* sessions.max bounds the number of sessions; a client's description of itself has at most 64 KiB. One principal alone
+ * has half. */
+#define SESSIONS_BYTES ((size_t)512 << 20)
+/* As many as MP_REPLAY_TOTAL has, whose keys take as much again if they are short, in the half of one principal. */
+#define EVENTS_BYTES ((size_t)256 << 20)
 
 /* An operator switches off at most 1,000 things (registry.MAX_OFF), and a name and its note have less than 4 KiB. */
 static const rule rules[MP_ROOMS] = {
-    {"scripts", 80, 76, 0, 0, false, false, false, STATS(scripts)},
-    {"near", 10, 10, 0, 0, false, false, false, STATS(near)},
-    {"limits", 4, 2, 1000, KIB(256), true, false, false, STATS(limits)},
-    {"quotas", 4, 2, 1000, KIB(256), true, false, true, STATS(quotas)},
-    {"visitor_limits", 3, 1, 1000, KIB(256), true, false, false, STATS(visitor_limits)},
-    {"visitor_quotas", 3, 1, 1000, KIB(256), true, false, true, STATS(visitor_quotas)},
-    {"tasks", 3, 15, 100, KIB(64), false, true, false, STATS(tasks)},
-    {"sessions", 0, 0, 10000000, SESSIONS_BYTES, false, false, false, STATS(sessions)},
-    {"events", 0, 0, 10000000, EVENTS_BYTES, false, false, false, STATS(events)},
-    {"callers", 2, 2, 1000, KIB(256), true, false, false, STATS(callers)},
-    {"gateway", 1, 1, 10000, KIB(4096), false, false, false, STATS(gateway)},
-    {"operator", 0, 0, 1100, KIB(4096), false, false, false, STATS(operator)},
+    {"scripts", 80, 76, 0, 0, false, false, NO_SHARES, STATS(scripts)},
+    {"near", 10, 10, 0, 0, false, false, NO_SHARES, STATS(near)},
+    {"limits", 4, 2, 1000, KIB(256), true, false, NO_SHARES, STATS(limits)},
+    {"quotas", 4, 2, 1000, KIB(256), true, true, NO_SHARES, STATS(quotas)},
+    {"visitor_limits", 3, 1, 1000, KIB(256), true, false, NO_SHARES, STATS(visitor_limits)},
+    {"visitor_quotas", 3, 1, 1000, KIB(256), true, true, NO_SHARES, STATS(visitor_quotas)},
+    {"tasks", 3, 15, 100, KIB(64), false, false, AFTER_OWNER_OF_TASK, STATS(tasks)},
+    {"sessions", 0, 0, 10000000, SESSIONS_BYTES, false, false, 0, STATS(sessions)},
+    {"events", 0, 0, 10000000, EVENTS_BYTES, false, false, 0, STATS(events)},
+    {"callers", 2, 2, 1000, KIB(256), true, false, NO_SHARES, STATS(callers)},
+    {"gateway", 1, 1, 10000, KIB(4096), false, false, NO_SHARES, STATS(gateway)},
+    {"operator", 0, 0, 1100, KIB(4096), false, false, NO_SHARES, STATS(operator)},
 };
 
 const mp_store_prefix *mp_room_prefix(mp_str key)
@@ -144,17 +152,17 @@ void mp_room_note_evicted(mp_room_id id)
 
 /* -- shares -------------------------------------------------------------------------------------------------------- */
 
-#define TAG 8       /* digits of the principal in the id of a task (mp_id_make) */
-#define AFTER_TAG 4 /* digits behind those of the principal */
+#define OWNER 8 /* digits of the principal at the end of a key, or before the last ones */
 
 typedef struct {
     mp_node node;
     int64_t entries, bytes;
 } share;
 
-static mp_str tag_of(mp_str key)
+static mp_str owner_of(mp_room_id id, mp_str key)
 {
-    return key.len < TAG + AFTER_TAG ? key : (mp_str){key.ptr + key.len - TAG - AFTER_TAG, TAG};
+    size_t last = OWNER + (size_t)rules[id].after_owner;
+    return key.len < last ? key : (mp_str){key.ptr + key.len - last, OWNER};
 }
 
 /* A principal may have at most as much as is free for all others: one alone half of the room, the next a quarter. So
@@ -167,9 +175,9 @@ bool mp_room_takes(const mp_room *room, mp_room_id id, mp_str key, int64_t entri
     int64_t free_bytes = most_bytes - (int64_t)room->bytes - bytes;
     if ((entries > 0 && free_entries < 0) || (bytes > 0 && free_bytes < 0))
         return false;
-    if (!rules[id].has_shares)
+    if (rules[id].after_owner == NO_SHARES)
         return true;
-    const mp_node *node = mp_map_is_made(&room->shares) ? mp_map_find(&room->shares, tag_of(key)) : NULL;
+    const mp_node *node = mp_map_is_made(&room->shares) ? mp_map_find(&room->shares, owner_of(id, key)) : NULL;
     const share *own = node == NULL ? &(share){0} : mp_container(node, share, node);
     return (entries <= 0 || own->entries + entries <= free_entries) && (bytes <= 0 || own->bytes + bytes <= free_bytes);
 }
@@ -187,11 +195,11 @@ void mp_room_count(mp_room *room, mp_room_id id, mp_str key, int64_t entries, in
     room->bytes += (size_t)bytes;
     mp_stat_add(rules[id].entries, entries);
     mp_stat_add(rules[id].bytes, bytes);
-    if (!rules[id].has_shares)
+    if (rules[id].after_owner == NO_SHARES)
         return;
     if (!mp_map_is_made(&room->shares))
         mp_map_init(&room->shares);
-    share *own = mp_map_need(&room->shares, tag_of(key), sizeof *own, &is_new);
+    share *own = mp_map_need(&room->shares, owner_of(id, key), sizeof *own, &is_new);
     own->entries += entries;
     own->bytes += bytes;
     if (own->entries == 0)
@@ -212,6 +220,21 @@ void mp_rooms_clear(mp_room rooms[MP_ROOMS])
         mp_map_each(&rooms[i].shares, free_share, &rooms[i].shares);
         mp_map_clear(&rooms[i].shares);
     }
+}
+
+/* -- events of a session ------------------------------------------------------------------------------------------- */
+
+#define SESSION 36 /* digits of its id (MP_ID) */
+
+mp_str mp_room_events_of(mp_room_id id, mp_str key, char to[MP_ROOM_EVENTS_OF])
+{
+    static const mp_str event = {"event:", sizeof "event:" - 1};
+    size_t before = sizeof "session:" - 1;
+    if (id != MP_ROOM_SESSIONS || key.len < before + SESSION)
+        return MP_STR_NONE;
+    memcpy(to, event.ptr, event.len);
+    memcpy(to + event.len, key.ptr + before, SESSION);
+    return (mp_str){to, event.len + SESSION};
 }
 
 /* -- refusals ------------------------------------------------------------------------------------------------------ */

@@ -33,14 +33,24 @@ typedef struct {
     uint32_t kind;
     uint32_t what; /* of an operation: its mp_store_kind; of an answer: its mp_store_result */
     uint64_t key_len, text_len, old_len;
-    /* life_ms of set, incr, cas and lock, interval_us of take, the most keys of keys, the most places of place */
+    /* life_ms of set, incr, cas and lock, interval_us of take, the most keys of keys, the most places of place, the
+     * change of saved */
     uint64_t number;
     /* the addend of incr, burst of take, only_new of set, fence of set_locked, for cas MP_STORE_NO_OLD and
-     * MP_STORE_NO_TEXT; of an answer: the sum, the time to wait, the number of keys, or the fence */
+     * MP_STORE_NO_TEXT; of an answer: the sum, the time to wait, the number of keys or of the change, or the fence */
     int64_t n;
     uint64_t until_us;
 } mp_store_frame;
 
+/* Operations that only scripts begin, in the form of mp_store_operation. */
+mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms);
+/* Adds `n` to the value of the key, an integer; a key without a value counts as 0. `life_ms` applies to a new value
+ * only. NO_NUMBER: the value is not an integer. */
+mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum);
+/* Takes a token from a bucket that holds up to `burst` tokens and gets one more every `interval_us`. DONE: the token
+ * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the key's room is reached.
+ * The value of the key is the time when the bucket is full again, in microseconds since 1970. */
+mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us);
 /* Does the operation if this process owns the store; else the result is AWAY. Sets `*n`, and appends to `out`. */
 mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n);
 /* Lets the process that owns the store do the operation. */
@@ -60,6 +70,12 @@ bool mp_store_link_try(mp_store_link *link, const char *path);
 /* Closes the connection: this process owns the store now. Does not wait. */
 void mp_store_link_drop(mp_store_link *link);
 
+/* -- changes for which no thread waits (store_outbox.c) ------------------------------------------------------------ */
+
+mp_store_outbox *mp_store_outbox_new(mp_store *store);
+/* Sends what is left, for two seconds at most, and frees it. No thread of the pool runs any more. */
+void mp_store_outbox_free(mp_store_outbox *outbox);
+
 /* -- hand-overs (store_serve.c, store_move.c) ---------------------------------------------------------------------- */
 
 /* Applies a piece to a store that this process does not own. False if it is not well formed. */
@@ -76,7 +92,7 @@ void mp_store_move_end(mp_store *store);
 typedef struct {
     entry *MP_NULLABLE first;
     entry **MP_NULLABLE heaps[MP_ROOMS];
-    mp_link changed, gone;
+    mp_store_changes urgent, others;
     int64_t entries;
     size_t bytes;
 } mp_store_rest;

@@ -270,6 +270,8 @@ static void take_down(gateway *h, int code)
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_join(h->workers[i]);
     mp_pool_stop();
+    mp_store_finish_waits(
+        h->shared.process_state.store); /* tasks that wait for it, and their streams, are freed next */
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_unwind(h->workers[i]);
     mp_watchdog_spare(h->shared.watchdog, code);

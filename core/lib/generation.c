@@ -171,6 +171,7 @@ bool mp_lib_turn(void *ctx)
 {
     mp_vm *vm = ctx;
     mp_store_sweep(mp_lib_of_vm(vm)->store);
+    mp_store_send_outgoing(mp_lib_of_vm(vm)->store, mp_state_of(vm)->loop);
     return mp_vm_turn(vm);
 }
 

@@ -273,8 +273,7 @@ mp_session_table *mp_session_table_new(const mp_rpc_config *config, mp_processes
                                            .put_topics = mp_session_put_topics,
                                            .take_topics = mp_session_take_topics,
                                            .take_event = mp_feed_revive,
-                                           .end_events = mp_feeds_revived,
-                                           .last_feed = mp_feeds_last};
+                                           .end_events = mp_feeds_revived};
     return mp_sessions_new(config, processes, &hooks, mp_topics_new(), mp_event_log_new(config));
 }
 

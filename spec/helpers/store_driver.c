@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "data/semaphore.h"
 #include "data/store_wire.h"
+#include "os/os.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -1210,6 +1211,220 @@ static void full_disk(void)
     file_case();
 }
 
+/* -- records of sessions and their events -------------------------------------------------------------------------- */
+
+#define OWNER_DIGITS "0a0a0a0a"
+#define POSTED 3000
+
+static mp_loop *tick_loop;
+static mp_store *ticked;
+static mp_timer tick_timer;
+static atomic_int told;
+static atomic_long unsaved_then;
+
+static void on_tick(mp_timer *timer)
+{
+    mp_store_send_outgoing(ticked, tick_loop);
+    mp_timer_start(tick_loop, timer, 1, on_tick);
+}
+
+static void *MP_NULLABLE run_loop(MP_UNUSED void *arg)
+{
+    mp_timer_start(tick_loop, &tick_timer, 1, on_tick);
+    mp_loop_run(tick_loop);
+    return NULL;
+}
+
+static void on_told(MP_UNUSED void *content, MP_UNUSED mp_loop *MP_NULLABLE loop)
+{
+    atomic_store(&unsaved_then, (long)mp_stat_read(&mp_stat_store_unsaved));
+    atomic_store(&told, 1);
+}
+
+static mp_str key_of_session(int i, char to[100])
+{
+    return (mp_str){to, (size_t)snprintf(to, 100, "session:%036x%s", (unsigned)i, OWNER_DIGITS)};
+}
+
+static mp_store *file_store(void)
+{
+    mp_err err;
+    mp_store *store = new_store();
+    mp_store_save_sessions(store);
+    CHECK(mp_store_keep(store, file_path(), &err) == 0, "the file: %s", err.text);
+    return store;
+}
+
+static void file_owner(void)
+{
+    serve_store(file_store());
+    reach(1);
+    WAIT_FOR(false);
+}
+
+static void stop_child(int process)
+{
+    int status;
+    kill(pids[process], SIGSTOP);
+    CHECK(waitpid(pids[process], &status, WUNTRACED) == pids[process] && WIFSTOPPED(status), "not stopped");
+}
+
+/* Of three sessions one is set, one is set and ended, and one is ended and set again. */
+static void post_all(mp_store *store)
+{
+    char key[100];
+    for (int i = 0; i < POSTED; i++) {
+        CHECK(mp_store_post(store, key_of_session(i, key), MP_STR("first"), 3600000) == MP_STORE_DONE, "not posted");
+        if (i % 3 > 0)
+            CHECK(mp_store_post(store, key_of_session(i, key), MP_STR_NONE, 0) == MP_STORE_DONE, "no end was posted");
+        if (i % 3 > 1)
+            CHECK(mp_store_post(store, key_of_session(i, key), MP_STR("again"), 3600000) == MP_STORE_DONE, "not again");
+    }
+}
+
+static void check_posted(mp_store *store)
+{
+    char key[100];
+    for (int i = 0; i < POSTED; i++) {
+        mp_buf text = {0};
+        mp_store_result result = mp_store_get(store, key_of_session(i, key), &text);
+        const char *expected = i % 3 == 0 ? "first" : i % 3 == 1 ? "" : "again";
+        CHECK(result == (i % 3 == 1 ? MP_STORE_NONE : MP_STORE_DONE), "session %d: %d", i, (int)result);
+        CHECK(mp_str_is(mp_buf_str(&text), expected), "session %d is %.*s", i, (int)text.len, text.ptr);
+        mp_buf_clear(&text);
+    }
+}
+
+/* Changes are posted while the owner is stopped: that takes no time, and none is lost. Once it was said that they are
+ * saved, they are in the file of an owner that is killed. */
+static void outgoing(void)
+{
+    mp_err err;
+    pthread_t thread;
+    char key[100];
+    spawn(1, file_owner);
+    WAIT_FOR(shared->state[1] >= 1);
+    mp_store *store = ticked = new_store();
+    follow_store(store, 1);
+    mp_pool_start();
+    CHECK((tick_loop = mp_loop_new(&err)) != NULL, "loop: %s", err.text);
+    CHECK(pthread_create(&thread, NULL, run_loop, NULL) == 0, "no thread");
+    mp_store_post(store, key_of_session(1, key), MP_STR("before"), 3600000);
+    WAIT_FOR(mp_stat_sum("store_outgoing_bytes") == 0);
+    stop_child(1);
+    long waited = waited_here_us;
+    post_all(store);
+    mp_store_when_saved(store, tick_loop, on_told, NULL);
+    CHECK(waited_here_us == waited, "who posts has waited");
+    CHECK(mp_stat_sum("store_outgoing_bytes") > 0, "nothing is counted");
+    CHECK(told == 0, "told before the owner has anything");
+    kill(pids[1], SIGCONT);
+    WAIT_FOR(told == 1);
+    kill(pids[1], SIGKILL);
+    waitpid(pids[1], NULL, 0);
+    mp_loop_stop(tick_loop);
+    pthread_join(thread, NULL);
+    mp_pool_stop();
+    mp_store_free(store);
+    mp_loop_free(tick_loop);
+    store = file_store();
+    check_posted(store);
+    mp_store_free(store);
+}
+
+/* The thread of the file stands still while this is set. */
+static atomic_bool is_disk_stopped, has_disk_stopped;
+
+int __real_mp_store_database_begin(void *database);
+int __wrap_mp_store_database_begin(void *database);
+
+int __wrap_mp_store_database_begin(void *database)
+{
+    while (atomic_load(&is_disk_stopped)) {
+        atomic_store(&has_disk_stopped, true);
+        pause_us(500);
+    }
+    return __real_mp_store_database_begin(database);
+}
+
+#define OTHERS 200000
+
+/* A session is in the file before all that was deleted earlier. */
+static void urgent(void)
+{
+    mp_err err;
+    char key[100];
+    mp_store *store = file_store();
+    for (int i = 0; i < OTHERS; i++) {
+        int len = snprintf(key, sizeof key, "s:%d", i);
+        mp_store_set(store, (mp_str){key, (size_t)len}, MP_STR("x"), MP_STORE_FOREVER, false);
+    }
+    WAIT_FOR(mp_stat_read(&mp_stat_store_unsaved) == 0);
+    CHECK((tick_loop = mp_loop_new(&err)) != NULL, "loop: %s", err.text);
+    mp_loop_stop(tick_loop);
+    mp_loop_run(tick_loop); /* has ended: messages are delivered by who sends them */
+    atomic_store(&is_disk_stopped, true);
+    mp_store_set(store, MP_STR("s:one"), MP_STR("x"), MP_STORE_FOREVER, false);
+    WAIT_FOR(has_disk_stopped);
+    for (int i = 0; i < OTHERS; i++) {
+        int len = snprintf(key, sizeof key, "s:%d", i);
+        mp_store_delete(store, (mp_str){key, (size_t)len});
+    }
+    mp_store_post(store, key_of_session(1, key), MP_STR("a session"), 3600000);
+    mp_store_when_saved(store, tick_loop, on_told, NULL);
+    atomic_store(&is_disk_stopped, false);
+    WAIT_FOR(told == 1);
+    CHECK(unsaved_then > OTHERS / 2, "%ld changes were left", (long)unsaved_then);
+    mp_store_free(store);
+    mp_loop_free(tick_loop);
+}
+
+static void set_events(mp_store *store, int session, int count)
+{
+    char key[200];
+    for (int i = 0; i < count; i++) {
+        int len = snprintf(key, sizeof key, "event:%036x%016x%016x%s", (unsigned)session, 0, (unsigned)i, OWNER_DIGITS);
+        CHECK(mp_store_post(store, (mp_str){key, (size_t)len}, MP_STR("x"), MP_STORE_FOREVER) == MP_STORE_DONE,
+              "event");
+    }
+}
+
+static int64_t events_of(mp_store *store, int session)
+{
+    char prefix[100];
+    mp_store_sweep(store);
+    snprintf(prefix, sizeof prefix, "event:%036x", (unsigned)session);
+    return count_keys(store, prefix);
+}
+
+/* Events end with the record of their session, and one owner cannot fill the room of records. */
+static void records(void)
+{
+    char key[100];
+    mp_store *store = new_store();
+    for (int i = 1; i <= 2; i++) {
+        mp_store_post(store, key_of_session(i, key), MP_STR("x"), i == 1 ? 100 : 3600000);
+        set_events(store, i, 1000);
+    }
+    WAIT_FOR(events_of(store, 1) == 0);
+    CHECK(events_of(store, 2) == 1000, "events of another session are gone");
+    mp_store_post(store, key_of_session(2, key), MP_STR_NONE, 0);
+    CHECK(events_of(store, 2) == 0, "events without a session");
+    mp_store_free(store);
+
+    mp_room rooms[MP_ROOMS] = {[MP_ROOM_SESSIONS] = {.most_entries = 10, .most_bytes = 1000}};
+    mp_room *room = &rooms[MP_ROOM_SESSIONS];
+    int own = 0;
+    while (mp_room_takes(room, MP_ROOM_SESSIONS, key_of_session(own, key), 1, 50)) {
+        mp_room_count(room, MP_ROOM_SESSIONS, key_of_session(own, key), 1, 50);
+        own++;
+    }
+    CHECK(own == 5, "one owner has %d of 10 records", own);
+    int len = snprintf(key, sizeof key, "session:%036x%s", 99, "0b0b0b0b");
+    CHECK(mp_room_takes(room, MP_ROOM_SESSIONS, (mp_str){key, (size_t)len}, 1, 50), "another owner has none");
+    mp_rooms_clear(rooms);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -1225,7 +1440,10 @@ int main(int argc, char **argv)
                  {"strangers", strangers},
                  {"places", share_all_places},
                  {"file", file_case},
-                 {"full-disk", full_disk}};
+                 {"full-disk", full_disk},
+                 {"outgoing", outgoing},
+                 {"urgent", urgent},
+                 {"records", records}};
     if (argc != 3)
         return 2;
     folder = argv[2];

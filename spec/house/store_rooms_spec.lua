@@ -8,7 +8,7 @@ end
 local listed = {}
 for prefix in read "core/data/store_rooms.c":gmatch '\n    PREFIX%("([^"]+)"' do listed[#listed + 1] = prefix end
 
-local writes = { "set", "add", "incr", "take", "cas" }
+local writes = { "set", "add", "incr", "take", "cas", "post" }
 
 -- Parts of keys that look like prefixes of their own.
 local parts = {

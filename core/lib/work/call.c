@@ -300,21 +300,25 @@ typedef struct {
 
 typedef struct {
     mp_op super;
-    settling *it;
+    settling *MP_NULLABLE it; /* NULL: the wait is over */
 } settling_op;
 
 static void stop_settling(mp_op *super)
 {
-    mp_container(super, settling_op, super)->it->op = NULL;
+    settling *it = mp_container(super, settling_op, super)->it;
+    if (it != NULL)
+        it->op = NULL;
 }
 
 static void settled(void *content, mp_loop *MP_NULLABLE loop)
 {
     settling *it = *(settling **)content;
     mp_op *op = it->op;
+    free(it);
+    if (op != NULL)
+        mp_container(op, settling_op, super)->it = NULL; /* without a loop the task is cancelled later */
     if (op != NULL && loop != NULL)
         mp_op_done(op);
-    free(it);
 }
 
 /* session.settle(call): waits until the store's file has the new session of the call, if sessions are kept.

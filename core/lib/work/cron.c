@@ -60,7 +60,7 @@ static bool begin_job(mp_cron *job, mp_rpc *rpc)
         mp_lib_task_start(job->lib->vm, &mp_cron_work, call)->scheduled = job;
     } else {
         if (job->source == NULL)
-            mp_store_delete(job->lib->store, put_key(&name, "running", job));
+            mp_store_post(job->lib->store, put_key(&name, "running", job), MP_STR_NONE, 0);
         mp_log(MP_WARN, "job not started", mp_log_str("name", mp_str_of(job->name)),
                mp_log_str("why", MP_STR("too many background tasks (1,024)")));
     }

@@ -9,6 +9,8 @@
 
 MP_COUNTER(kept_unsaved, "kept_sessions_unsaved", "", "",
            "records of sessions that the store did not take: tried again later")
+MP_GAUGE(kept_left_out, "kept_sessions_left_out", "", "",
+         "sessions that end with the process, though sessions are kept: the store has no place for their records")
 MP_GAUGE(kept_behind, "kept_sessions_behind", "", "", "sessions whose record in the store has older facts")
 
 #define PARTS 4                       /* a record covers the uses in this part of sessions.idle */
@@ -30,7 +32,6 @@ void mp_kept_free(mp_kept *MP_NULLABLE kept)
 {
     if (kept == NULL)
         return;
-    mp_store_finish_waits(kept->store);
     pthread_mutex_destroy(&kept->lock);
     free(kept);
 }
@@ -61,10 +62,25 @@ uint64_t mp_kept_ahead(void)
     return mp_clock_ms(CLOCK_REALTIME) - mp_monotonic_ms();
 }
 
-static void put_key(mp_buf *out, mp_str id)
+static void put_key(mp_buf *out, const mp_session *session)
 {
     mp_buf_put(out, MP_KEPT_SESSION);
-    mp_buf_put(out, id);
+    mp_buf_put(out, session->node.key);
+    mp_buf_put(out, mp_str_of(session->owner_digits));
+}
+
+void mp_kept_take_in(mp_session *session, mp_kept *MP_NULLABLE kept, mp_str digits, mp_str owner)
+{
+    unsigned char hash[MP_SHA256_BYTES];
+    session->kept = kept;
+    if (kept == NULL)
+        return;
+    if (digits.len == MP_KEPT_OWNER) {
+        memcpy(session->owner_digits, digits.ptr, MP_KEPT_OWNER);
+    } else {
+        mp_sha256(owner, hash);
+        mp_hex_put(session->owner_digits, hash, MP_KEPT_OWNER / 2);
+    }
 }
 
 /* -- records ------------------------------------------------------------------------------------------------------- */
@@ -74,11 +90,12 @@ static void put_record(const mp_kept *kept, mp_session *session, uint64_t used_a
     uint64_t ahead = mp_kept_ahead();
     mp_kept_head head = {.opened_at = session->opened_at + ahead,
                          .used_at = used_at + ahead,
-                         .last_feed = kept->hooks->last_feed(session),
+                         .highest = atomic_load_explicit(&session->log.highest, memory_order_relaxed),
                          .format = MP_KEPT_FORMAT,
                          .log_level = atomic_load_explicit(&session->log_level, memory_order_relaxed),
                          .has_user = session->user != NULL};
     const mp_client_info *info = atomic_load(&session->client_info);
+    atomic_store_explicit(&session->kept_highest, head.highest, memory_order_relaxed);
     memcpy(head.principal, session->principal, sizeof head.principal);
     mp_buf_put(out, (mp_str){(const char *)&head, sizeof head});
     mp_kept_put(out, mp_str_of(session->user == NULL ? "" : session->user));
@@ -96,6 +113,12 @@ static void set_changed(mp_session *session, bool is_changed)
         mp_stat_add(&mp_stat_kept_behind, is_changed ? 1 : -1);
 }
 
+void mp_kept_note_state(mp_session *session, mp_kept_state state)
+{
+    int before = atomic_exchange(&session->record, (int)state);
+    mp_stat_add(&mp_stat_kept_left_out, (state == MP_KEPT_LEFT_OUT) - (before == MP_KEPT_LEFT_OUT));
+}
+
 /* A closed session's record is removed under the same lock. */
 static void write_record(mp_kept *kept, mp_session *session)
 {
@@ -111,14 +134,16 @@ static void write_record(mp_kept *kept, mp_session *session)
     if (is_closed || (int64_t)(used_at + idle_ms - now) < 0)
         return;
     set_changed(session, false); /* before the facts are read */
-    put_key(&key, session->node.key);
+    put_key(&key, session);
     put_record(kept, session, covered, &text);
     bool fits = text.len <= MAX_BYTES;
-    bool is_taken = fits && mp_store_set(kept->store, mp_buf_str(&key), mp_buf_str(&text), covered + idle_ms - now + 1,
-                                         false) == MP_STORE_DONE;
+    bool is_taken = fits && mp_store_post(kept->store, mp_buf_str(&key), mp_buf_str(&text),
+                                          covered + idle_ms - now + 1) == MP_STORE_DONE;
     if (!fits)
-        mp_store_delete(kept->store, mp_buf_str(&key));
+        mp_store_post(kept->store, mp_buf_str(&key), MP_STR_NONE, 0);
     atomic_store(&session->covered_until, covered);
+    if (is_taken || !fits || atomic_load(&session->record) == MP_KEPT_NONE)
+        mp_kept_note_state(session, is_taken ? MP_KEPT_STORED : MP_KEPT_LEFT_OUT);
     if (is_taken)
         return;
     atomic_store(&session->kept_again_at, now + AGAIN_MS);
@@ -143,6 +168,7 @@ void mp_session_settle(mp_session *session, mp_loop *loop, void (*deliver)(void 
     mp_kept *kept = MP_NEVER_NULL(session->kept);
     write_record(kept, session);
     mp_store_when_saved(kept->store, loop, deliver, ctx);
+    mp_store_send_outgoing(kept->store, loop);
 }
 
 void mp_session_keep(mp_session *session)
@@ -173,7 +199,9 @@ bool mp_session_is_to_be_kept(mp_session *session, uint64_t now)
     uint64_t until = atomic_load_explicit(&session->covered_until, memory_order_relaxed);
     if (until == 0 || is_after(atomic_load_explicit(&session->kept_again_at, memory_order_relaxed), now))
         return false;
-    if (atomic_load_explicit(&session->is_changed, memory_order_relaxed))
+    uint64_t highest = atomic_load_explicit(&session->log.highest, memory_order_relaxed);
+    if (atomic_load_explicit(&session->is_changed, memory_order_relaxed) ||
+        highest - atomic_load_explicit(&session->kept_highest, memory_order_relaxed) >= MP_KEPT_JUMP / 2)
         return true;
     uint64_t used_at = atomic_load_explicit(&session->used_at, memory_order_relaxed);
     return is_after(now + SWEPT_MS, until) && (is_after(used_at + SWEPT_MS, until) || mp_session_is_in_use(session));
@@ -184,26 +212,28 @@ void mp_session_forget(mp_session *session, bool is_for_good)
     mp_scoped_buf key = {0};
     mp_kept *kept = session->kept;
     set_changed(session, false); /* it is closed, and stays so */
-    if (kept == NULL || !(is_for_good || atomic_load(&kept->ends_all)))
+    if (kept == NULL)
         return;
-    put_key(&key, session->node.key);
+    put_key(&key, session);
     MP_LOCKED(&kept->lock);
-    if (atomic_load(&session->covered_until) != 0)
-        mp_store_delete(kept->store, mp_buf_str(&key));
+    if (atomic_load(&session->record) == MP_KEPT_STORED && (is_for_good || atomic_load(&kept->ends_all)))
+        mp_store_post(kept->store, mp_buf_str(&key), MP_STR_NONE, 0);
+    mp_kept_note_state(session, MP_KEPT_NONE);
 }
 
 /* -- events -------------------------------------------------------------------------------------------------------- */
 
 bool mp_kept_has_events(const mp_session *session)
 {
-    return session->kept != NULL && !session->log.is_unsaved;
+    return session->kept != NULL && !session->log.is_unsaved &&
+           atomic_load(&((mp_session *)(uintptr_t)session)->record) == MP_KEPT_STORED;
 }
 
 static void put_event_key(mp_buf *out, const mp_session *session, uint64_t feed, uint64_t seq)
 {
     mp_buf_put(out, MP_KEPT_EVENT);
     mp_buf_put(out, session->node.key);
-    mp_buf_printf(out, "%016llx%016llx", (unsigned long long)feed, (unsigned long long)seq);
+    mp_buf_printf(out, "%016llx%016llx%s", (unsigned long long)feed, (unsigned long long)seq, session->owner_digits);
 }
 
 void mp_kept_set_event(const mp_session *session, uint64_t feed, uint64_t seq, mp_str text)
@@ -212,7 +242,7 @@ void mp_kept_set_event(const mp_session *session, uint64_t feed, uint64_t seq, m
     if (!mp_kept_has_events(session))
         return;
     put_event_key(&key, session, feed, seq);
-    mp_store_set(MP_NEVER_NULL(session->kept)->store, mp_buf_str(&key), text, MP_STORE_FOREVER, false);
+    mp_store_post(MP_NEVER_NULL(session->kept)->store, mp_buf_str(&key), text, MP_STORE_FOREVER);
 }
 
 void mp_kept_drop_event(const mp_session *session, uint64_t feed, uint64_t seq)
@@ -221,5 +251,5 @@ void mp_kept_drop_event(const mp_session *session, uint64_t feed, uint64_t seq)
     if (!mp_kept_has_events(session))
         return;
     put_event_key(&key, session, feed, seq);
-    mp_store_delete(MP_NEVER_NULL(session->kept)->store, mp_buf_str(&key));
+    mp_store_post(MP_NEVER_NULL(session->kept)->store, mp_buf_str(&key), MP_STR_NONE, 0);
 }

@@ -36,13 +36,15 @@ static uint64_t last_use(const mp_kept_head *head)
     return (int64_t)(used_at - now) > 0 ? now : used_at;
 }
 
-static const mp_stat *MP_NULLABLE revive(mp_session_table *table, const mp_transport *transport, mp_str id,
+/* `name`: the session's id, and its owner's digits. */
+static const mp_stat *MP_NULLABLE revive(mp_session_table *table, const mp_transport *transport, mp_str name,
                                          mp_str bytes)
 {
     mp_kept_head head;
     texts it;
     char room[MP_COUNTED_TEXT];
-    if (!mp_id_is(id) || !read_record(bytes, &head, &it))
+    mp_str id = {name.ptr, name.len < MP_ID ? name.len : MP_ID}, digits = mp_str_from(name, id.len);
+    if (!mp_id_is(id) || digits.len != MP_KEPT_OWNER || !read_record(bytes, &head, &it))
         return &mp_stat_kept_broken;
     const mp_era *era = mp_era_find(it.revision);
     if (era == NULL || !era->has_sessions)
@@ -56,6 +58,7 @@ static const mp_stat *MP_NULLABLE revive(mp_session_table *table, const mp_trans
     if (counted == NULL)
         return &mp_stat_kept_refused;
     mp_session *session = mp_session_add(table, &(mp_session_facts){.id = id,
+                                                                    .digits = digits,
                                                                     .owner = counted,
                                                                     .transport = transport,
                                                                     .principal = head.principal,
@@ -66,7 +69,9 @@ static const mp_stat *MP_NULLABLE revive(mp_session_table *table, const mp_trans
     mp_session_set_client(session, era, it.client, it.capabilities);
     mp_session_set_log_level(session, head.log_level);
     mp_session_table_hooks(table)->take_topics(session, it.topics);
-    session->last_feed = head.last_feed;
+    session->was_revived = true;
+    session->highest = head.highest;
+    mp_kept_note_state(session, MP_KEPT_STORED);
     atomic_store(&session->is_revived, true);
     mp_session_unref(session);
     return NULL;
@@ -112,11 +117,13 @@ static void take_event(revival *it, mp_str key)
     mp_str rest = mp_str_from(key, MP_KEPT_EVENT.len), numbers = mp_str_from(rest, MP_ID);
     mp_session *session =
         it->transport == NULL || rest.len < MP_ID ? NULL : mp_session_of_id(it->table, (mp_str){rest.ptr, MP_ID});
-    if (session != NULL && session->event_log != NULL && numbers.len == 2 * MP_KEPT_DIGITS &&
-        read_digits((mp_str){numbers.ptr, MP_KEPT_DIGITS}, &feed) &&
-        read_digits(mp_str_from(numbers, MP_KEPT_DIGITS), &seq) && mp_store_get(it->store, key, &text) == MP_STORE_DONE)
-        mp_session_table_hooks(it->table)->take_event(session, feed, seq, mp_buf_str(&text));
-    else
+    bool is_taken = session != NULL && session->event_log != NULL &&
+                    numbers.len == 2 * MP_KEPT_DIGITS + MP_KEPT_OWNER &&
+                    read_digits((mp_str){numbers.ptr, MP_KEPT_DIGITS}, &feed) &&
+                    read_digits((mp_str){numbers.ptr + MP_KEPT_DIGITS, MP_KEPT_DIGITS}, &seq) &&
+                    mp_store_get(it->store, key, &text) == MP_STORE_DONE &&
+                    mp_session_table_hooks(it->table)->take_event(session, feed, seq, mp_buf_str(&text));
+    if (!is_taken)
         mp_store_delete(it->store, key);
     if (session != NULL)
         mp_session_unref(session);
@@ -150,7 +157,7 @@ static void settle(mp_session_table *table)
         mp_session_list all = {0};
         mp_session_table_take_shard(table, shard, &all);
         for (size_t i = 0; i < all.count; i++) {
-            mp_session_table_hooks(table)->end_events(all.list[i], all.list[i]->last_feed);
+            mp_session_table_hooks(table)->end_events(all.list[i], all.list[i]->highest);
             mp_session_write(all.list[i]);
             mp_session_unref(all.list[i]);
         }
@@ -175,6 +182,9 @@ void mp_sessions_keep(mp_session_table *table, mp_store *store, const mp_transpo
     }
     if (keeps)
         settle(table);
+    /* before a client is served: if this process is killed, the one after it goes on above the numbers of this one */
+    if (it.kept > 0 && keeps)
+        mp_store_await_saved(store);
     if (it.broken + it.refused > 0)
         mp_log(MP_WARN, "sessions dropped", mp_log_int("broken", it.broken), mp_log_int("over_limit", it.refused),
                mp_log_str("hint", MP_STR("records of an earlier process that are broken, or that sessions.max and "

@@ -132,7 +132,6 @@ static void close_at_end(mp_node *node, MP_UNUSED void *unused)
     mp_session *session = mp_container(node, mp_session, node);
     session->reader = NULL;
     session->rpcs = 0;
-    session->log.is_unsaved = session->kept == NULL || !atomic_load(&session->kept->ends_all);
     if (mp_session_is_to_be_kept(session, mp_monotonic_ms()))
         mp_session_write(session);
     mp_session_close(session, &mp_stat_closed_shutdown);
@@ -453,7 +452,7 @@ mp_session *mp_session_add(mp_session_table *table, const mp_session_facts *fact
     atomic_init(&session->used_at, facts->used_at);
     pthread_mutex_init(&session->lock, NULL);
     session->event_log = session->is_sse ? NULL : table->event_log;
-    session->kept = session->is_sse ? NULL : table->kept;
+    mp_kept_take_in(session, session->is_sse ? NULL : table->kept, facts->digits, mp_owner_name(facts->owner));
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);

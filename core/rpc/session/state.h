@@ -11,6 +11,7 @@
 
 #define MP_RPC_MAX 64       /* limit of the workers: a session has one bit for each */
 #define MP_PRINCIPAL_KEY 32 /* bytes of a SHA-256 digest */
+#define MP_KEPT_OWNER 8     /* digits by which the store knows the owner of a session (store_rooms.c) */
 
 /* -- transports ---------------------------------------------------------------------------------------------------- */
 
@@ -71,18 +72,25 @@ typedef struct mp_kept mp_kept;
 
 /* The session's part of the event log, guarded by the log's lock. */
 typedef struct {
-    mp_link events, feeds; /* list of events, oldest first */
+    mp_link events, feeds; /* events: oldest first */
     int64_t count;
     size_t bytes;
-    uint64_t last_number; /* list of the session's feeds */
-    bool is_unsaved;      /* the store is given no news of events any more: the session is closed */
+    uint64_t last_number;     /* number of the feed that was made last */
+    uint64_t base;            /* of a revived session: numbers up to this one are of earlier processes */
+    _Atomic uint64_t highest; /* of the numbers of feeds, and of events of the session's own one; read without a lock */
+    bool is_unsaved;          /* the store is given no news of events any more: the session is closed */
 } mp_session_log;
+
+/* Whether the store has a record of a session. LEFT_OUT: it has no place for one, and the session ends with the process
+ */
+typedef enum { MP_KEPT_NONE, MP_KEPT_STORED, MP_KEPT_LEFT_OUT } mp_kept_state;
 
 struct mp_session {
     mp_node node; /* link in its shard */
     char id[MP_ID + 1];
     unsigned char principal[MP_PRINCIPAL_KEY]; /* key of the session's owner */
     bool is_sse;            /* the session's transport is HTTP+SSE or stdio: transport->has_one_stream */
+    bool was_revived;       /* an earlier process opened it */
     bool closed;            /* guarded by `lock` */
     char *MP_NULLABLE user; /* id of the session's owner, for operators; NULL: anonymous */
     char *peer;             /* address of the client that opened the session; empty over stdio */
@@ -91,7 +99,8 @@ struct mp_session {
     mp_owner *owner;
     mp_kept *MP_NULLABLE kept; /* NULL: it ends with the process */
     uint64_t opened_at;
-    uint64_t last_feed; /* of a revived session: the number of the last feed that its record names */
+    uint64_t highest;                     /* of a revived session: mp_session_log.highest by its record */
+    char owner_digits[MP_KEPT_OWNER + 1]; /* in the keys of its record and its events: by them the store has shares */
     void (*MP_NULLABLE on_free)(
         mp_session *session);            /* a copy of its table's hook, since a session may outlive the table */
     mp_event_log *MP_NULLABLE event_log; /* NULL: events have no ids */
@@ -104,6 +113,8 @@ struct mp_session {
      * store has none */
     _Atomic uint64_t covered_until;
     _Atomic uint64_t kept_again_at;                   /* the record was not taken: when it is tried again */
+    _Atomic uint64_t kept_highest;                    /* log.highest by the record */
+    _Atomic int record;                               /* an mp_kept_state */
     _Atomic bool is_changed;                          /* the record has older facts */
     _Atomic(mp_client_info *MP_NULLABLE) client_info; /* NULL until `initialize` has succeeded */
 
@@ -155,11 +166,11 @@ typedef struct {
      * for it. */
     void (*put_topics)(mp_session *session, mp_buf *out);
     void (*take_topics)(mp_session *session, mp_str topics); /* subscribes to those that put_topics wrote */
-    /* Takes an event that an earlier process gave to mp_kept_set_event, in the order of feeds and events. */
-    void (*take_event)(mp_session *session, uint64_t feed, uint64_t seq, mp_str text);
-    /* No more events follow. `last_feed`: what last_feed() returned in an earlier process. */
-    void (*end_events)(mp_session *session, uint64_t last_feed);
-    uint64_t (*last_feed)(mp_session *session); /* the number of the feed that was made last */
+    /* Takes an event that an earlier process gave to mp_kept_set_event, in the order of feeds and events. False: nobody
+     * can resume after it. */
+    bool (*take_event)(mp_session *session, uint64_t feed, uint64_t seq, mp_str text);
+    /* No more events follow. `highest`: mp_session_log.highest in an earlier process. */
+    void (*end_events)(mp_session *session, uint64_t highest);
 } mp_session_hooks;
 
 /* `processes`, `hooks`, `topics` and `event_log` (or NULL) are borrowed for the life of the table. */
@@ -214,6 +225,7 @@ void mp_quota_give_for(mp_session_table *table, mp_quota quota, mp_owner *owner)
 /* A session to be added to the table. */
 typedef struct {
     mp_str id;       /* of the earlier process that opened it; empty: it is a new one */
+    mp_str digits;   /* its owner_digits, of a session with an id */
     mp_owner *owner; /* it was counted for */
     const mp_transport *transport;
     const unsigned char *principal;
@@ -242,6 +254,10 @@ struct mp_kept {
 
 mp_kept *mp_kept_new(mp_store *store, const mp_session_hooks *hooks, uint64_t idle_ms);
 void mp_kept_free(mp_kept *MP_NULLABLE kept);
+/* The session is new, and is kept from now on unless `kept` is NULL. `digits`: as mp_session_facts; without them, they
+ * are those of `owner`. */
+void mp_kept_take_in(mp_session *session, mp_kept *MP_NULLABLE kept, mp_str digits, mp_str owner);
+void mp_kept_note_state(mp_session *session, mp_kept_state state);
 /* Appends a text of a record; takes one from the begin of `rest`, or returns false. */
 void mp_kept_put(mp_buf *out, mp_str text);
 bool mp_kept_take(mp_str *rest, mp_str *text);
@@ -250,12 +266,14 @@ typedef struct {
     unsigned char sum[MP_SHA256_BYTES]; /* of the bytes after it */
     unsigned char principal[MP_PRINCIPAL_KEY];
     uint64_t opened_at, used_at; /* ms since 1970; by this record it was not used after `used_at` */
-    uint64_t last_feed;
+    uint64_t highest;            /* of mp_session_log */
     int32_t format, log_level, has_user, unused;
 } mp_kept_head;
 #define MP_KEPT_FORMAT 1
-#define MP_KEPT_SESSION MP_STR("session:") /* of the keys of records; the session's id follows */
-/* of the keys of events; the session's id, the feed and the event's number follow, the two in hex with 16 digits */
+/* Of the keys of records. The session's id and owner_digits follow. */
+#define MP_KEPT_SESSION MP_STR("session:")
+/* Of the keys of events. The session's id, the feed and the event's number, both in hex with 16 digits, and
+ * owner_digits follow. */
 #define MP_KEPT_EVENT MP_STR("event:")
 #define MP_KEPT_DIGITS 16
 /* How much the wall clock is ahead of that of the loops, in ms. */
@@ -270,13 +288,17 @@ static inline bool mp_session_is_in_use(mp_session *session)
 void mp_session_write(mp_session *session);
 /* A request names a revived session. */
 void mp_session_note_revived(mp_session *session);
-/* True if the session has a record that has to be written again: it has other facts now, or does not cover its use. */
+/* The numbers of feeds and events in another process are above all earlier ones by this at least. */
+#define MP_KEPT_JUMP ((uint64_t)1 << 20)
+/* True if the session has a record that has to be written again: it has other facts now, or does not cover its use, or
+ * half of the numbers that the next process leaves out are in use. */
 bool mp_session_is_to_be_kept(mp_session *session, uint64_t now);
 /* The session was closed. `is_for_good`: no other process is to revive it. */
 void mp_session_forget(mp_session *session, bool is_for_good);
 /* True if the store is given the events of the session, for a client that resumes in another process. */
 bool mp_kept_has_events(const mp_session *session);
-/* Stores an event of a session that is kept, or removes it. Events are in the file a moment later: nobody waits. */
+/* Stores an event of a session that is kept, or removes it. Events are in the file a moment later: nobody waits. They
+ * end with the session's record (mp_store_forget). */
 void mp_kept_set_event(const mp_session *session, uint64_t feed, uint64_t seq, mp_str text);
 void mp_kept_drop_event(const mp_session *session, uint64_t feed, uint64_t seq);
 /* As mp_session_table_keep (revive.c). */

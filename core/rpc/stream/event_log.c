@@ -3,13 +3,11 @@
  * process. The lock is taken last, and for a short time. */
 #include "stream.h"
 
-/* A process that revives a session numbers its events above all that an earlier one may have sent. */
-#define JUMP ((uint64_t)1 << 20)
-
 /* bytes of the stored events of one session; above them the oldest events are dropped */
 #define MAX_BYTES MP_LIMIT(replay_bytes, 1 << 20)
 
-MP_GAUGE(replay_bytes, "replay_bytes", "", "", "bytes of events stored for clients that resume a stream")
+MP_GAUGE(replay_bytes, "replay_bytes", "", "",
+         "bytes of events stored for clients that resume a stream, and of the ids of their calls")
 MP_COUNTER(dropped_replay, "dropped", "reason", "replay",
            "events not stored for resuming: too large, or over the total")
 
@@ -81,7 +79,15 @@ static void free_if_done(mp_feed *feed)
         return;
     mp_kept_drop_event(feed->session, feed->number, 0);
     mp_link_drop(&feed->link);
+    mp_stat_add(&mp_stat_replay_bytes, -(int64_t)feed->call_len);
     mp_slab_free(feed, sizeof *feed + feed->call_len);
+}
+
+/* A number of a feed, or of an event of the session's own one, is in use. The caller has the log's lock. */
+static void note_number(mp_session_log *log, uint64_t number)
+{
+    if (number > atomic_load_explicit(&log->highest, memory_order_relaxed))
+        atomic_store_explicit(&log->highest, number, memory_order_relaxed);
 }
 
 /* `call`: the id of its call; kept for a process that revives the session. */
@@ -95,6 +101,7 @@ static mp_feed *add_feed(mp_session *session, mp_event_log *log, mp_str call)
     feed->call_len = len;
     if (len > 0)
         memcpy(feed->call, call.ptr, len);
+    mp_stat_add(&mp_stat_replay_bytes, (int64_t)len);
     mp_link_put(&session->log.feeds, &feed->link);
     return feed;
 }
@@ -103,6 +110,7 @@ mp_feed *mp_feed_new(mp_session *session, mp_event_log *log)
 {
     MP_LOCKED(&log->lock);
     mp_feed *feed = add_feed(session, log, MP_STR_NONE);
+    feed->last = feed->base = feed->lost = session->log.base; /* an earlier one may be lost with its process */
     save_feed(feed);
     return feed;
 }
@@ -112,6 +120,7 @@ mp_feed *mp_feed_new_of_call(mp_session *session, mp_event_log *log, const mp_fe
     MP_LOCKED(&log->lock);
     mp_feed *feed = add_feed(session, log, call->id);
     feed->number = ++session->log.last_number;
+    note_number(&session->log, feed->number);
     feed->rpc = call->rpc;
     feed->serial = call->serial;
     feed->on_resumed = call->on_resumed;
@@ -209,6 +218,8 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
     bool is_kept = !session->closed && size <= (size_t)MAX_BYTES && size <= (size_t)MP_REPLAY_TOTAL;
     event *it = is_kept ? make_event(feed, seq, json) : NULL;
     MP_LOCKED(&feed->log->lock);
+    if (feed->number == 0)
+        note_number(&feed->session->log, seq);
     if (it != NULL) {
         add_event(feed, it);
         mp_kept_set_event(session, feed->number, seq, json);
@@ -282,11 +293,9 @@ void mp_event_log_forget(mp_session *session)
     if (log == NULL)
         return;
     MP_LOCKED(&log->lock);
+    session->log.is_unsaved = true;
     while (session->log.count > 0)
         drop_event(log, first_of(session));
-    MP_EACH(mp_feed, feed, &session->log.feeds, link)
-        mp_kept_drop_event(session, feed->number, 0);
-    session->log.is_unsaved = true;
 }
 
 /* -- sessions of earlier processes --------------------------------------------------------------------------------- */
@@ -311,12 +320,13 @@ static uint64_t last_kept(const mp_feed *feed)
 }
 
 /* Event 0 of a feed comes first, then its events in their order. */
-void mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str text)
+bool mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str text)
 {
     mp_event_log *log = session->event_log;
     head it;
     if (log == NULL || (seq == 0 && text.len < sizeof it))
-        return;
+        return false;
+    bool is_taken = true;
     MP_LOCKED(&log->lock);
     mp_feed *feed = feed_of(session, number);
     if (seq == 0 && feed == NULL) {
@@ -331,11 +341,14 @@ void mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str t
             session->log.last_number = number;
     } else if (feed != NULL && text.len + sizeof(event) <= (size_t)MAX_BYTES) {
         uint64_t step = seq - last_kept(feed);
-        if (step > 1 && step < JUMP) /* one between was not saved */
+        if (step > 1 && step < MP_KEPT_JUMP) /* one between was not saved */
             raise_to(&feed->lost, seq - 1);
         add_event(feed, make_event(feed, seq, text));
         raise_to(&feed->last, seq);
+    } else {
+        is_taken = false;
     }
+    return is_taken;
 }
 
 /* A call that ran when its process ended gets an error in the place of its answer. */
@@ -349,18 +362,23 @@ static void end_revived(mp_feed *feed)
     feed->is_over = true;
 }
 
-void mp_feeds_revived(mp_session *session, uint64_t last_number)
+void mp_feeds_revived(mp_session *session, uint64_t highest)
 {
     mp_event_log *log = session->event_log;
-    if (log == NULL)
+    if (log == NULL) { /* a later process may keep events again */
+        atomic_store(&session->log.highest, highest);
         return;
+    }
     MP_LOCKED(&log->lock);
-    if (last_number > session->log.last_number)
-        session->log.last_number = last_number;
-    session->log.last_number += JUMP;
+    MP_EACH(const mp_feed, feed, &session->log.feeds, link) {
+        if (feed->number == 0)
+            raise_to(&highest, feed->last);
+    }
+    raise_to(&highest, session->log.last_number);
+    session->log.base = session->log.last_number = highest + MP_KEPT_JUMP;
+    note_number(&session->log, session->log.base);
     MP_EACH(mp_feed, feed, &session->log.feeds, link) {
-        feed->last += JUMP;
-        feed->base = feed->last;
+        feed->last = feed->base = feed->number == 0 ? session->log.base : feed->last + MP_KEPT_JUMP;
         if (feed->number == 0)
             session->feed = feed; /* with the reference that add_feed has counted */
         else if (!feed->is_over)
@@ -371,13 +389,4 @@ void mp_feeds_revived(mp_session *session, uint64_t last_number)
             free_if_done(feed);
         }
     }
-}
-
-uint64_t mp_feeds_last(mp_session *session)
-{
-    mp_event_log *log = session->event_log;
-    if (log == NULL)
-        return 0;
-    MP_LOCKED(&log->lock);
-    return session->log.last_number;
 }

@@ -123,11 +123,9 @@ typedef enum { MP_FEED_ALL, MP_FEED_MORE, MP_FEED_GAP } mp_feed_rest;
 mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out);
 /* The session is closed: drops its events. */
 void mp_event_log_forget(mp_session *session);
-/* As mp_session_hooks.take_event and take_last, and what last_number is for these. Without the session's lock: no other
- * thread has the session. */
-void mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str text);
-void mp_feeds_revived(mp_session *session, uint64_t last_number);
-uint64_t mp_feeds_last(mp_session *session);
+/* As mp_session_hooks.take_event and end_events. Without the session's lock: no other thread has the session. */
+bool mp_feed_revive(mp_session *session, uint64_t number, uint64_t seq, mp_str text);
+void mp_feeds_revived(mp_session *session, uint64_t highest);
 
 /* -- pubsub.c: subscribers of topics ------------------------------------------------------------------------------- */
 

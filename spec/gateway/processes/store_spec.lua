@@ -38,5 +38,11 @@ describe("a store of several processes", function()
 
   it("has all in its file once a full disk has room again", function() try "full-disk" end)
 
+  it("takes records of sessions without a wait while its owner is stopped, and has all of them later, in their order", function() try "outgoing" end)
+
+  it("saves a session before what others have deleted", function() try "urgent" end)
+
+  it("drops events with the record of their session, and gives each owner a share", function() try "records" end)
+
   it("has the places of semaphores, which all processes share, and those of a killed one are free some seconds later", function() try "places" end)
 end)

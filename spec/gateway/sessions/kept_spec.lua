@@ -2,6 +2,7 @@
 -- next process, however the last one ended.
 local cjson = require "cjson.safe"
 local credentials = require "spec.helpers.credentials"
+local lfs = require "lfs"
 local gateway = require "spec.helpers.gateway"
 local task_client = require "spec.helpers.task_client"
 local uv = require "luv"
@@ -173,6 +174,7 @@ describe("sessions over a restart", function()
     local me, other = g:client "2025-11-25", g:client "2025-11-25"
     for i = 1, 300 do me:result("resources/subscribe", { uri = "notes://" .. i .. ("x"):rep(1000) }) end
     g:wait_status(function(status) return status.counters.kept_sessions_unsaved > 0 and status.gauges.store_unsaved == 0 end)
+    assert.equal(1, g:status().gauges.kept_sessions_left_out)
     killed(g)
     local new <close> = again(g, me, other)
     assert.same(GONE, statuses(me))
@@ -231,9 +233,9 @@ describe("sessions over a restart", function()
     local code, _, err = gateway.run_program("/usr/bin/python3", { "-c", [[
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
-keys = [row[0] for row in db.execute("SELECT key FROM entries WHERE CAST(key AS TEXT) LIKE 'session:%' ORDER BY key")]
-db.execute("UPDATE entries SET text = CAST('x' AS BLOB) WHERE key = ?", (keys[0],))
-db.execute("UPDATE entries SET text = CAST(text || 'x' AS BLOB) WHERE key = ?", (keys[1],))
+keys = [row[0] for row in db.execute("SELECT key FROM sessions WHERE CAST(key AS TEXT) LIKE 'session:%' ORDER BY key")]
+db.execute("UPDATE sessions SET text = CAST('x' AS BLOB) WHERE key = ?", (keys[0],))
+db.execute("UPDATE sessions SET text = CAST(text || 'x' AS BLOB) WHERE key = ?", (keys[1],))
 db.commit()]], g.dir .. "/data/store.db" })
     assert.equal(0, code, err)
     local new <close> = again(g, table.unpack(clients))
@@ -261,6 +263,34 @@ db.commit()]], g.dir .. "/data/store.db" })
     me:close()
     other:close()
     assert.has_nothing_left(third)
+  end)
+
+  it("that wait for a disk which hangs do not keep the gateway from its end", function()
+    local g
+    local flag = gateway.new_folder() .. "/slow"
+    local config = { store = { file = "data/store.db" }, limits = { drain = "100ms" } }
+    g = gateway.start { scripts = scripts, config = config, files = { ["data/.keep"] = "" }, env = { SLOW_DISK = flag } }
+    local me = g:client "2025-11-25"
+    assert(io.open(flag, "w")):close()
+    local opening = g:connect():send {
+      method = "POST", path = "/mcp", body = wire.initialize_message("2025-11-25", 1),
+      headers = { Accept = wire.both, ["Content-Type"] = "application/json" },
+    }
+    local ending = g:connect():send { method = "DELETE", path = "/mcp", headers = { ["Mcp-Session-Id"] = me.session } }
+    wait.for_fact("both to wait for the file", 10, function() return g:status().gauges.requests_in_flight == 1 and g:status().gauges.sessions.http == 1 end)
+    uv.kill(g.pid, "sigterm")
+    opening:close()
+    ending:close()
+    me:close()
+    wait.for_fact("the workers to have ended", 10, function()
+      for id in lfs.dir(("/proc/%d/task"):format(g.pid)) do
+        local file <close> = io.open(("/proc/%d/task/%s/comm"):format(g.pid, id))
+        if file and file:read "a":find "^worker" then return false end
+      end
+      return true
+    end)
+    os.remove(flag)
+    g:stop()
   end)
 
   it("are opened while the file cannot be written, and are saved once it can", function()

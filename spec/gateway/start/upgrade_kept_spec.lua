@@ -1,5 +1,6 @@
 -- Sessions that were opened before a restart, and an upgrade after it: the process that has revived them serves them, and
 -- another restart finds what each process has.
+local resume = require "spec.helpers.resume"
 local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"
 
@@ -14,6 +15,82 @@ local function served(me)
   let_connect_anew(me)
   return me:result("tools/call", { name = "pid" }).content[1].text
 end
+
+-- The newest process, which owns the store, stands still until the result is closed.
+local function stop_newest(g)
+  g:signal "sigstop"
+  return setmetatable({}, { __close = function() g:signal "sigcont" end })
+end
+
+local function restarted(g)
+  g:stop()
+  return upgrading.start_quick { dir = g.dir }
+end
+
+local store = { config = { store = { file = "data/store.db" } }, files = { ["data/.keep"] = "" } }
+
+local function started(more)
+  local options = { scripts = more or scripts }
+  for name, value in pairs(store) do options[name] = value end
+  return upgrading.start_quick(options)
+end
+
+describe("an older process whose store is that of the newest one", function()
+  it("ends a session for good while that one stands still", function()
+    local g = started()
+    local me, other = g:client "2025-11-25", g:client "2025-11-25"
+    local held <close> = g:connect()            -- to the older process
+    g:must_upgrade()
+    do
+      local _ <close> = stop_newest(g)
+      assert.equal(204, held:request({ method = "DELETE", path = "/mcp", headers = { ["Mcp-Session-Id"] = me.session } }).status)
+    end
+    other.gateway = g
+    assert.equal("pong", served(other))
+    wait.for_fact("the end of the session to be with the newest process", 20, function()
+      return g:status().gauges.store_room_entries.sessions == 1
+    end)
+    local new <close> = restarted(g)
+    for _, one in ipairs { me, other } do
+      let_connect_anew(one)
+      one.gateway = new
+    end
+    assert.equal(404, me:delete().status)
+    assert.equal("pong", served(other))
+    other:delete()
+    for _, one in ipairs { me, other } do one:close() end
+    assert.has_nothing_left(new)
+  end)
+
+  it("keeps the events that it sends while that one stands still", function()
+    local g = started(resume.scripts)
+    local me = g:client "2025-11-25"
+    local stream = resume.steps(me, 60, 50)
+    local first = stream:wait_event(resume.step(1)).id
+    g:must_upgrade()
+    do
+      local _ <close> = stop_newest(g)
+      local seen = 0
+      for _, event in ipairs(stream.connection.events) do
+        seen = math.max(seen, type(event.json) == "table" and event.json.params and event.json.params.progress or 0)
+      end
+      stream:wait_event(resume.step(seen + 5))
+    end
+    stream:answer()
+    stream:close()
+    wait.for_fact("all to be with the newest process", 20, function() return g:status().gauges.store_outgoing_bytes == 0 end)
+    g:wait_status(function(status) return status.gauges.store_unsaved == 0 end)
+    local new <close> = restarted(g)
+    let_connect_anew(me)
+    me.gateway = new
+    local words = resume.words(resume.all(resume.after(me, first)))
+    for i = 1, 59 do assert.equal(i + 1, words[i]) end
+    assert.equal("counted to 60", words[60])
+    me:delete()
+    me:close()
+    assert.has_nothing_left(new)
+  end)
+end)
 
 describe("sessions over restarts and upgrades", function()
   it("go on in the process that has revived them, and in the next one after another restart", function()

@@ -167,6 +167,60 @@ describe("after a restart", function()
     leave(me, served)
   end)
 
+  it("a number is not used again though the file has nothing of the stream that has used it", function()
+    local g = start()
+    local me = g:client "2025-11-25"
+    for i = 1, 3 do me:result("resources/subscribe", { uri = "notes://" .. i }) end
+    wait_saved(g)
+    assert.equal(0, (gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--fsize=4096:unlimited" })))
+    local seen = {}
+    local function read(from)
+      local own = me:get_stream()
+      own:head()
+      me:result("tools/call", { name = "touch", arguments = { first = 1, last = 3 } })
+      for _ = 1, 3 do
+        local event = own:wait_event(function(event) return event.id ~= nil and event.data ~= "" and not from[event.id] end)
+        assert.is_nil(seen[event.id], event.id)
+        from[event.id] = true
+      end
+      own:close()
+      for id in pairs(from) do seen[id] = true end
+    end
+    read {}
+    g:wait_log "store not saved"
+    for _ = 1, 2 do
+      g:kill()
+      g.stopped = true
+      g = gateway.start { dir = g.dir }
+      me.gateway = g
+      read {}
+    end
+    local served <close> = g
+    leave(me, served)
+  end)
+
+  it("what nobody can resume is not kept", function()
+    local g = start()
+    local me = g:client "2025-11-25"
+    resume.all(resume.steps(me, 5))
+    wait_saved(g)
+    g:kill()
+    g.stopped = true
+    local code, _, err = gateway.run_program("/usr/bin/python3", { "-c", [[
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+heads = [row[0] for row in db.execute("SELECT key FROM sessions WHERE substr(CAST(key AS TEXT), 1, 6) = 'event:'") if row[0][58:74] == b'0' * 16]
+assert heads
+db.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in heads])
+db.commit()]], g.dir .. "/data/store.db" })
+    assert.equal(0, code, err)
+    local new <close> = gateway.start { dir = g.dir }
+    me.gateway = new
+    assert.equal(0, new:status().gauges.store_room_entries.events)
+    assert.equal(1, new:status().gauges.store_room_entries.sessions)
+    leave(me, new)
+  end)
+
   it("events that were dropped are missed, not passed over", function()
     local g = start { sessions = { replay = { events = 3 } } }
     local me = g:client "2025-11-25"
