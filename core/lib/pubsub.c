@@ -81,27 +81,58 @@ static int l_publish(lua_State *L)
     return 0;
 }
 
-/* topic.audiences(topic): a list of the audiences of the topic's subscribers.  [-0, +1, throws] */
-static int l_audiences(lua_State *L)
+/* Pushes a list of the lines that are in the buffer after `start`, and removes them.  [-0, +1, throws] */
+static int push_lines(lua_State *L, mp_buf *out, size_t start)
 {
-    mp_buf *out = &mp_state_of(mp_vm_of(L))->out;
-    const mp_lib *lib = mp_lib_of(L);
-    mp_str topic = mp_check_str(L, 1);
     lua_newtable(L);
-    if (lib->rpc == NULL)
-        return 1;
-    size_t start = out->len;
-    mp_topic_audiences(lib->rpc, topic, out);
     lua_Integer i = 1;
     for (size_t at = start, end = out->len; at < end; i++) {
         mp_str rest = mp_str_from(mp_buf_str(out), at);
-        mp_str audience = mp_str_cut(&rest, '\n');
-        at += audience.len + 1;
-        lua_pushlstring(L, audience.ptr, audience.len);
+        mp_str line = mp_str_cut(&rest, '\n');
+        at += line.len + 1;
+        lua_pushlstring(L, line.ptr, line.len);
         lua_rawseti(L, -2, i);
     }
     out->len = start;
     return 1;
+}
+
+/* What `put` appends for the text at index 1, as a list.  [-0, +1, throws] */
+static int list_topics(lua_State *L, void (*put)(mp_rpc *rpc, mp_str text, mp_buf *out))
+{
+    mp_buf *out = &mp_state_of(mp_vm_of(L))->out;
+    mp_rpc *rpc = mp_lib_of(L)->rpc;
+    mp_str text = mp_check_str(L, 1);
+    size_t start = out->len;
+    if (rpc != NULL)
+        put(rpc, text, out);
+    return push_lines(L, out, start);
+}
+
+/* topic.audiences(topic): a list of the audiences of the topic's subscribers.  [-0, +1, throws] */
+static int l_audiences(lua_State *L)
+{
+    return list_topics(L, mp_topic_audiences);
+}
+
+/* topic.revived(prefix): a list of the rests of the topics that begin so and have subscribers; empty unless sessions of
+ * an earlier process go on in this one.  [-0, +1, throws] */
+static int l_revived(lua_State *L)
+{
+    return list_topics(L, mp_topic_revived);
+}
+
+/* session.revived(call, prefix): the same of the call's session, if an earlier process has opened it.  [-0, +1, throws]
+ */
+static int l_session_revived(lua_State *L)
+{
+    mp_buf *out = &mp_state_of(mp_vm_of(L))->out;
+    mp_session *session = session_of(L);
+    mp_str prefix = mp_check_str(L, 2);
+    size_t start = out->len;
+    if (session != NULL)
+        mp_session_revived_topics(session, prefix, out);
+    return push_lines(L, out, start);
 }
 
 /* -- listening --------------------------------------------------------------------------------------------------- */
@@ -156,6 +187,8 @@ MP_LIBRARY(topics)
                                          {"topic.publish", l_publish},
                                          {"call.listen", l_listen},
                                          {"topic.audiences", l_audiences},
+                                         {"topic.revived", l_revived},
+                                         {"session.revived", l_session_revived},
                                          {"session.set_audience", l_set_audience},
                                          {NULL, NULL}};
     mp_set_members(L, functions, 0);

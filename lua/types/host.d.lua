@@ -763,6 +763,12 @@ function host.session.subscribe(call, topic, is_asked) end
 ---@param audience string
 function host.session.set_audience(call, audience) end
 
+--- Topics of the call's session that begin with `prefix`, if an earlier process has opened the session.
+---@param call moonpool.Call
+---@param prefix string
+---@return string[] rests
+function host.session.revived(call, prefix) end
+
 ---@param call moonpool.Call
 ---@param topic string
 function host.session.unsubscribe(call, topic) end
@@ -778,6 +784,10 @@ function host.topic.publish(topic, plain, before, after, unless) end
 ---@param topic string
 ---@return string[] audiences  The audiences of the topic's subscribers, without duplicates
 function host.topic.audiences(topic) end
+
+---@param prefix string
+---@return string[] rests  Of the topics that begin so and have subscribers; empty unless sessions of an earlier process go on in this one
+function host.topic.revived(prefix) end
 
 --- Turns the call into a subscriber of `topics`, which needs no task, and then sends the message `acknowledged`, as JSON.
 --- `closing` is its result as JSON when the gateway ends it.

@@ -317,11 +317,12 @@ family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_de
   job.listen job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
   metrics.numbers metrics.observe metrics.prompt metrics.resource metrics.series metrics.tool policy.args policy.resume policy.set_args
   policy.trail policy.turn program.find
-  script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.set_audience
+  script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.revived session.set_audience
   session.settle session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.is_orphan
   task.parallel time.boot time.clock time.now topic.audiences trace.begin trace.context trace.fail trace.finish trace.id trace.idle trace.set]], 20,
   "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
 row("moonpool.span:event", 5, "at most 160 bytes in the trace of the call")
+row("host.topic.revived", 100, "once for each upstream after a start: the names of all topics are read, which have 256 MiB at most")
 row("host.answers.freeze", 5, "one list or text of at most 256 KiB is copied")
 row([[host.served.begin
   host.served.is_settled]], 1, "two counters")

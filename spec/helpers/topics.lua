@@ -16,6 +16,9 @@ function topics.add(vm)
   vm.followed, vm.published, vm.follower, vm.audiences = {}, {}, {}, { "=" }
 
   function vm.host.topic.audiences() return vm.audiences end
+  function vm.host.topic.revived() return {} end
+
+  function vm.host.session.revived() return {} end
 
   function vm.host.call.id(call) return call.id or "1" end
 

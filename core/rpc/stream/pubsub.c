@@ -54,6 +54,7 @@ typedef struct {
 struct mp_topics {
     pthread_mutex_t lock; /* guards the index, and the subscriptions of sessions */
     mp_map by_name, bases, holders;
+    atomic_bool has_revived; /* subscriptions of sessions of an earlier process */
 };
 
 mp_topics *mp_topics_new(void)
@@ -266,6 +267,7 @@ void mp_session_take_topics(mp_session *session, mp_str topics)
         if (!mp_kept_take(&topics, &name))
             break;
         subscribe(session, name, is_asked);
+        atomic_store(&mp_session_table_topics(session->table)->has_revived, true);
     }
 }
 
@@ -351,6 +353,43 @@ void mp_topic_audiences(mp_rpc *rpc, mp_str name, mp_buf *out)
         mp_buf_put(out, mp_str_from(mp_container(link, topic, in_base)->node.key, name.len + 1));
         mp_buf_putc(out, '\n');
     }
+}
+
+typedef struct {
+    mp_str prefix;
+    mp_buf *out;
+} names;
+
+static void put_name(mp_node *node, void *arg)
+{
+    const names *it = arg;
+    if (!mp_str_starts(node->key, it->prefix))
+        return;
+    mp_buf_put(it->out, mp_str_from(node->key, it->prefix.len));
+    mp_buf_putc(it->out, '\n');
+}
+
+void mp_session_revived_topics(mp_session *session, mp_str prefix, mp_buf *out)
+{
+    if (!session->was_revived)
+        return;
+    MP_LOCKED(&mp_session_table_topics(session->table)->lock);
+    MP_EACH(subscription, s, &session->subscriptions, in_session) {
+        mp_str name = base_of(s->topic->node.key);
+        if (mp_str_starts(name, prefix)) {
+            mp_buf_put(out, mp_str_from(name, prefix.len));
+            mp_buf_putc(out, '\n');
+        }
+    }
+}
+
+void mp_topic_revived(mp_rpc *rpc, mp_str prefix, mp_buf *out)
+{
+    mp_topics *topics = mp_session_table_topics(rpc->table);
+    if (!atomic_load(&topics->has_revived))
+        return;
+    MP_LOCKED(&topics->lock);
+    mp_map_each(&topics->bases, put_name, &(names){prefix, out});
 }
 
 /* The sessions that subscribe to the topic now, each with a counted reference, in memory that the caller frees. */

@@ -222,14 +222,34 @@ function notifications.unsubscribed(call, uri, resource)
   if record then notifications.sweep(record, true) end
 end
 
+-- The resources of an upstream, as it has them, of these normalized URIs of clients.
+local function own_uris(record, list)
+  local own = {}
+  for _, normal in ipairs(list) do
+    local resource = registry.resource(normal)
+    if resource and resource.upstream == record.name then own[#own + 1] = wrapping.inward(record, normal) or normal end
+  end
+  return own
+end
+
+-- The first channel with this key in this process: what the session of the running call has subscribed to on such a
+-- channel of an earlier process is subscribed to again. Returns these URIs.
+local function revive_own(record, key)
+  local call = host.call.current()
+  local way = call and own_way(record, call)
+  if not way or way.key ~= key then return {} end
+  return subscribe.revive_own(record, way, own_uris(record, host.session.revived(call, subscriptions.resource_topic("", key))), call)
+end
+
 local OPENED_S <const> = 86400     -- seconds for which the store remembers that a client's own channel was opened
 
 -- What has changed since the channel was lost is not known: its lists are read, and each subscribed resource may have
 -- changed.
 function open.on_opened(record, key)
   if channel_key.is_shared(key) or channel_key.is_of_call(key) or auth.is_personal(record) then return end
-  if host.store.add(("callers:opened:%s:%s:%s"):format(host.upstream.instance, record.name, key), "", OPENED_S) ~= false then return end
-  for _, uri in ipairs(subscribe.again(record, key)) do tell_updated(record, uri, key) end
+  local is_first = host.store.add(("callers:opened:%s:%s:%s"):format(host.upstream.instance, record.name, key), "", OPENED_S) ~= false
+  for _, uri in ipairs((is_first and revive_own or subscribe.again)(record, key)) do tell_updated(record, uri, key) end
+  if is_first then return end
   local class = own_lists.of_event(record, { key = key })
   if class then federated.begin(function() federated.read_own(record, class) end) end
 end
@@ -333,7 +353,18 @@ end)
 
 -- -- at an interval --------------------------------------------------------------------------------------------------
 
-function federated.on_read(record) subscribe.ensure(record) end
+-- The URIs of an upstream, as it has them, that sessions of an earlier process have subscribed to. Those of sessions with
+-- a channel of their own are not among them.
+local function revived_of(record)
+  federated.keep_up()
+  return own_uris(record, host.topic.revived(subscriptions.resource_topic ""))
+end
+
+function federated.on_read(record)
+  local _, again = subscribe.ensure(record, function() return revived_of(record) end)
+  -- what has changed since the process before this one ended is not known
+  for _, uri in ipairs(type(again) == "table" and again or {}) do tell_updated(record, uri) end
+end
 
 function federated.on_tick(record) notifications.sweep(record) end
 

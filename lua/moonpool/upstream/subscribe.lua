@@ -5,7 +5,8 @@
 -- the subscribed URIs, for all workers.
 --   state   { serial, id?, uris = { [uri] = when it was added, by host.time.now }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = when it is forgotten, by host.time.now }, is_deaf }: of the channel with this serial; `id` of the request that
---           listens; `is_deaf`: the upstream does not notify of tasks
+--           listens; `is_deaf`: the upstream does not notify of tasks;
+--           `has_revived`: what sessions of an earlier process wanted is among the URIs
 --   state.own   of channels that belong to single clients: { [key of the channel] = { way = how the channel is opened,
 --           sealed, uris = { [uri] = { at = when it was added, by = whose share it takes } } } }
 
@@ -54,7 +55,7 @@ local function save(record, state)
   for _, one in pairs(state.own) do one.uris = json.object(one.uris) end
   host.store.set(key_of(record), json.encode {
     serial = state.serial, id = state.id, uris = json.object(state.uris), by = json.object(by), tasks = json.object(state.tasks), is_deaf = state.is_deaf,
-    own = json.object(state.own),
+    own = json.object(state.own), has_revived = state.has_revived,
   }, KEPT_S)
 end
 
@@ -217,7 +218,7 @@ local function current(record)
   local state = load(record)
   local wanted = state.uris
   if state.serial ~= server_info.serial then
-    state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks, own = state.own }
+    state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks, own = state.own, has_revived = state.has_revived }
   end
   return channel, server_info, state, wanted
 end
@@ -235,15 +236,26 @@ local function bring(record, channel, server_info, state, wanted)
   end
 end
 
+-- A copy of the set with more URIs, as many as there is room for.
+local function with(wanted, uris)
+  local all, count = {}, 0
+  for uri, at in pairs(wanted) do all[uri], count = at, count + 1 end
+  for i = 1, math.min(#uris, MOST_URIS - count) do all[uris[i]] = host.time.now() end
+  return all
+end
+
 --- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True; or nil and
---- why.
-function subscribe.ensure(record)
+--- why. `revived()` returns the URIs that sessions of an earlier process have subscribed to, which are the second value:
+--- it is called once, when the upstream is there.
+function subscribe.ensure(record, revived)
   return alone(record, function()
     local channel, server_info, state, wanted = current(record)
     if not channel then return nil, server_info.reason end
-    bring(record, channel, server_info, state, wanted)
+    local uris = revived and not state.has_revived and revived() or {}
+    state.has_revived = state.has_revived or revived ~= nil
+    bring(record, channel, server_info, state, with(wanted, uris))
     keep(record, channel, server_info, state)
-    return true
+    return true, uris
   end)
 end
 
@@ -463,6 +475,14 @@ function subscribe.remove_own(record, is_gone)
     local channel = host.upstream.open_channel(record.name, one[1])
     if channel then ask(channel, channel:server_info(), "resources/unsubscribe", one[2]) end
   end
+end
+
+--- A session of an earlier process, of which `call` is one, has opened its own channel, `way` (as of forward.way_of): what
+--- it has subscribed to there is subscribed to again. Returns these URIs.
+function subscribe.revive_own(record, way, uris, call)
+  if not uris[1] then return uris end
+  for _, uri in ipairs(uris) do take_own(record, way, uri, call) end
+  return subscribe.again(record, way.key)
 end
 
 --- A channel of single clients was opened again: its subscriptions are made again. Returns their URIs, sorted.
