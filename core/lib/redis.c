@@ -2,6 +2,7 @@
  * and makes Lua values of them. lua/moonpool/lib/redis.lua checks grants and commands. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
+#include "lib/seat.h"
 #include "lib/spans.h"
 #include "lib/work/listening.h"
 #include "redis/redis.h"
@@ -9,23 +10,19 @@
 #include <math.h>
 
 MP_REFUSED(refused_redis, "redis_connections", MP_LIMIT_REACHED, "connections to Redis servers above 32 of one worker")
+MP_GAUGE(redis_messages, "redis_messages", "", "", "messages of channels of Redis servers that no job has taken yet")
+MP_COUNTER(dropped_messages, "dropped", "reason", "redis_messages",
+           "messages of channels of Redis servers above 1,024 or 16 MiB that waited for a job")
 
 #define MAX_CONNECTIONS MP_LIMIT(redis_connections, 32) /* of one worker's scripts: each is a descriptor */
-#define KEPT 8          /* scripts share the last eighth: each has as many of these as it leaves to others */
 #define MAX_WORDS 65536 /* of one request: what a server takes at once in some milliseconds */
 #define CONNECTION "moonpool.redis"
 #define CHANNEL "moonpool.redis.channel"
 #define USER_VALUES 1 /* of a connection: the metatable of lists */
 
-/* One of the connections that a worker's scripts may have. */
-typedef struct {
-    mp_link link;    /* in mp_lib.redis while it is taken */
-    unsigned holder; /* number of the script that has opened the cache; 0: the gateway, whose are not counted */
-} counted;
-
 /* A connection of scripts. It is opened by the first command. */
 typedef struct {
-    counted place;
+    mp_seat place;
     mp_redis *MP_NULLABLE redis; /* NULL: no command has been sent, or the VM is detached */
     mp_lib *lib;
     mp_redis_server server; /* owns its texts */
@@ -76,23 +73,6 @@ static void on_late(mp_timer *timer)
 }
 
 /* -- connections --------------------------------------------------------------------------------------------------- */
-
-/* False, which is counted: there are too many connections, or too many of this script. */
-static bool take_place(mp_lib *lib, counted *it, unsigned holder)
-{
-    int64_t most = MAX_CONNECTIONS, all = 0, held = 0;
-    MP_EACH(const counted, one, &lib->redis, link) {
-        all += one->holder != 0;
-        held += one->holder == holder;
-    }
-    if (holder != 0 && (all >= most || !mp_may_hold_one_more(held, 1, all, most - all, most / KEPT))) {
-        mp_stat_add(&mp_stat_refused_redis, 1);
-        return false;
-    }
-    it->holder = holder;
-    mp_link_put(&lib->redis, &it->link);
-    return true;
-}
 
 static void close_connection(connection *it)
 {
@@ -156,7 +136,7 @@ static mp_redis *MP_NULLABLE need_redis(lua_State *L, connection *it)
         return it->redis;
     if (loop == NULL || lib->client == NULL)
         luaL_error(L, MP_NOT_SERVING);
-    if (take_place(lib, &it->place, it->server.holder))
+    if (mp_seat_take(&lib->redis, &it->place, it->server.holder, MAX_CONNECTIONS, &mp_stat_refused_redis))
         it->redis = mp_redis_new(loop, MP_NEVER_NULL(lib->client), &it->server);
     return it->redis;
 }
@@ -362,7 +342,7 @@ static int l_send(lua_State *L)
  * and the name. */
 typedef struct {
     mp_listening super;
-    counted place;
+    mp_seat place;
     const connection *of;
     mp_str channel; /* a user value */
     bool is_pattern;
@@ -374,15 +354,17 @@ static channel *channel_of(const mp_listening *source)
     return mp_container(source, channel, super);
 }
 
-static bool open_channel(mp_listening *source, mp_loop *loop, void (*ready)(void *ctx), void *ctx)
+static bool open_channel(mp_listening *source, mp_loop *loop)
 {
     channel *it = channel_of(source);
     mp_lib *lib = it->of->lib;
     const mp_redis_server *server = &it->of->server;
     mp_client *client = lib->client;
-    if (client == NULL || !take_place(lib, &it->place, server->holder))
+    if (client == NULL ||
+        !mp_seat_take(&lib->redis, &it->place, server->holder, MAX_CONNECTIONS, &mp_stat_refused_redis))
         return false;
-    it->subscription = mp_redis_subscribe(loop, client, server, it->channel, it->is_pattern, ready, ctx);
+    const mp_redis_reader reader = {mp_listening_put, mp_listening_put_gap, source};
+    it->subscription = mp_redis_subscribe(loop, client, server, it->channel, it->is_pattern, &reader);
     return true;
 }
 
@@ -394,25 +376,16 @@ static void close_channel(mp_listening *source)
     mp_link_drop(&it->place.link);
 }
 
-static bool has_message(const mp_listening *source)
+static void on_dropped(mp_listening *source, bool is_first)
 {
-    const mp_redis_subscription *subscription = channel_of(source)->subscription;
-    return subscription != NULL && mp_redis_subscription_has_message(subscription);
+    const channel *it = channel_of(source);
+    mp_stat_add(&mp_stat_dropped_messages, 1);
+    if (is_first)
+        mp_log(MP_WARN, "redis messages dropped", mp_log_str("server", mp_str_of(it->of->address)),
+               mp_log_str("channel", it->channel), mp_log_int("waiting", source->count));
 }
 
-static void take_message(lua_State *L, mp_listening *source)
-{
-    mp_redis_message message = mp_redis_subscription_take(MP_NEVER_NULL(channel_of(source)->subscription));
-    if (message.is_gap) {
-        lua_pushnil(L);
-        lua_pushnil(L);
-        return;
-    }
-    lua_pushlstring(L, message.payload.ptr, message.payload.len);
-    lua_pushlstring(L, message.channel.ptr, message.channel.len);
-}
-
-static const mp_listening_kind channels = {open_channel, close_channel, has_message, take_message};
+static const mp_listening_kind channels = {open_channel, close_channel, on_dropped, &mp_stat_redis_messages};
 
 /* redis.channel(connection, channel, is_pattern): what a listening job takes its messages from.  [-0, +1, throws] */
 static int l_channel(lua_State *L)
@@ -421,7 +394,7 @@ static int l_channel(lua_State *L)
     mp_str name = mp_check_str(L, 2);
     lua_settop(L, 3);
     channel *it = lua_newuserdatauv(L, sizeof *it, 2);
-    *it = (channel){.super = {&channels}, .of = of, .channel = name, .is_pattern = lua_toboolean(L, 3)};
+    *it = (channel){.super = {.kind = &channels}, .of = of, .channel = name, .is_pattern = lua_toboolean(L, 3)};
     luaL_setmetatable(L, CHANNEL);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, 4, 1);

@@ -5,8 +5,8 @@
 #include "redis.h"
 
 typedef struct {
-    /* A message has come: a list of texts, as mp_redis_replies has them. The function may take the buffer's bytes. */
-    void (*message)(void *ctx, mp_buf *values);
+    /* A message has come: a list of texts, as mp_redis_replies has them. */
+    void (*message)(void *ctx, const mp_buf *values);
     /* The connection is lost. It follows no channel any more, and the next command opens it again. */
     void (*lost)(void *ctx);
     void *ctx;

@@ -67,20 +67,18 @@ const char *mp_redis_next(const char *at, mp_redis_value *value);
 /* A subscription has a connection of its own, which is opened again when it is lost, and when it is silent. */
 typedef struct mp_redis_subscription mp_redis_subscription;
 
+/* Whom it gives what comes. The functions only mark and enqueue. */
 typedef struct {
-    bool is_gap; /* messages may have been missed before the next one: the others are empty */
-    mp_str channel, payload;
-} mp_redis_message; /* its texts are valid until the next one is taken */
+    void (*message)(void *ctx, mp_str channel, mp_str payload);
+    void (*gap)(void *ctx); /* messages may have been missed before the next one: each new connection begins with it */
+    void *ctx;
+} mp_redis_reader;
 
-/* Begins to follow the channel `channel`, or with `is_pattern` the channels of a pattern. All arguments but `server`
- * and `channel`, which are copied, outlive the subscription. `ready` runs when a message may be taken. It only marks
- * and enqueues. */
+/* Begins to follow the channel `channel`, or with `is_pattern` the channels of a pattern. `server`, `channel` and
+ * `reader` are copied; the others outlive the subscription. */
 mp_redis_subscription *mp_redis_subscribe(mp_loop *loop, mp_client *client, const mp_redis_server *server,
-                                          mp_str channel, bool is_pattern, void (*ready)(void *ctx), void *ctx);
+                                          mp_str channel, bool is_pattern, const mp_redis_reader *reader);
 void mp_redis_subscription_free(mp_redis_subscription *MP_NULLABLE subscription);
-bool mp_redis_subscription_has_message(const mp_redis_subscription *subscription);
-/* Takes the oldest message. Each new connection begins with a gap. */
-mp_redis_message mp_redis_subscription_take(mp_redis_subscription *subscription);
 
 const char *mp_redis_version(void); /* of hiredis, which is linked in */
 

@@ -1,24 +1,13 @@
-/* subscription.c: a connection that follows a channel, and the messages that wait to be taken. It asks the server now
- * and then whether it is there, since a channel may be silent for days. */
+/* subscription.c: a connection that follows a channel. It asks the server now and then whether it is there, since a
+ * channel may be silent for days. */
 #include "connection.h"
 
-MP_GAUGE(redis_messages, "redis_messages", "", "", "messages of channels of Redis servers that no job has taken yet")
-MP_COUNTER(dropped_messages, "dropped", "reason", "redis_messages",
-           "messages of channels of Redis servers above 1,024 or 16 MiB that waited for a job")
-
-#define MAX_MESSAGES MP_LIMIT(redis_messages, 1024) /* what a job that takes a millisecond does in a second */
-#define MAX_BYTES ((size_t)16 << 20)                /* as of one reply */
 #define BEAT_MS 1000
 #define QUIET_MS MP_LIMIT(redis_quiet_ms, 3000) /* between two questions whether the server is there */
 #define LATE_MS 3000     /* a server that does not answer for so long is silent: connection.c closes the connection */
 #define CONNECT_MS 10000 /* until a subscription is given up whose connection is neither open nor refused */
 #define RETRY_MS 250     /* between two attempts; connection.c makes fewer while a server is away */
 #define REFUSED_MS 5000  /* until a subscription that the server has refused is tried again */
-
-typedef struct {
-    mp_link link;
-    mp_buf values; /* empty: messages may have been missed here */
-} message;
 
 struct mp_redis_subscription {
     mp_loop *loop;
@@ -31,89 +20,20 @@ struct mp_redis_subscription {
     uint64_t asked_at;                     /* ms: when it was sent */
     mp_timer beat;
     bool is_subscribed, is_refused;
-    bool is_behind; /* too much waits: messages are dropped until the queue is empty */
-    mp_link queue;
-    int64_t count; /* messages in it */
-    size_t bytes;
-    mp_buf taken; /* the message that was taken last */
-    void (*ready)(void *ctx);
-    void *ctx;
+    mp_redis_reader reader;
 };
 
-/* -- messages ------------------------------------------------------------------------------------------------------ */
-
-static void put_gap(mp_redis_subscription *it)
+static void on_message(void *ctx, const mp_buf *values)
 {
-    mp_link *last = mp_link_last(&it->queue);
-    if (last == &it->queue || mp_container(last, message, link)->values.len > 0) {
-        message *gap = mp_new(sizeof *gap);
-        mp_link_put(&it->queue, &gap->link);
-    }
-    it->ready(it->ctx);
-}
-
-static void on_message(void *ctx, mp_buf *values)
-{
-    mp_redis_subscription *it = ctx;
-    if (it->is_behind || it->count >= MAX_MESSAGES || it->bytes + values->cap > MAX_BYTES) {
-        mp_stat_add(&mp_stat_dropped_messages, 1);
-        if (it->is_behind)
-            return;
-        it->is_behind = true;
-        put_gap(it);
-        mp_log(MP_WARN, "redis messages dropped", mp_log_str("server", mp_str_of(it->place)),
-               mp_log_str("channel", it->channel), mp_log_int("waiting", it->count));
-        return;
-    }
-    message *one = mp_new(sizeof *one);
-    one->values = *values;
-    *values = (mp_buf){0};
-    mp_link_put(&it->queue, &one->link);
-    it->count++;
-    it->bytes += one->values.cap;
-    mp_stat_add(&mp_stat_redis_messages, 1);
-    it->ready(it->ctx);
-}
-
-bool mp_redis_subscription_has_message(const mp_redis_subscription *it)
-{
-    return !mp_link_is_alone(&it->queue);
-}
-
-static mp_buf take_first(mp_redis_subscription *it)
-{
-    mp_link *link = mp_link_take(&it->queue);
-    if (link == NULL)
-        return (mp_buf){0};
-    message *first = mp_container(link, message, link);
-    mp_buf values = first->values;
-    free(first);
-    if (values.len > 0) {
-        it->count--;
-        it->bytes -= values.cap;
-        mp_stat_add(&mp_stat_redis_messages, -1);
-    }
-    if (mp_link_is_alone(&it->queue))
-        it->is_behind = false;
-    return values;
-}
-
-mp_redis_message mp_redis_subscription_take(mp_redis_subscription *it)
-{
+    const mp_redis_subscription *it = ctx;
     mp_redis_value list, channel, payload = {.kind = MP_REDIS_NIL};
-    mp_buf_clear(&it->taken);
-    it->taken = take_first(it);
-    if (it->taken.len == 0)
-        return (mp_redis_message){.is_gap = true};
-    const char *at = mp_redis_next(it->taken.ptr, &list);
+    const char *at = mp_redis_next(values->ptr, &list);
     for (int64_t i = 0; i < list.integer; i++) {
         channel = payload;
         at = mp_redis_next(at, &payload);
     }
-    return (mp_redis_message){.channel = channel.text, .payload = payload.text};
+    it->reader.message(it->reader.ctx, channel.text, payload.text);
 }
-
-/* -- the connection ------------------------------------------------------------------------------------------------ */
 
 static void on_beat(mp_timer *timer);
 
@@ -133,7 +53,7 @@ static void take_confirmation(mp_redis_subscription *it, const char *MP_NULLABLE
     it->is_subscribed = reply.kind == MP_REDIS_LIST;
     if (it->is_subscribed) {
         it->is_refused = false;
-        put_gap(it);
+        it->reader.gap(it->reader.ctx);
     } else if (!it->is_refused) {
         it->is_refused = true;
         mp_str why = reply.kind == MP_REDIS_ERROR ? mp_redis_error_kind(reply.text) : MP_STR("no subscription");
@@ -185,7 +105,7 @@ static void on_beat(mp_timer *timer)
 }
 
 mp_redis_subscription *mp_redis_subscribe(mp_loop *loop, mp_client *client, const mp_redis_server *server,
-                                          mp_str channel, bool is_pattern, void (*ready)(void *ctx), void *ctx)
+                                          mp_str channel, bool is_pattern, const mp_redis_reader *reader)
 {
     mp_redis_subscription *it = mp_new(sizeof *it);
     char place[320];
@@ -194,8 +114,7 @@ mp_redis_subscription *mp_redis_subscribe(mp_loop *loop, mp_client *client, cons
     it->place = mp_dup(mp_str_of(place));
     it->channel = (mp_str){mp_dup(channel), channel.len};
     it->is_pattern = is_pattern;
-    it->ready = ready;
-    it->ctx = ctx;
+    it->reader = *reader;
     it->follower = (mp_redis_follower){on_message, on_lost, it};
     it->redis = mp_redis_new(loop, client, server);
     mp_redis_set_follower(it->redis, &it->follower);
@@ -211,11 +130,6 @@ void mp_redis_subscription_free(mp_redis_subscription *MP_NULLABLE it)
         mp_redis_command_free(MP_NEVER_NULL(it->command), false);
     mp_redis_free(it->redis);
     mp_timer_stop(it->loop, &it->beat);
-    while (!mp_link_is_alone(&it->queue)) {
-        mp_buf values = take_first(it);
-        mp_buf_clear(&values);
-    }
-    mp_buf_clear(&it->taken);
     free((char *)(uintptr_t)it->channel.ptr);
     free(it->place);
     free(it);

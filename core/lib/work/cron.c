@@ -102,7 +102,7 @@ static void give_claim(mp_cron *job)
 static void stop_listening(mp_cron *job)
 {
     if (job->is_listening)
-        MP_NEVER_NULL(job->source)->kind->close(MP_NEVER_NULL(job->source)); /* only a listening job listens */
+        mp_listening_close(MP_NEVER_NULL(job->source)); /* only a listening job listens */
     job->is_listening = false;
     if (!job->is_running)
         give_claim(job);
@@ -124,10 +124,10 @@ static void listen_on(mp_cron *job, mp_listening *source, mp_loop *loop, mp_rpc 
     if (!job->is_claimed)
         job->is_claimed = claim_job(job->name);
     if (job->is_claimed && !job->is_listening)
-        job->is_listening = source->kind->open(source, loop, on_ready, job);
+        job->is_listening = mp_listening_open(source, loop, on_ready, job);
     if (!job->is_listening && !job->is_running)
         give_claim(job); /* there is no connection left for this VM: another one may have one */
-    if (job->is_listening && !job->is_running && source->kind->has_message(source))
+    if (job->is_listening && !job->is_running && mp_listening_has_message(source))
         job->is_running = begin_job(job, rpc);
 }
 

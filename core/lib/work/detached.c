@@ -51,10 +51,10 @@ int mp_run_scheduled(lua_State *L)
     lua_remove(L, 3);
     lua_pushstring(L, job->name);
     mp_listening *source = job->source;
-    if (source != NULL && (!job->is_listening || !source->kind->has_message(source)))
+    if (source != NULL && (!job->is_listening || !mp_listening_has_message(source)))
         return job_done(L, LUA_OK, (lua_KContext)task); /* the job listens no more */
     if (source != NULL)
-        source->kind->take(L, source);
+        mp_listening_take(L, source);
     lua_callk(L, source != NULL ? 4 : 2, 0, (lua_KContext)task, job_done);
     return job_done(L, LUA_OK, (lua_KContext)task);
 }

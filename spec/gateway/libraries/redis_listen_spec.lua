@@ -130,7 +130,7 @@ describe("a job that listens", function()
   it_real("drops what it has no place for, counts it, and gets nil in its place", function()
     local server <close> = redis.start()
     local hold = 'if message == "hold" then while not store.get "go" do sleep(0.01) end end'
-    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at, "", hold) }, { constants = { redis_messages = 4 } })
+    local g <close> = start(server.at, { ["jobs/news.lua"] = job(server.at, "", hold) }, { constants = { job_messages = 4 } })
     local me = g:client "2026-07-28"
     wait_seen(me, { "gap" })
     server:cli("PUBLISH", "news", "hold")
