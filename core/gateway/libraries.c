@@ -2,6 +2,7 @@
 #include "libraries.h"
 #include "lib/lib.h"
 #include "net/net.h"
+#include "postgres/postgres.h"
 #include "redis/redis.h"
 #include <gnu/libc-version.h>
 #include <yaml.h>
@@ -42,4 +43,7 @@ void mp_gateway_put_libraries(mp_buf *out)
     mp_buf_put(out, MP_STR("of this system:\n"));
 #endif
     put_line(out, "glibc", gnu_get_libc_version());
+    int libpq = mp_postgres_version();
+    if (libpq > 0)
+        mp_buf_printf(out, "  %-10s %d.%d\n", "libpq", libpq / 10000, libpq % 10000);
 }

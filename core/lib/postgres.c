@@ -2,15 +2,21 @@
  * makes Lua values of their results. lua/moonpool/lib/postgres.lua checks grants and parameters. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
+#include "lib/seat.h"
 #include "lib/postgres_values.h"
 #include "lib/spans.h"
 #include "lib/sql_text.h"
+#include "lib/work/listening.h"
 #include "postgres/postgres.h"
 #include <lauxlib.h>
 #include <math.h>
 
 MP_REFUSED(refused_pools, "postgres_databases", MP_LIMIT_REACHED,
            "PostgreSQL databases above 16 that scripts of one worker have connections to")
+MP_GAUGE(postgres_messages, "postgres_messages", "", "",
+         "messages of channels of PostgreSQL servers that no job has taken yet")
+MP_COUNTER(dropped_notifications, "dropped", "reason", "postgres_messages",
+           "messages of channels of PostgreSQL servers above 1,024 or 16 MiB that waited for a job")
 
 #define MAX_POOLS MP_LIMIT(postgres_databases, 16) /* of one worker's scripts: each has up to 32 connections */
 #define MAX_QUERIES 1000                           /* that are sent together */
@@ -19,14 +25,15 @@ MP_REFUSED(refused_pools, "postgres_databases", MP_LIMIT_REACHED,
 #define MAX_STORED_BYTES ((size_t)16 << 10)        /* of SQL that connection and server keep prepared */
 #define POOL "moonpool.postgres"
 #define LEASE "moonpool.lease"
+#define CHANNEL "moonpool.postgres.channel"
 
 /* A database of scripts. Its connections are opened by statements. */
 typedef struct {
-    mp_link link;                      /* in mp_lib.postgres while there is a `postgres` */
+    mp_seat taken;                     /* in mp_lib.postgres while there is a `postgres` */
     mp_postgres *MP_NULLABLE postgres; /* NULL: no statement has run, or the VM is detached */
     mp_lib *lib;
     mp_postgres_server server; /* owns its texts */
-    char *place;               /* "db.internal:5432/shop" */
+    char *shown;               /* "db.internal:5432/shop" */
 } pool;
 
 /* A task's place at a connection, for one statement or for a transaction. */
@@ -112,15 +119,14 @@ static void close_pool(pool *it)
 {
     if (it->postgres == NULL)
         return;
-    mp_link_drop(&it->link);
-    it->lib->postgres_count--;
+    mp_link_drop(&it->taken.link);
     mp_postgres_free(it->postgres);
     it->postgres = NULL;
 }
 
 void mp_lib_close_postgres(mp_lib *lib)
 {
-    MP_EACH(pool, it, &lib->postgres, link)
+    MP_EACH(pool, it, &lib->postgres, taken.link) /* no job listens any more: all are pools */
         close_pool(it);
 }
 
@@ -132,9 +138,10 @@ static int l_collect_pool(lua_State *L)
     mp_str_free(it->server.database);
     mp_str_free(it->server.user);
     mp_str_free(it->server.password);
-    free(it->place);
+    free((char *)(uintptr_t)it->server.root);
+    free(it->shown);
     it->server = (mp_postgres_server){0};
-    it->place = MP_UNSET;
+    it->shown = MP_UNSET;
     return 0;
 }
 
@@ -144,8 +151,9 @@ static mp_str copy_field(lua_State *L, const char *name)
     return (mp_str){mp_dup(text), text.len};
 }
 
-/* postgres.pool { host, port, tls, prepare, database, user, password, reach, script, size, timeout, place, lists }: a
- * database, to which nothing is connected yet. `lists`: the metatable of lists.  [-0, +1, throws] */
+/* postgres.pool { host, port, tls, prepare, database, user, password, reach, root, script, size, timeout, place, lists
+ * }: a database, to which nothing is connected yet. `lists`: the metatable of lists. `root`: of a Unix socket, the path
+ * that was granted.  [-0, +1, throws] */
 static int l_pool(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -168,7 +176,9 @@ static int l_pool(lua_State *L)
     server->database = copy_field(L, "database");
     server->user = copy_field(L, "user");
     server->password = copy_field(L, "password");
-    it->place = mp_dup(mp_text_field(L, 1, "place"));
+    it->shown = mp_dup(mp_text_field(L, 1, "place"));
+    if (*server->host == '/')
+        server->root = copy_field(L, "root").ptr;
     lua_getfield(L, 1, "lists");
     lua_setiuservalue(L, 2, 1);
     lua_settop(L, 2);
@@ -184,13 +194,8 @@ static mp_postgres *MP_NULLABLE need_postgres(lua_State *L, pool *it)
         return it->postgres;
     if (loop == NULL || lib->client == NULL)
         luaL_error(L, MP_NOT_SERVING);
-    if (lib->postgres_count >= MAX_POOLS) {
-        mp_stat_add(&mp_stat_refused_pools, 1);
-        return NULL;
-    }
-    it->postgres = mp_postgres_new(loop, MP_NEVER_NULL(lib->client), &it->server);
-    mp_link_put(&lib->postgres, &it->link);
-    lib->postgres_count++;
+    if (mp_seat_take(&lib->postgres, &it->taken, it->server.holder, MAX_POOLS, &mp_stat_refused_pools))
+        it->postgres = mp_postgres_new(loop, MP_NEVER_NULL(lib->client), &it->server);
     return it->postgres;
 }
 
@@ -290,7 +295,7 @@ static int push_failure(lua_State *L, place *it, mp_postgres_end end, const char
     if (end == MP_POSTGRES_FAILED)
         lua_pushstring(L, why);
     else
-        lua_pushfstring(L, "%s: %s: %s", reason, it->of->place, why);
+        lua_pushfstring(L, "%s: %s: %s", reason, it->of->shown, why);
     lua_pushstring(L, reason);
     lua_pushstring(L, *state != '\0' ? state : NULL);
     if (end != MP_POSTGRES_FAILED || !it->keeps)
@@ -336,7 +341,7 @@ static mp_open_span begin_span(lua_State *L, const pool *of, mp_str sql, int cou
     if (mp_task_trace(task) == NULL)
         return (mp_open_span){NULL, 0, MP_NO_SPAN};
     mp_str operation = count > 1 ? MP_STR("PIPELINE") : mp_sql_operation(sql, room);
-    snprintf(name, sizeof name, "%.*s %s", MP_STR_ARG(operation), of->place);
+    snprintf(name, sizeof name, "%.*s %s", MP_STR_ARG(operation), of->shown);
     mp_open_span span = mp_task_span_open(task, MP_SPAN_CLIENT, mp_str_of(name));
     mp_trace *trace = mp_open_span_trace(&span);
     mp_span_text(trace, span.span, "db.system.name", MP_STR("postgresql"));
@@ -412,7 +417,8 @@ static const char *MP_NULLABLE start(lua_State *L, place *it, mp_postgres_statem
     if (it->lease == NULL) {
         mp_postgres *postgres = need_postgres(L, it->of);
         if (postgres == NULL)
-            return "connections to more than 16 PostgreSQL databases are open";
+            return "connections to 16 PostgreSQL databases are open, or to as many as this script may have of the last "
+                   "ones";
         it->lease = mp_postgres_lease_new(postgres, on_done, it);
         mp_resource_put(L, &it->resource, on_release);
     }
@@ -482,14 +488,83 @@ static int l_more(lua_State *L)
     return wait_for_end(L, it, &op->super);
 }
 
+/* -- channels ------------------------------------------------------------------------------------------------------ */
+
+/* A channel that a job listens to, on a connection of its own. Its user values are the database, and the name. */
+typedef struct {
+    mp_listening super;
+    mp_seat taken;
+    const pool *of;
+    mp_str channel;                                     /* a user value */
+    mp_postgres_subscription *MP_NULLABLE subscription; /* NULL: the job does not listen */
+} channel;
+
+static channel *channel_of(const mp_listening *source)
+{
+    return mp_container(source, channel, super);
+}
+
+static bool open_channel(mp_listening *source, mp_loop *loop)
+{
+    channel *it = channel_of(source);
+    mp_lib *lib = it->of->lib;
+    const mp_postgres_server *server = &it->of->server;
+    mp_client *client = lib->client;
+    if (client == NULL || !mp_seat_take(&lib->postgres, &it->taken, server->holder, MAX_POOLS, &mp_stat_refused_pools))
+        return false;
+    const mp_postgres_reader reader = {mp_listening_put, mp_listening_put_gap, source};
+    it->subscription = mp_postgres_subscribe(loop, client, server, it->channel, &reader);
+    return true;
+}
+
+static void close_channel(mp_listening *source)
+{
+    channel *it = channel_of(source);
+    mp_postgres_subscription_free(it->subscription);
+    it->subscription = NULL;
+    mp_link_drop(&it->taken.link);
+}
+
+static void on_dropped(mp_listening *source, bool is_first)
+{
+    const channel *it = channel_of(source);
+    mp_stat_add(&mp_stat_dropped_notifications, 1);
+    if (is_first)
+        mp_log(MP_WARN, "postgres messages dropped", mp_log_str("server", mp_str_of(it->of->shown)),
+               mp_log_str("channel", it->channel), mp_log_int("waiting", source->count));
+}
+
+static const mp_listening_kind channels = {open_channel, close_channel, on_dropped, &mp_stat_postgres_messages};
+
+/* postgres.channel(pool, channel): what a listening job takes its messages from.  [-0, +1, throws] */
+static int l_channel(lua_State *L)
+{
+    const pool *of = luaL_checkudata(L, 1, POOL);
+    mp_str name = mp_check_str(L, 2);
+    lua_settop(L, 2);
+    channel *it = lua_newuserdatauv(L, sizeof *it, 2);
+    *it = (channel){.super = {.kind = &channels}, .of = of, .channel = name};
+    luaL_setmetatable(L, CHANNEL);
+    lua_insert(L, 1);
+    lua_setiuservalue(L, 1, 2);
+    lua_setiuservalue(L, 1, 1);
+    return 1;
+}
+
 MP_SCRIPT_LIBRARY(postgres)
 {
-    static const luaL_Reg functions[] = {{"postgres.pool", l_pool},       {"postgres.lease", l_lease},
-                                         {"postgres.run", l_run},         {"postgres.more", l_more},
-                                         {"postgres.release", l_release}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"postgres.pool", l_pool},
+                                         {"postgres.lease", l_lease},
+                                         {"postgres.run", l_run},
+                                         {"postgres.more", l_more},
+                                         {"postgres.release", l_release},
+                                         {"postgres.channel", l_channel},
+                                         {NULL, NULL}};
     (void)config;
     mp_set_members(L, functions, 0);
     mp_push_metatable(L, POOL, l_collect_pool);
     mp_push_metatable(L, LEASE, l_collect_lease);
-    lua_pop(L, 2);
+    mp_push_metatable(L, CHANNEL, NULL);
+    mp_field_bool(L, MP_LISTENING, true);
+    lua_pop(L, 3);
 }

@@ -72,7 +72,6 @@ typedef struct {
 
     mp_link redis;    /* connections to Redis servers (redis.c) */
     mp_link postgres; /* databases of PostgreSQL servers that have connections (postgres.c) */
-    int64_t postgres_count;
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;

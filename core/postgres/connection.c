@@ -2,14 +2,21 @@
 #include "connection.h"
 #include <errno.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 
 MP_GAUGE(postgres_bytes, "postgres_bytes", "", "", "bytes of results of PostgreSQL servers that no task has taken yet")
+MP_REFUSED(refused_input, "postgres_input", MP_FAULT,
+           "connections to PostgreSQL servers that were closed for a row above 16 MiB, or for what no statement had "
+           "asked for")
 
 #define MAX_ROWS 10000                /* of a result, as of SQLite */
 #define MAX_BYTES ((size_t)16 << 20)  /* of a result, and of one row as it comes */
 #define LARGE_BYTES ((size_t)1 << 20) /* of a row or of parameters: then the connection is not used again */
 #define BATCH_BYTES ((size_t)1 << 20) /* of rows that are taken one after another */
+#define IDLE_BYTES ((size_t)64 << 10) /* that come while nothing runs, other than notifications */
+#define USUAL_BYTES 1024              /* of a statement, beside its result */
+#define MAX_USES 65536                /* of a connection: so often it may have kept the usual bytes */
+#define MAX_TURN_US 100000            /* of the processor for MP_GATE_BYTES, beside 1 for 32 bytes that are copied */
+#define END_BYTES 64                  /* of the messages around a query's rows */
 #define NAME_BYTES 16
 
 /* -- results ------------------------------------------------------------------------------------------------------- */
@@ -61,6 +68,38 @@ static void put_count(mp_buf *out, const PGresult *of)
     int64_t count = strcmp(mp_pq.cmdStatus(result), "ROLLBACK") == 0 ? -1 : strtoll(mp_pq.cmdTuples(result), NULL, 10);
     mp_buf_putc(out, 'k');
     mp_buf_put(out, (mp_str){(const char *)&count, sizeof count});
+}
+
+/* So many bytes of what has come were a message that libpq does not keep. A record of TLS adds some. */
+static void account_for(mp_postgres_connection *it, size_t bytes)
+{
+    bytes += bytes / 64;
+    it->loose -= bytes < it->loose ? bytes : it->loose;
+}
+
+/* The step is over. */
+static void count_noise(mp_postgres_connection *it)
+{
+    if (it->loose > USUAL_BYTES)
+        it->noise += it->loose - USUAL_BYTES;
+    it->loose = 0;
+    if (it->noise > LARGE_BYTES || ++it->uses > MAX_USES)
+        it->ends_at = 0;
+}
+
+/* Bytes of a result's rows as the server sends them, and with its columns. */
+static size_t size_of(const PGresult *result, bool has_columns)
+{
+    int rows = mp_pq.ntuples(result), columns = mp_pq.nfields(result);
+    size_t bytes = 0;
+    for (int i = 0; i < columns && has_columns; i++)
+        bytes += 19 + strlen(mp_pq.fname(result, i));
+    for (int row = 0; row < rows; row++) {
+        bytes += 7;
+        for (int i = 0; i < columns; i++)
+            bytes += 4 + (size_t)mp_pq.getlength(result, row, i);
+    }
+    return bytes;
 }
 
 static void put_rows(mp_postgres_lease *lease, const PGresult *result)
@@ -126,11 +165,13 @@ static void take_failure(mp_postgres_connection *it, const PGresult *result)
 static void take_result(mp_postgres_connection *it, const PGresult *result)
 {
     mp_postgres_lease *lease = waiting_lease(it);
-    it->unparsed = 0;
     ExecStatusType status = mp_pq.resultStatus(result);
+    if (status != PGRES_SINGLE_TUPLE)
+        account_for(it, END_BYTES);
     switch (status) {
     case PGRES_SINGLE_TUPLE:
     case PGRES_TUPLES_OK:
+        account_for(it, size_of(result, lease != NULL && !lease->has_columns));
         if (lease == NULL)
             break;
         put_rows(lease, result);
@@ -158,7 +199,26 @@ static void take_result(mp_postgres_connection *it, const PGresult *result)
             mp_postgres_end_statement(lease, MP_POSTGRES_UNKNOWN, "COPY is not for scripts: use insert and select");
         break;
     default:
+        account_for(it, mp_libpq_size(result));
         take_failure(it, result);
+    }
+}
+
+void mp_postgres_take_notice(void *ctx, const PGresult *notice)
+{
+    account_for(ctx, mp_libpq_size(notice));
+}
+
+/* libpq keeps them until they are taken: a server sends them where something in the session listens. */
+static void take_notifications(mp_postgres_connection *it)
+{
+    PGnotify *one;
+    const mp_postgres_listener *listener = it->lease == NULL ? NULL : it->pool->listener;
+    while ((one = mp_pq.notifies(it->conn)) != NULL) {
+        account_for(it, strlen(one->relname) + strlen(one->extra) + 11);
+        if (listener != NULL)
+            listener->notified(listener->ctx, one->relname, one->extra);
+        mp_pq.freemem(one);
     }
 }
 
@@ -176,12 +236,13 @@ static void send_rest(mp_postgres_connection *it)
 {
     mp_err why;
     int unsent = it->is_spoiled ? -1 : mp_pq.flush(it->conn);
-    uint32_t wanted = (it->is_paused ? 0 : (uint32_t)EPOLLIN | EPOLLRDHUP) | (unsent > 0 ? (uint32_t)EPOLLOUT : 0);
+    bool is_left = unsent >= 0 && (mp_gate_send(&it->gate) || unsent > 0);
+    uint32_t wanted = (it->is_paused ? 0 : (uint32_t)EPOLLIN | EPOLLRDHUP) | (is_left ? (uint32_t)EPOLLOUT : 0);
     if (unsent < 0 || mp_pq.status(it->conn) == CONNECTION_BAD) {
         mp_libpq_explain(&why, mp_pq.errorMessage(it->conn));
         mp_postgres_lose(it, *why.text == '\0' ? "the server closed the connection" : why.text);
     } else if ((it->watch.slot == 0 || wanted != it->events) &&
-               mp_fdwatch_start(it->pool->loop, &it->watch, mp_pq.socket(it->conn), wanted, on_event) != 0) {
+               mp_fdwatch_start(it->pool->loop, &it->watch, it->gate.server, wanted, on_event) != 0) {
         mp_postgres_lose(it, strerror(errno));
     } else {
         it->events = wanted;
@@ -291,7 +352,6 @@ void mp_postgres_begin(mp_postgres_connection *it)
     it->prepared = NULL;
     it->is_pipeline = false;
     it->queries = 0;
-    it->unparsed = 0;
     if (statement->count > 1) {
         lease->is_sent = true;
         sent = send_pipeline(it, statement);
@@ -321,6 +381,7 @@ static void end_step(mp_postgres_connection *it)
 {
     mp_postgres_lease *lease = waiting_lease(it);
     it->step = NOTHING;
+    count_noise(it);
     if (lease == NULL)
         return;
     const char *state = lease->state;
@@ -386,33 +447,44 @@ static void take_results(mp_postgres_connection *it)
     }
 }
 
-/* Counts what has come since the last row: libpq makes room for a row of any size. */
-static bool read_input(mp_postgres_connection *it)
+/* Takes what the gate lets in. Returns how many bytes of what had come became results. */
+static size_t read_input(mp_postgres_connection *it)
 {
-    int before = 0, after = 0, fd = mp_pq.socket(it->conn);
-    ioctl(fd, FIONREAD, &before);
-    it->unparsed += before > it->unread ? (size_t)(before - it->unread) : 0;
-    bool is_open = mp_pq.consumeInput(it->conn) != 0;
-    ioctl(fd, FIONREAD, &after);
-    it->unread = after;
-    if (it->unparsed > LARGE_BYTES)
+    bool is_open = true;
+    /* libpq may leave up to a record of TLS unread, of which the socket tells nothing */
+    int more = it->pool->server.is_tls;
+    it->loose += mp_gate_let_in(&it->gate);
+    size_t before = it->loose;
+    while (is_open && !it->is_paused && !it->is_spoiled) {
+        is_open = mp_pq.consumeInput(it->conn) != 0;
+        take_results(it);
+        take_notifications(it);
+        if (mp_gate_unread(&it->gate) == 0 && more-- == 0)
+            break;
+    }
+    if (it->loose > LARGE_BYTES)
         it->ends_at = 0;
-    return is_open;
+    return before - it->loose;
 }
 
 void mp_postgres_go(mp_postgres_connection *it)
 {
-    /* libpq may leave up to a record of TLS unread, of which the socket tells nothing */
-    int reads = it->pool->server.is_tls ? 3 : 1;
-    bool is_open = true;
-    for (int i = 0; i < reads && is_open && !it->is_paused && !it->is_spoiled; i++) {
-        is_open = read_input(it);
-        take_results(it);
-    }
-    if (it->unparsed > MAX_BYTES + LARGE_BYTES)
-        mp_postgres_lose(it, "a row is larger than 16 MiB");
-    else
+    const char *why = NULL;
+    uint64_t began = mp_clock_us(CLOCK_THREAD_CPUTIME_ID), most_us = MAX_TURN_US;
+    if (!it->is_paused && !it->is_spoiled)
+        most_us += read_input(it) / 32;
+    if (it->step != NOTHING && it->loose > MAX_BYTES + LARGE_BYTES)
+        why = "a row is larger than 16 MiB";
+    else if (it->step == NOTHING && it->loose > IDLE_BYTES)
+        why = "the server sends what no statement has asked for";
+    else if (mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - began > most_us)
+        why = "what the server sends takes too long to read";
+    if (why == NULL) {
         send_rest(it);
+    } else {
+        mp_stat_add(&mp_stat_refused_input, 1);
+        mp_postgres_lose(it, why);
+    }
 }
 
 /* -- what a result consists of ------------------------------------------------------------------------------------- */

@@ -9,6 +9,13 @@
 
 typedef struct mp_postgres_connection mp_postgres_connection;
 
+/* Who listens on a connection that a lease keeps. Its functions only mark and enqueue. */
+typedef struct {
+    void (*notified)(void *ctx, const char *channel, const char *payload);
+    void (*lost)(void *ctx); /* a connection */
+    void *ctx;
+} mp_postgres_listener;
+
 struct mp_postgres {
     mp_loop *loop;
     mp_client *client;
@@ -21,6 +28,7 @@ struct mp_postgres {
     uint64_t pause_ms;
     bool is_down; /* a line of the log has said so */
     mp_err why;   /* of the last failure */
+    const mp_postgres_listener *MP_NULLABLE listener;
 };
 
 struct mp_postgres_lease {
@@ -57,10 +65,11 @@ struct mp_postgres_connection {
     mp_dial *MP_NULLABLE dial;
     mp_errand *MP_NULLABLE errand; /* that opens it, or cancels its statement */
     PGconn *MP_NULLABLE conn;      /* NULL: it is being opened */
+    mp_gate gate;
     mp_fdwatch watch;
     uint32_t events;
     mp_timer timer;                       /* of an unused connection, or of one that is set apart */
-    bool is_counted;                      /* as outgoing */
+    int counted;                          /* descriptors, as outgoing */
     bool is_apart;                        /* it ends a statement or a transaction that nobody waits for */
     mp_postgres_lease *MP_NULLABLE lease; /* that has it */
     uint64_t ends_at;                     /* ms: how old it gets */
@@ -70,8 +79,8 @@ struct mp_postgres_connection {
     bool is_paused;                    /* its lease has not taken the rows yet */
     bool is_spoiled;                   /* it must be closed instead of being used again */
     bool has_failed;                   /* the step has */
-    size_t unparsed;                   /* bytes since the last row */
-    int unread;                        /* bytes that the socket had left when it was read last */
+    size_t loose;                      /* bytes that have come and belong to no row, error or notification yet */
+    size_t noise;                      /* the same of earlier steps: kept, perhaps, for as long as the connection */
     mp_prepared *MP_NULLABLE prepared; /* the one that the step is about */
     uint64_t uses;
     mp_prepared statements[MP_PREPARED];
@@ -81,6 +90,8 @@ struct mp_postgres_connection {
 void mp_postgres_forget(mp_prepared *prepared, bool is_prepared);
 /* Begins the statement of its lease. False: the connection is lost, and freed. */
 void mp_postgres_begin(mp_postgres_connection *it);
+/* The receiver of its notices, with the connection as `ctx`; that of libpq writes to the standard error. */
+void mp_postgres_take_notice(void *ctx, const PGresult *notice);
 /* Reads what is there, and sends and watches what is left. */
 void mp_postgres_go(mp_postgres_connection *it);
 /* Sends a rollback. */

@@ -1,10 +1,16 @@
-#define _GNU_SOURCE /* pthread_cond_clockwait */
+/* library.c: libpq, the gate before it, and the threads that it blocks. More than 400 lines: a gate is no use without.
+ */
+#define _GNU_SOURCE /* pthread_cond_clockwait, dup3 */
 #include "library.h"
-#include "postgres.h"
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 MP_REFUSED(refused_errands, "postgres_errands", MP_LIMIT_REACHED,
            "connections to PostgreSQL servers that could not be opened, and statements that could not be cancelled, "
@@ -13,7 +19,12 @@ MP_REFUSED(refused_errands, "postgres_errands", MP_LIMIT_REACHED,
 #define MAX_ERRANDS 64  /* of the process: each is a thread */
 #define MAX_CANCELS 32  /* of those: a server that does not answer may keep such a thread for ever */
 #define CONNECT_MS 5000 /* until a connection has logged in */
+#define CANCEL_MS 900   /* for a request to cancel, by libpq 17: less than the next */
 #define STOP_MS 1000    /* for which the end of the process waits until statements are cancelled */
+#define LOOK_MS 100     /* until a thread that waits sees that the process ends */
+#define MAX_LOGIN_BYTES                                                                                                \
+    ((size_t)256 << 10) /* that a server says until a connection has logged in, certificates too                       \
+                         */
 
 mp_libpq mp_pq;
 
@@ -25,6 +36,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     int count, cancels;
+    atomic_bool is_stopping; /* no connection is to be opened any more */
 } errands = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
 static void load_library(void)
@@ -43,14 +55,27 @@ static void load_library(void)
     }
     MP_LIBPQ(FIND)
 #undef FIND
+#define FIND(name, result, parameter)                                                                                  \
+    {                                                                                                                  \
+        void *found = dlsym(library, "PQ" #name);                                                                      \
+        memcpy(&mp_pq.name, &found, sizeof found);                                                                     \
+    }
+    MP_LIBPQ_17(FIND)
+#undef FIND
 }
 
-bool mp_postgres_load(mp_err *err)
+static bool need_library(mp_err *err)
 {
     pthread_once(&once, load_library);
     if (failure != NULL)
         mp_err_set(err, "%s", failure);
     return failure == NULL;
+}
+
+int mp_libpq_version(void)
+{
+    mp_err why;
+    return need_library(&why) ? mp_pq.libVersion() : 0;
 }
 
 void mp_libpq_explain(mp_err *why, const char *message)
@@ -74,43 +99,219 @@ void mp_libpq_explain(mp_err *why, const char *message)
 /* A receiver instead of libpq's own, which writes to the standard error. */
 static void on_notice(MP_UNUSED void *ctx, MP_UNUSED const PGresult *result) {}
 
+/* -- the gate ---------------------------------------------------------------------------------------------------- */
+
+bool mp_gate_open(mp_gate *gate, int libpq)
+{
+    int pair[2], size = 2 * MP_GATE_BYTES;
+    int server = fcntl(libpq, F_DUPFD_CLOEXEC, 0);
+    if (server < 0)
+        return false;
+    bool is_open = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0;
+    if (is_open) {
+        is_open = dup3(pair[1], libpq, O_CLOEXEC) >= 0;
+        close(pair[1]);
+        if (!is_open)
+            close(pair[0]);
+    }
+    if (!is_open) {
+        close(server);
+        return false;
+    }
+    setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size); /* so that what is let in has room */
+    *gate = (mp_gate){.is_open = true, .server = server, .own = pair[0], .libpq = libpq};
+    return true;
+}
+
+int mp_gate_unread(const mp_gate *gate)
+{
+    int bytes = 0;
+    ioctl(gate->libpq, FIONREAD, &bytes);
+    return bytes;
+}
+
+size_t mp_gate_let_in(mp_gate *gate)
+{
+    char bytes[MP_GATE_BYTES];
+    if (gate->is_over || mp_gate_unread(gate) > 0)
+        return 0;
+    ssize_t n = recv(gate->server, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n > 0 && send(gate->own, bytes, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n)
+        return (size_t)n;
+    gate->is_over = true;
+    shutdown(gate->own, SHUT_WR);
+    return 0;
+}
+
+bool mp_gate_send(const mp_gate *gate)
+{
+    char bytes[MP_GATE_BYTES];
+    ssize_t n;
+    while ((n = recv(gate->own, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT)) > 0) {
+        ssize_t sent = send(gate->server, bytes, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0)
+            return errno == EAGAIN || errno == EINTR;
+        recv(gate->own, bytes, (size_t)sent, MSG_DONTWAIT); /* those that the server has taken */
+    }
+    return false;
+}
+
+void mp_gate_close(mp_gate *gate)
+{
+    if (!gate->is_open)
+        return;
+    mp_gate_send(gate);
+    close(gate->own);
+    close(gate->server);
+    *gate = (mp_gate){0};
+}
+
+/* -- connections ------------------------------------------------------------------------------------------------- */
+
+size_t mp_libpq_size(const PGresult *result)
+{
+    size_t bytes = 0;
+    for (const char *field = "SVCMDHPpqWstcdnFLR"; *field != '\0'; field++) {
+        const char *text = mp_pq.resultErrorField(result, *field);
+        bytes += text == NULL ? 0 : strlen(text) + 2;
+    }
+    return bytes;
+}
+
+void mp_libpq_finish(PGconn *MP_NULLABLE conn, mp_gate *gate)
+{
+    mp_pq.finish(conn);
+    mp_gate_close(gate);
+}
+
+/* False: the time is over; or the process ends, unless a statement is cancelled. */
+static bool wait_for(int fd, int events, bool is_cancel, uint64_t until)
+{
+    struct pollfd wait = {fd, (short)events, 0};
+    int ready = 0;
+    uint64_t now;
+    while (ready == 0 && (now = mp_monotonic_ms()) < until && (is_cancel || !atomic_load(&errands.is_stopping)))
+        ready = poll(&wait, 1, until - now < LOOK_MS ? (int)(until - now) : LOOK_MS);
+    return ready > 0;
+}
+
+/* Moves the bytes of a connection that is opened, and waits for what it waits for. Nothing was read before it waits to
+ * read for the first time: then the gate gets between. NULL; or why the connection is given up. */
+static const char *MP_NULLABLE serve_login(PGconn *conn, mp_gate *gate, bool is_reading, size_t *bytes, uint64_t until)
+{
+    if (is_reading && !gate->is_open && !mp_gate_open(gate, mp_pq.socket(conn)))
+        return strerror(errno);
+    bool is_left = gate->is_open && mp_gate_send(gate);
+    bool is_ready = gate->is_open && (is_reading ? mp_gate_unread(gate) > 0 : !is_left);
+    int fd = gate->is_open ? gate->server : mp_pq.socket(conn);
+    int events = (is_reading ? POLLIN : 0) | (is_left || !is_reading ? POLLOUT : 0);
+    if (!is_ready && !wait_for(fd, events, false, until))
+        return "the server takes connections and does not answer";
+    if (is_reading)
+        *bytes += mp_gate_let_in(gate);
+    return *bytes > MAX_LOGIN_BYTES ? "the server says too much while a connection logs in" : NULL;
+}
+
+/* Replaces the folder of a Unix socket by where that is. NULL; or why it must not be connected to. */
+static const char *MP_NULLABLE find_folder(mp_errand *errand, const char *granted)
+{
+    char **folder = &errand->words[1], name[32], path[PATH_MAX]; /* "host" and its value come first, then "port" */
+    const char *why = "there is no such socket";
+    snprintf(name, sizeof name, "/.s.PGSQL.%s", errand->words[3]);
+    snprintf(path, sizeof path, "%s%s", *folder, name);
+    char *root = realpath(granted, NULL), *real = realpath(path, NULL);
+    if (root != NULL && real != NULL) {
+        const char *at = strrchr(real, '/');
+        size_t len = strcmp(root, "/") == 0 ? 0 : strlen(root);
+        bool is_inside = strncmp(real, root, len) == 0 && (real[len] == '/' || real[len] == '\0');
+        why = is_inside && strcmp(at, name) == 0 ? NULL : "a link leads out of what the script may write";
+        free(*folder);
+        *folder = at == real ? mp_dup(MP_STR("/")) : mp_dup((mp_str){real, (size_t)(at - real)});
+    }
+    free(real);
+    free(root);
+    return why;
+}
+
 static void open_connection(mp_errand *errand)
 {
     const char *names[MP_LIBPQ_WORDS / 2] = {0}, *values[MP_LIBPQ_WORDS / 2] = {0};
+    const char *why = errand->root == NULL ? NULL : find_folder(errand, MP_NEVER_NULL(errand->root));
     uint64_t until = mp_monotonic_ms() + CONNECT_MS;
-    for (int i = 0; errand->words[2 * i] != NULL; i++) {
-        names[i] = errand->words[2 * i];
-        values[i] = errand->words[2 * i + 1];
+    size_t bytes = 0;
+    if (why != NULL) {
+        mp_err_set(&errand->why, "%s", why);
+        return;
+    }
+    int count = 0;
+    for (; errand->words[2 * count] != NULL; count++) {
+        names[count] = errand->words[2 * count];
+        values[count] = errand->words[2 * count + 1];
+    }
+    if (mp_pq.libVersion() >= 160000) { /* a server that asked for Kerberos would make a library ask others */
+        names[count] = "require_auth";
+        values[count] = "!gss,!sspi";
     }
     PGconn *conn = mp_pq.connectStartParams(names, values, 0);
     if (conn != NULL)
         mp_pq.setNoticeReceiver(conn, on_notice, NULL);
     PostgresPollingStatusType status =
         conn != NULL && mp_pq.status(conn) != CONNECTION_BAD ? PGRES_POLLING_WRITING : PGRES_POLLING_FAILED;
-    while (status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED) {
-        uint64_t now = mp_monotonic_ms();
-        struct pollfd wait = {mp_pq.socket(conn), status == PGRES_POLLING_READING ? POLLIN : POLLOUT, 0};
-        if (now >= until || poll(&wait, 1, (int)(until - now)) == 0) {
-            mp_err_set(&errand->why, "the server takes connections and does not answer");
-            mp_pq.finish(conn);
-            return;
-        }
-        status = mp_pq.connectPoll(conn);
+    while (why == NULL && status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED) {
+        why = serve_login(conn, &errand->gate, status == PGRES_POLLING_READING, &bytes, until);
+        if (why == NULL)
+            status = mp_pq.connectPoll(conn);
     }
-    if (status == PGRES_POLLING_OK && mp_pq.setnonblocking(conn, 1) == 0) {
+    if (why == NULL && status == PGRES_POLLING_OK && mp_pq.setnonblocking(conn, 1) == 0) {
         errand->conn = conn;
         return;
     }
-    mp_libpq_explain(&errand->why, conn == NULL ? "no memory" : mp_pq.errorMessage(conn));
-    mp_pq.finish(conn);
+    if (why != NULL)
+        mp_err_set(&errand->why, "%s", why);
+    else
+        mp_libpq_explain(&errand->why, conn == NULL ? "no memory" : mp_pq.errorMessage(conn));
+    mp_libpq_finish(conn, &errand->gate);
+}
+
+bool mp_errand_to_cancel(mp_errand *errand, PGconn *conn)
+{
+    if (mp_pq.libVersion() >= 170000)
+        errand->request = mp_pq.cancelCreate(conn);
+    else
+        errand->cancel = mp_pq.getCancel(conn);
+    return errand->request != NULL || errand->cancel != NULL;
+}
+
+/* By libpq 17, over TLS where the connection has it. */
+static void cancel(PGcancelConn *request)
+{
+    uint64_t until = mp_monotonic_ms() + CANCEL_MS;
+    bool is_going = mp_pq.cancelStart(request) == 1;
+    PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+    while (is_going && status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED) {
+        is_going =
+            wait_for(mp_pq.cancelSocket(request), status == PGRES_POLLING_READING ? POLLIN : POLLOUT, true, until);
+        status = is_going ? mp_pq.cancelPoll(request) : status;
+    }
+    mp_pq.cancelFinish(request);
+}
+
+static bool is_cancel(const mp_errand *errand)
+{
+    return errand->cancel != NULL || errand->request != NULL;
 }
 
 static void free_errand(mp_errand *errand)
 {
     if (errand->conn != NULL)
-        mp_pq.finish(errand->conn);
+        mp_libpq_finish(errand->conn, &errand->gate);
     if (errand->cancel != NULL)
         mp_pq.freeCancel(errand->cancel);
+    if (errand->request != NULL)
+        mp_pq.cancelFinish(errand->request);
+    free(errand->root);
     for (int i = 0; errand->words[i] != NULL; i++) {
         explicit_bzero(errand->words[i], strlen(errand->words[i]));
         free(errand->words[i]);
@@ -133,18 +334,22 @@ static void *MP_NULLABLE run_errand(void *ctx)
 {
     char why[256];
     mp_errand *errand = ctx;
-    bool is_cancel = errand->cancel != NULL; /* once it is posted, its loop may free it */
+    bool cancels = is_cancel(errand); /* once it is posted, its loop may free it */
     mp_crash_thread("postgres", 0);
-    if (errand->cancel != NULL)
+    PGcancelConn *request = errand->request;
+    errand->request = NULL;
+    if (request != NULL)
+        cancel(request);
+    else if (errand->cancel != NULL)
         mp_pq.cancel(MP_NEVER_NULL(errand->cancel), why, sizeof why);
-    else if (mp_postgres_load(&errand->why))
+    else if (need_library(&errand->why))
         open_connection(errand);
     pthread_mutex_lock(&errands.lock);
     bool is_awaited = errand->loop != NULL;
     if (is_awaited)
         mp_loop_post(MP_NEVER_NULL(errand->loop), &errand->message);
     errands.count--;
-    errands.cancels -= is_cancel;
+    errands.cancels -= cancels;
     pthread_cond_broadcast(&errands.ended);
     pthread_mutex_unlock(&errands.lock);
     if (!is_awaited)
@@ -165,8 +370,8 @@ mp_errand *MP_NULLABLE mp_errand_start(mp_loop *loop, const mp_errand *of, void 
     MP_LOCKED(&errands.lock);
     sigfillset(&all); /* the timers that send signals belong to the workers */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool is_cancel = errand->cancel != NULL, has_room = errands.count < MAX_ERRANDS;
-    if (is_cancel)
+    bool cancels = is_cancel(errand), has_room = errands.count < MAX_ERRANDS;
+    if (cancels)
         has_room = has_room && errands.cancels < MAX_CANCELS;
     bool is_running = has_room && pthread_create(&thread, NULL, run_errand, errand) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -177,7 +382,7 @@ mp_errand *MP_NULLABLE mp_errand_start(mp_loop *loop, const mp_errand *of, void 
     }
     pthread_detach(thread);
     errands.count++;
-    errands.cancels += is_cancel;
+    errands.cancels += cancels;
     return errand;
 }
 
@@ -191,11 +396,14 @@ void mp_errand_drop(mp_errand *MP_NULLABLE errand)
         free_errand(errand);
 }
 
-void mp_postgres_stop(void)
+/* What may be left then is a request to cancel by libpq before 17, without TLS: no thread uses OpenSSL when its cleanup
+ * runs. */
+void mp_errands_stop(void)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += STOP_MS / 1000;
+    atomic_store(&errands.is_stopping, true);
     MP_LOCKED(&errands.lock);
     while (errands.count > 0 && pthread_cond_clockwait(&errands.ended, &errands.lock, CLOCK_MONOTONIC, &until) == 0)
         continue;

@@ -35,11 +35,11 @@ static void free_connection(mp_postgres_connection *it)
     mp_timer_stop(pool->loop, &it->timer);
     mp_fdwatch_stop(pool->loop, &it->watch);
     if (it->conn != NULL)
-        mp_pq.finish(it->conn);
+        mp_libpq_finish(it->conn, &it->gate);
     else
         pool->opening--;
-    if (it->is_counted)
-        mp_outgoing_give(1, pool->server.holder);
+    if (it->counted > 0)
+        mp_outgoing_give(it->counted, pool->server.holder);
     if (it->is_apart)
         mp_stat_add(&mp_stat_postgres_apart, -1);
     for (int i = 0; i < MP_PREPARED; i++)
@@ -85,6 +85,8 @@ void mp_postgres_lose(mp_postgres_connection *it, const char *why)
         }
     }
     free_connection(it);
+    if (pool->listener != NULL)
+        pool->listener->lost(pool->listener->ctx);
     serve(pool);
 }
 
@@ -138,7 +140,10 @@ static void on_opened(mp_errand *errand)
         return;
     }
     it->conn = errand->conn;
+    it->gate = errand->gate;
     errand->conn = NULL;
+    errand->gate = (mp_gate){0};
+    mp_pq.setNoticeReceiver(it->conn, mp_postgres_take_notice, it);
     pool->opening--;
     pool->pause_ms = 0;
     pool->retry_at = 0;
@@ -202,10 +207,24 @@ static void open_at(mp_postgres_connection *it, const char *MP_NULLABLE address)
         errand.words[count++] = mp_dup(MP_STR("password"));
         errand.words[count++] = mp_dup(server->password);
     }
+    errand.root = mp_dup_text(server->root);
     it->errand = mp_errand_start(pool->loop, &errand, on_opened, it);
     if (it->errand != NULL)
         return;
     mp_err_set(&why, "too many threads wait for PostgreSQL servers");
+    fail_to_open(it, &why);
+}
+
+/* `more`: descriptors that are not counted yet. */
+static void count_and_open(mp_postgres_connection *it, int more, const char *MP_NULLABLE address)
+{
+    mp_err why;
+    if (mp_outgoing_take(more, it->pool->server.holder)) {
+        it->counted += more;
+        open_at(it, address);
+        return;
+    }
+    mp_err_set(&why, MP_OUTGOING_FULL);
     fail_to_open(it, &why);
 }
 
@@ -221,38 +240,30 @@ static void on_dialed(void *ctx, int fd, const mp_err *why)
         fail_to_open(it, why);
         return;
     }
-    it->is_counted = true;
+    it->counted = 1;
     getpeername(fd, (struct sockaddr *)(void *)&room, &len);
     close(fd);
     if (room.ss_family == AF_INET6)
         inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)&room)->sin6_addr, address, sizeof address);
     else
         inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)&room)->sin_addr, address, sizeof address);
-    open_at(it, address);
+    count_and_open(it, MP_GATE_DESCRIPTORS, address);
 }
 
 static void open_connection(mp_postgres *pool)
 {
     const mp_postgres_server *server = &pool->server;
-    mp_err why;
     mp_postgres_connection *it = mp_new(sizeof *it);
     it->pool = pool;
     mp_link_put(&pool->connections, &it->link);
     pool->count++;
     pool->opening++;
     mp_stat_add(&mp_stat_postgres_connections, 1);
-    if (*server->host != '/') {
+    if (*server->host == '/')
+        count_and_open(it, 1 + MP_GATE_DESCRIPTORS, NULL);
+    else
         it->dial =
             mp_dial_start(pool->client, server->host, server->port, &server->policy, server->holder, on_dialed, it);
-        return;
-    }
-    it->is_counted = mp_outgoing_take(1, server->holder);
-    if (it->is_counted) {
-        open_at(it, NULL);
-        return;
-    }
-    mp_err_set(&why, MP_OUTGOING_FULL);
-    fail_to_open(it, &why);
 }
 
 /* -- giving them out, and taking them back ------------------------------------------------------------------------- */
@@ -278,9 +289,8 @@ static void serve(mp_postgres *pool)
     }
     if (mp_loop_now(pool->loop) < pool->retry_at)
         refuse_waiting(pool);
-    else
-        for (int64_t more = pool->queued - pool->opening; more > 0 && pool->count < pool->server.size; more--)
-            open_connection(pool);
+    while (pool->queued > pool->opening && pool->count < pool->server.size && mp_loop_now(pool->loop) >= pool->retry_at)
+        open_connection(pool);
 }
 
 static void on_unused(mp_timer *timer)
@@ -313,10 +323,10 @@ static void set_apart(mp_postgres_connection *it)
 /* Asks the server to end the statement that runs. */
 static void cancel_statement(mp_postgres_connection *it)
 {
-    mp_errand errand = {.cancel = mp_pq.getCancel(it->conn)};
+    mp_errand errand = {0};
     set_apart(it);
     it->is_paused = false;
-    if (errand.cancel != NULL)
+    if (mp_errand_to_cancel(&errand, MP_NEVER_NULL(it->conn)))
         it->errand = mp_errand_start(it->pool->loop, &errand, on_cancelled, it);
     mp_postgres_go(it);
 }
@@ -444,6 +454,16 @@ const char *mp_postgres_state(const mp_postgres_lease *lease)
 
 /* -- the whole ----------------------------------------------------------------------------------------------------- */
 
+void mp_postgres_stop(void)
+{
+    mp_errands_stop();
+}
+
+int mp_postgres_version(void)
+{
+    return mp_libpq_version();
+}
+
 static mp_str copy(mp_str text)
 {
     return (mp_str){mp_dup(text), text.len};
@@ -459,6 +479,7 @@ mp_postgres *mp_postgres_new(mp_loop *loop, mp_client *client, const mp_postgres
     pool->server.database = copy(server->database);
     pool->server.user = copy(server->user);
     pool->server.password = copy(server->password);
+    pool->server.root = mp_dup_text(server->root);
     return pool;
 }
 
@@ -472,5 +493,6 @@ void mp_postgres_free(mp_postgres *MP_NULLABLE postgres)
     mp_str_free(postgres->server.database);
     mp_str_free(postgres->server.user);
     mp_str_free(postgres->server.password);
+    free((char *)(uintptr_t)postgres->server.root);
     free(postgres);
 }

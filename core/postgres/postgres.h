@@ -14,7 +14,8 @@ typedef struct mp_postgres mp_postgres;
 typedef struct mp_postgres_lease mp_postgres_lease;
 
 typedef struct {
-    const char *host; /* lower case; or the folder of a Unix socket */
+    const char *host;             /* lower case; or the folder of a Unix socket */
+    const char *MP_NULLABLE root; /* of such: the socket must not be outside of this path, links followed */
     uint16_t port;
     bool is_tls;   /* the server's certificate has to be for the host */
     bool prepares; /* statements are prepared; and settings are sent at the beginning, which a pooler may refuse */
@@ -31,8 +32,7 @@ mp_postgres *mp_postgres_new(mp_loop *loop, mp_client *client, const mp_postgres
 void mp_postgres_free(mp_postgres *MP_NULLABLE postgres);
 /* Waits a moment for requests to cancel statements that are on their way. Call it when no loop runs any more. */
 void mp_postgres_stop(void);
-/* True if the library is there. Loads it: blocks. */
-bool mp_postgres_load(mp_err *err);
+int mp_postgres_version(void); /* of libpq, as 150012; 0: there is none. Loads it */
 
 /* How a statement ended. */
 typedef enum {
@@ -86,5 +86,20 @@ typedef struct {
 /* A query's columns, its rows and the cells of each, its count; then the next query. NULL: that was the last. */
 const char *MP_NULLABLE mp_postgres_items(const mp_postgres_lease *lease);
 const char *MP_NULLABLE mp_postgres_next(const mp_postgres_lease *lease, const char *at, mp_postgres_item *item);
+
+/* Listens to a channel, on a connection of its own, which is opened again when it is lost or silent. */
+typedef struct mp_postgres_subscription mp_postgres_subscription;
+
+/* Whom it gives what comes. The functions only mark and enqueue. */
+typedef struct {
+    void (*message)(void *ctx, mp_str channel, mp_str payload);
+    void (*gap)(void *ctx); /* messages may have been missed before the next one: each new connection begins with it */
+    void *ctx;
+} mp_postgres_reader;
+
+/* `server`, `channel` and `reader` are copied; the others outlive the subscription. */
+mp_postgres_subscription *mp_postgres_subscribe(mp_loop *loop, mp_client *client, const mp_postgres_server *server,
+                                                mp_str channel, const mp_postgres_reader *reader);
+void mp_postgres_subscription_free(mp_postgres_subscription *MP_NULLABLE subscription);
 
 #endif

@@ -1161,7 +1161,7 @@ function host.redis.channel(connection, channel, is_pattern) end
 ---@class moonpool.host.postgres
 host.postgres = {}
 --- A database, whose connections are opened by statements.
----@param server { host: string, port: integer, tls: boolean, prepare: boolean, database: string, user: string, password: string, reach: string, script: string, size: integer, timeout: number, place: string, lists: table }
+---@param server { host: string, port: integer, tls: boolean, prepare: boolean, database: string, user: string, password: string, reach: string, script: string, size: integer, timeout: number, place: string, root?: string, lists: table }
 ---@return userdata
 function host.postgres.pool(server) end
 
@@ -1196,6 +1196,12 @@ function host.postgres.more(lease, unused, seconds) end
 --- Gives the connection back: what runs is cancelled, an open transaction is rolled back. Does not wait.
 ---@param lease userdata
 function host.postgres.release(lease) end
+
+--- A channel, for host.job.listen.
+---@param pool userdata
+---@param channel string  At most 63 bytes
+---@return userdata source
+function host.postgres.channel(pool, channel) end
 
 -- -- upstreams (core/lib/upstream/channel.c) ---------------------------------------------------------------------------
 

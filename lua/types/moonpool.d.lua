@@ -773,6 +773,7 @@ function redis.open(options) end
 ---@field query fun(self, sql: string, params?: any[]): table[]?, moonpool.PostgresFailure?
 ---@field row fun(self, sql: string, params?: any[]): table?, moonpool.PostgresFailure?
 ---@field exec fun(self, sql: string, params?: any[]): integer?, moonpool.PostgresFailure?
+---@field each fun(self, sql: string, params?: any[], options?: { fetch?: integer }): fun(): table?  Another statement of the transaction waits for its end
 
 --- A result, or nil and a failure. A row has its values by column name, and none for NULL. Nothing is sent twice.
 ---@class moonpool.Postgres
@@ -815,7 +816,7 @@ function postgres.array(list) end
 ---@field enabled? boolean
 
 ---@class moonpool.Listen
----@field [1] moonpool.Redis            What to listen to: what redis.open returned
+---@field [1] moonpool.Redis|moonpool.Postgres   What to listen to: what redis.open or postgres.open returned
 ---@field [2] string                    The channel
 ---@field [3] fun(message?: string, channel?: string, call: moonpool.Call): any, string?  nil: messages may have been missed
 ---@field pattern? boolean              The channel is a pattern, as in "orders.*"

@@ -414,7 +414,8 @@ row([[host.redis.connection
   host.redis.channel
   moonpool.redis.__gc]], 50, "begins to wait for a reply of 16 MiB at most, of which each value counts 64 bytes; a command of 16 MiB is copied once",
   { text, "local cache = assert(redis.open { 'redis://127.0.0.1:1', timeout = 0.1 }) return pcall(cache.set, cache, 'k', s)" })
-row([[host.postgres.lease
+row([[host.postgres.channel
+  host.postgres.lease
   host.postgres.more
   host.postgres.pool
   host.postgres.release

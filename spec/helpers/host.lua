@@ -61,7 +61,7 @@ function host.start(scripts, options)
   vm.host = grouped {
     ["script.list"] = list, ["script.left_out"] = {}, ["script.libraries"] = { "exec", "fs", "http", "metrics", "postgres", "redis", "sqlite", "store" },
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
-    ["postgres.pool"] = function() return {} end,
+    ["postgres.pool"] = function() return {} end, ["postgres.channel"] = function() return {} end,
     ["redis.connection"] = function() return {} end, ["redis.load"] = function() return 0 end,
     ["redis.channel"] = function() return {} end, ["sqlite.script"] = function() return 1 end,
     ["config.upstreams"] = options.upstreams or {}, ["limits.stream_queue"] = 1 << 20,

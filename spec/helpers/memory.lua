@@ -28,6 +28,20 @@ function memory.resting_all(list)
   return least
 end
 
+-- How much more resident memory than before a gateway had at most while `run` ran, in MiB; and what that returned.
+function memory.peak(g, run)
+  local function kilobytes(name)
+    local file <close> = assert(io.open(("/proc/%d/status"):format(g.pid)))
+    return tonumber(file:read "a":match(name .. ":%s*(%d+)"))
+  end
+  local file <close> = assert(io.open(("/proc/%d/clear_refs"):format(g.pid), "w"))
+  file:write "5" -- the highest number begins anew
+  file:flush()
+  local before = kilobytes "VmRSS"
+  local got = table.pack(run())
+  return (kilobytes "VmHWM" - before) / 1024, table.unpack(got, 1, got.n)
+end
+
 -- Fails unless the resident memory comes to rest at `before` and a tenth of it.
 function memory.assert_returned(g, before)
   -- ThreadSanitizer keeps memory of its own for all addresses that were ever used

@@ -20,6 +20,14 @@ function postgres.find()
   end
 end
 
+--- True if gateways find libpq.
+function postgres.has_libpq()
+  for _, name in ipairs { "x86_64", "aarch64" } do
+    if uv.fs_stat(("/usr/lib/%s-linux-gnu/libpq.so.5"):format(name)) then return true end
+  end
+  return false
+end
+
 --- `it`, or `pending` where there is no server.
 function postgres.it(it, pending)
   if postgres.find() then return it end
@@ -142,9 +150,118 @@ function postgres.start(options)
   return self
 end
 
---- The SQL of statements that run now.
+--- How many statements of gateways run now, as a text.
 function server:running()
   return self:sql "select count(*) from pg_stat_activity where state = 'active' and application_name = 'moonpool'"
+end
+
+--- Waits until so many statements of gateways run.
+function server:wait_running(count)
+  wait.for_fact(count .. " statements to run", 20, function() return self:running() == tostring(count) end)
+end
+
+-- -- gateways ----------------------------------------------------------------------------------------------------------
+
+--- A gateway with the tool of spec.helpers.code, whose scripts may connect to `nets`, an address or a list. `more`:
+--- further options of code.start.
+function postgres.gateway(nets, more)
+  local options = { workers = 1, config = { scripts = { allow = { net = type(nets) == "table" and nets or { nets } } } } }
+  for name, value in pairs(more or {}) do options[name] = value end
+  options.constants = options.constants or {}
+  options.constants.postgres_idle_ms = options.constants.postgres_idle_ms or 200
+  return require "spec.helpers.code".start(options)
+end
+
+--- Lua text that opens `db` at a URL; `options`: Lua text for further ones, after a comma.
+function postgres.open(url, options) return ("local db = try(postgres.open { %q %s }) "):format(url, options or "") end
+
+-- -- a server that answers as told -------------------------------------------------------------------------------------
+
+local told = {}
+
+function told:__close()
+  if not self.listener:is_closing() then self.listener:close() end
+  for _, peer in ipairs(self.peers) do
+    if not peer:is_closing() then peer:close() end
+  end
+end
+
+--- A message of the protocol.
+function postgres.message(tag, bytes) return tag .. (">I4"):pack(#bytes + 4) .. bytes end
+
+postgres.ready = postgres.message("Z", "I")
+--- What lets a client in without a password.
+postgres.welcome = postgres.message("R", (">I4"):pack(0)) .. postgres.ready
+
+--- One row with one column of the type with this OID, and the end of the statement.
+function postgres.row(oid, text)
+  return postgres.message("2", "") .. postgres.message("T", (">I2"):pack(1) .. "v\0" .. (">I4I2I4I2I4I2"):pack(0, 0, oid, 65535, 0xffffffff, 0))
+    .. postgres.message("D", (">I2I4"):pack(1, #text) .. text) .. postgres.message("C", "SELECT 1\0")
+end
+
+--- Sends the texts of next_text() one after another, for as long as the peer takes them. Returns { bytes = those that
+--- were taken }.
+function postgres.pour(peer, next_text)
+  local sent = { bytes = 0 }
+  local function go()
+    if peer:is_closing() then return end
+    local text = next_text()
+    peer:write(text, function(failed)
+      if failed then return end
+      sent.bytes = sent.bytes + #text
+      go()
+    end)
+  end
+  go()
+  return sent
+end
+
+--- A server that answers a login by `greeting`, bytes or a function that writes to the peer, and what comes until each Sync by
+--- answer(tags, peer): bytes; nil closes the connection; false sends nothing. Fields: port, at, url, logins, peers.
+function postgres.told(greeting, answer)
+  local self = setmetatable({ listener = uv.new_tcp(), logins = 0, peers = {} }, { __index = told, __close = told.__close })
+  assert(self.listener:bind("127.0.0.1", 0))
+  self.port = self.listener:getsockname().port
+  self.at = "127.0.0.1:" .. self.port
+  self.url = ("postgres://app@%s/shop"):format(self.at)
+  assert(self.listener:listen(64, function()
+    local peer, input, has_begun, tags = uv.new_tcp(), "", false, ""
+    self.listener:accept(peer)
+    self.peers[#self.peers + 1] = peer
+    local function reply(bytes)
+      if bytes then return peer:write(bytes) end
+      if bytes == nil and not peer:is_closing() then peer:close() end
+    end
+    peer:read_start(function(_, bytes)
+      if not bytes then return peer:is_closing() or peer:close() end
+      input = input .. bytes
+      while not peer:is_closing() do
+        local head = has_begun and 1 or 0
+        if #input < head + 4 then return end
+        local size = (">I4"):unpack(input, head + 1)
+        if #input < head + size then return end
+        local tag = input:sub(1, head)
+        input = input:sub(head + size + 1)
+        tags = tags .. tag
+        if not has_begun then
+          has_begun, self.logins = true, self.logins + 1
+          if type(greeting) == "function" then greeting(peer) else reply(greeting) end
+        elseif tag == "S" then
+          reply(answer(tags, peer))
+          tags = ""
+        end
+      end
+    end)
+  end))
+  return self
+end
+
+--- An answer(tags) of told() that gives each statement a row.
+function postgres.with_row(oid, text)
+  return function(tags)
+    local parsed = tags:find("P", 1, true) and postgres.message("1", "") or ""
+    return parsed .. (tags:find("E", 1, true) and postgres.row(oid, text) or "") .. postgres.ready
+  end
 end
 
 return postgres

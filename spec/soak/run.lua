@@ -6,6 +6,7 @@
 --   profiles    SOAK_PROFILES=N SOAK_CALLERS=N (calls in flight)
 --   upgrades    SOAK_RATE=N (calls a second) SOAK_STREAMS=N SOAK_SSE=N SOAK_TASKS=N SOAK_UPGRADES=N
 --   restarts    SOAK_KILLS=N SOAK_SESSIONS=N
+--   statements  SOAK_CUTS=N SOAK_SEED=N
 local children = require "spec.helpers.children"
 
 local name, minutes = "kills", arg[1]
@@ -48,6 +49,15 @@ function soaks.profiles()
   print(("%d profiles with %d samples, %d calls, of which %d ended without a result, %d for their processor time"):format(
     report.profiles, report.samples, report.calls, report.ended, report.aborted))
   return report.ended == 0 and report.aborted == 0
+end
+
+function soaks.statements()
+  local statements = require "spec.soak.statements"
+  local report = statements.run { cuts = variable "CUTS" or 1000, long = 100, seed = variable "SEED" }
+  local late = statements.turns()
+  print(statements.describe(report))
+  print(statements.describe_turns(late))
+  return #report.foreign == 0 and report.halves == 0 and report.left == 0 and report.slowest_ms <= 200
 end
 
 function soaks.restarts()

@@ -36,13 +36,12 @@ local repeatable <const> = { ["40001"] = true, ["40P01"] = true }   -- the serve
 -- What all scripts of a VM share: { pool, shown, timeout }, by all options.
 local by_server = setmetatable({}, weak.values)
 local states = setmetatable({}, weak.keys)      -- of each database and transaction that a script holds
-local leases = setmetatable({}, weak.keys)      -- of each transaction: { lease, state = SQLSTATE of the last failure }
+local leases = setmetatable({}, weak.keys)      -- of each transaction: its attempt { lease, tx, last = { state = SQLSTATE of its last failure } }
 
 local methods, inside, piped = members.of_object {}, members.of_object {}, members.of_object {}
 local database_mt = { __index = methods, __metatable = false, __name = "postgres.database" }
 local transaction_mt = { __index = inside, __metatable = false, __name = "postgres.transaction" }
 local pipeline_mt = { __index = piped, __metatable = false, __name = "postgres.pipeline" }
-local give_back = { __close = function(self) host.postgres.release(self[1]) end }
 
 -- -- failures ---------------------------------------------------------------------------------------------------------
 
@@ -64,7 +63,8 @@ local refused <const> = {
   BEGIN = ending, START = ending, COMMIT = ending, END = ending, ABORT = ending, ROLLBACK = ending,
   PREPARE = "statements are prepared by themselves", EXECUTE = "statements are prepared by themselves", DEALLOCATE = "statements are prepared by themselves",
   SET = session:format "'set local' within a transaction", RESET = session:format "'set local' within a transaction",
-  DISCARD = session:format "there is nothing to discard", LISTEN = session:format "poll, or use 'notify' with another program that listens",
+  DISCARD = session:format "there is nothing to discard",
+  LISTEN = session:format 'a file of scripts/jobs listens: return listen { db, "channel", function(payload) … end }',
   UNLISTEN = session:format "'listen' is refused as well", COPY = "rows go by insert and select", DECLARE = "db:each takes rows one after another",
 }
 
@@ -190,7 +190,7 @@ for name, shape in pairs(shapes) do
     local place = leases[self]
     local found, why = run(state, place.lease, { query }, true)
     if not found then
-      place.state = why.state
+      place.last.state = why.state
       return nil, why
     end
     return shape(found)
@@ -199,26 +199,33 @@ end
 
 -- -- transactions -----------------------------------------------------------------------------------------------------
 
-local function ended(place, why)
-  place.state = why.state
-  return nil, why
-end
+-- Ends an attempt: who has kept its `tx` has no transaction any more.
+local attempt_mt = {
+  __close = function(self)
+    states[self.tx] = nil
+    host.postgres.release(self.lease)
+  end,
+}
 
--- Runs f(tx) in a transaction once. `place` gets the state of its last failure.
-local function attempt(state, f, begin, place)
-  local lease = host.postgres.lease(state.pool)
-  local _ <close> = setmetatable({ lease }, give_back)
-  place.lease, place.state = lease, nil
-  local begun, why = run(state, lease, { { sql = begin, n = 0 } }, true)
-  if not begun then return ended(place, why) end
+-- Runs f(tx) in a transaction once. Puts into `last` the SQLSTATE of the failure that ended it.
+local function attempt(state, f, begin, last)
   local tx = setmetatable({}, transaction_mt)
+  local place <close> = setmetatable({ lease = host.postgres.lease(state.pool), tx = tx, last = last }, attempt_mt)
+  local function finish(sql)
+    local done, why = run(state, place.lease, { { sql = sql, n = 0 } }, true)
+    if not done then last.state = why.state end
+    return done, why
+  end
+  last.state = nil
+  local begun, unavailable = finish(begin)
+  if not begun then return nil, unavailable end
   states[tx], leases[tx] = state, place
   local value, reason = f(tx)
   states[tx] = nil
   if value == nil and reason ~= nil then return nil, reason end
-  local done, refusal_of_it = run(state, lease, { { sql = "COMMIT", n = 0 } }, true)
-  if not done then return ended(place, refusal_of_it) end
-  if done[2] == -1 then return nil, failed("the transaction was rolled back: a statement of it had failed", "error", place.state) end
+  local done, refusal_of_it = finish "COMMIT"
+  if not done then return nil, refusal_of_it end
+  if done[2] == -1 then return nil, failed("the transaction was rolled back: a statement of it had failed", "error", last.state) end
   return value == nil or value, reason
 end
 
@@ -236,15 +243,15 @@ function methods:transaction(f, given)
     problem.raise(2, "transaction: 'isolation' must be \"read committed\", \"repeatable read\" or \"serializable\"")
   end
   if math.type(retry) ~= "integer" or retry < 0 or retry > MAX_RETRIES then problem.raise(2, "transaction: 'retry' must be an integer from 0 to 10") end
-  local begin, place = isolation and "BEGIN ISOLATION LEVEL " .. isolation:upper() or "BEGIN", {}
+  local begin, last = isolation and "BEGIN ISOLATION LEVEL " .. isolation:upper() or "BEGIN", {}
   for _ = 1, retry do
-    local ok, value, why = pcall(attempt, state, f, begin, place)
-    if not repeatable[place.state] or ok and value ~= nil then
+    local ok, value, why = pcall(attempt, state, f, begin, last)
+    if not repeatable[last.state] or ok and value ~= nil then
       if not ok then error(value, 0) end
       return value, why
     end
   end
-  return attempt(state, f, begin, place)
+  return attempt(state, f, begin, last)
 end
 
 -- -- pipelines --------------------------------------------------------------------------------------------------------
@@ -280,32 +287,69 @@ end
 
 -- -- rows one after another -------------------------------------------------------------------------------------------
 
---- each(sql [, params [, { fetch = 500 }]]): iterates over the rows, of which it takes some at a time. Raises a failure.
-function methods:each(sql, params, given)
-  local state = state_of(self, "each", "database")
-  given = given == nil and {} or type(given) == "table" and copied(given) or problem.raise(2, "each: options must be a table", "as in { fetch = 500 }")
-  local wrong, hint = suggest.stranger(given, { "fetch" })
-  if wrong then problem.raise(2, "each has no option '" .. wrong .. "'", hint) end
-  local fetch = given.fetch or FETCH
-  if math.type(fetch) ~= "integer" or fetch < 1 or fetch > MAX_FETCH then problem.raise(2, "each: 'fetch' must be an integer from 1 to 10000") end
-  local query = query_of(3, "each", sql, params)
-  local lease, page, at, more = host.postgres.lease(state.pool), nil, 0, true
+-- Iterates over the rows of a query that runs by `lease`. `close` ends it; `tx`: the transaction that goes on behind it.
+local function rows_of(state, lease, query, fetch, tx)
+  local page, at, more = nil, 0, true
   local function next_page()
-    if not page then return run(state, lease, { query }, false, fetch) end
+    if not page then return run(state, lease, { query }, tx ~= nil, fetch) end
+    if tx and not states[tx] then problem.raise(3, "this transaction has ended") end
     local done, found, is_more, code = host.postgres.more(lease, nil, state.timeout + GRACE_S)
     if done then return found, is_more end
     return nil, failed(found, is_more, code)
   end
-  return function()
+  local function next_row()
     while not page or at == #page do
       if not more then return nil end
       local found, is_more = next_page()
-      if not found then failure.fail(is_more) end
-      page, at, more = found[1] or {}, 0, is_more
+      more = found and is_more
+      if not found then
+        if tx then leases[tx].last.state = is_more.state end
+        failure.fail(is_more)
+      end
+      page, at = found[1] or {}, 0
     end
     at = at + 1
     return page[at]
-  end, nil, nil, setmetatable({ lease }, give_back)
+  end
+  -- The rows that a transaction does not want are dropped, since a statement that is cancelled would undo it.
+  local function drop_rest()
+    while page and more and states[tx] do
+      local found, is_more = next_page()
+      more = found and is_more
+    end
+  end
+  return next_row, nil, nil, setmetatable({}, { __close = tx and drop_rest or function() host.postgres.release(lease) end })
+end
+
+-- The query and the number of rows that are taken at once.
+local function each_options(sql, params, given, in_transaction)
+  given = given == nil and {} or type(given) == "table" and copied(given) or problem.raise(3, "each: options must be a table", "as in { fetch = 500 }")
+  local wrong, hint = suggest.stranger(given, { "fetch" })
+  if wrong then problem.raise(3, "each has no option '" .. wrong .. "'", hint) end
+  local fetch = given.fetch or FETCH
+  if math.type(fetch) ~= "integer" or fetch < 1 or fetch > MAX_FETCH then problem.raise(3, "each: 'fetch' must be an integer from 1 to 10000") end
+  return query_of(4, "each", sql, params, in_transaction), fetch
+end
+
+--- each(sql [, params [, { fetch = 500 }]]): iterates over the rows, of which it takes some at a time. Raises a failure.
+function methods:each(sql, params, given)
+  local state = state_of(self, "each", "database")
+  local query, fetch = each_options(sql, params, given)
+  return rows_of(state, host.postgres.lease(state.pool), query, fetch)
+end
+
+function inside:each(sql, params, given)
+  local state = state_of(self, "each", "transaction")
+  local query, fetch = each_options(sql, params, given, true)
+  return rows_of(state, leases[self].lease, query, fetch, self)
+end
+
+-- What a listening job takes its messages from: what is notified on a channel.
+function database_mt.__listen(database, channel, given)
+  local state = states[database]
+  if given.pattern then return nil, "a channel of PostgreSQL is no pattern", 'as in listen { db, "orders", function(payload) … end }' end
+  if #channel > 63 or channel:find("\0", 1, true) then return nil, "the name of a channel of PostgreSQL has at most 63 bytes" end
+  return host.postgres.channel(state.pool, channel), channel .. " at " .. state.shown
 end
 
 -- -- opening ----------------------------------------------------------------------------------------------------------
@@ -391,8 +435,8 @@ end
 
 -- The connections for these options, which all scripts of the VM with the same ones share.
 local function share(server, file)
-  local key = table.concat({ server.place, tostring(server.tls), tostring(server.prepare), server.reach, server.size, server.timeout, #server.database,
-    server.database, #server.user, server.user, server.password }, "\0")
+  local key = table.concat({ server.place, tostring(server.tls), tostring(server.prepare), server.reach, server.root or "", server.size, server.timeout,
+    #server.database, server.database, #server.user, server.user, server.password }, "\0")
   local state = by_server[key]
   if not state then
     server.script, server.lists = file, debug.getmetatable(json.array {})
@@ -417,7 +461,8 @@ function postgres.library(granted, file)
     read_options(server, given)
     local kind = server.socket and "write" or "net"
     if server.socket then
-      server.reach = paths.within(write, server.socket) and "public"
+      server.root = paths.within(write, server.socket)
+      server.reach = server.root and "public"
     else
       server.reach = reach.find(allowed, server)
     end

@@ -1,6 +1,7 @@
 -- The version of a checkout grows with each commit, and `--version --all` names each library.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local postgres = require "spec.helpers.postgres"
 
 local function run(command)
   local pipe <close> = assert(io.popen(command .. " 2>&1"))
@@ -106,7 +107,7 @@ describe("moonpool --version", function()
       end
     end
     assert.equal(3, pinned)
-    for _, name in ipairs { "OpenSSL", "zlib", "libyaml", "PCRE2", "libcurl", "glibc" } do
+    for _, name in ipairs { "OpenSSL", "zlib", "libyaml", "PCRE2", "libcurl", "glibc", postgres.has_libpq() and "libpq" or nil } do
       assert.truthy(all:find("\n  " .. name .. " +%d+%.%d+[^\n]*\n"), name .. "\n" .. all)
     end
   end)

@@ -1,24 +1,21 @@
 -- postgres of scripts when something ends too early: calls that are cancelled, servers that are killed, frozen, full or
 -- far too slow. A statement that nobody waits for ends on the server, and its connection serves others only then.
+--   "a statement whose call ends": left, cancelled, out of time, reloaded, SIGTERM; `./dev soak statements`
+--   "a server of PostgreSQL": killed, started again, frozen, out of connections, slow
+--   "is never waited for by other calls", and in `./dev soak statements` a timer of 5 ms
 local beat = require "spec.helpers.beat"
+local certificates = require "spec.helpers.certificates"
 local code = require "spec.helpers.code"
 local postgres = require "spec.helpers.postgres"
+local shell = require "spec.helpers.shell"
+local statements = require "spec.soak.statements"
 local wait = require "spec.helpers.wait"
 
-local ROUNDS <const> = tonumber(os.getenv "POSTGRES_ROUNDS") or 100      -- statements that are cut; a soak takes 1000
 local it_real = postgres.it(it, pending)
 
-local function start(server, more)
-  local options = { workers = 1, constants = { postgres_idle_ms = 200 }, config = { scripts = { allow = { net = { server.at } } } } }
-  for name, value in pairs(more or {}) do options[name] = value end
-  return code.start(options)
-end
-
-local function open(server, options) return ("local db = try(postgres.open { %q %s }) "):format(server.url, options or "") end
-
-local function wait_running(server, count)
-  wait.for_fact(count .. " statements to run", 20, function() return server:running() == tostring(count) end)
-end
+local function start(server, more) return postgres.gateway(server.at, more) end
+local function open(server, options) return postgres.open(server.url, options) end
+local function wait_running(server, count) server:wait_running(count) end
 
 local function wait_whole(g)
   wait.for_fact("no statement to be left", 20, function()
@@ -61,62 +58,65 @@ describe("a statement whose call ends", function()
     assert.has_nothing_left(g)
   end)
 
-  it_real("is cancelled at a reload and at the end of the process", function()
-    local g <close> = start(server, { config = { limits = { drain = "200ms" }, scripts = { allow = { net = { server.at } } } } })
+  it_real("is cancelled where the scripts that a reload has replaced have had their time", function()
+    local g <close> = start(server, { config = { scripts = { drain = "300ms", allow = { net = { server.at } } } } })
     local me = g:client "2026-07-28"
     local stream = me:open("tools/call", code.params(open(server) .. [[return db:row "select pg_sleep(60)"]]))
     wait_running(server, 1)
-    g:stop()
+    shell.write(g.dir .. "/scripts/tools/new.lua", 'return tool { "New.", function() return 1 end }')
+    g:signal "sighup"
     wait_running(server, 0)
+    local answer = stream:answer()
+    assert.truthy(answer.error or answer.result.isError)
+    assert.equal(1, code.run(me, open(server) .. [[return try(db:row "select 1 as n").n]]))
+    me:close()
+    wait_whole(g)
+    assert.has_nothing_left(g)
+  end)
+
+  it_real("is cancelled at SIGTERM, and the process ends", function()
+    local g <close> = start(server, { config = { limits = { drain = "200ms" }, scripts = { allow = { net = { server.at } } } } })
+    local me = g:client "2026-07-28"
+    local streams = {}
+    for i = 1, 4 do
+      local text = i % 2 == 0 and [[return db:row "select pg_sleep(60)"]]
+        or [[return db:transaction(function(tx) try(tx:exec "create table if not exists dropped (n int)") return tx:row "select pg_sleep(60)" end)]]
+      streams[i] = me:open("tools/call", code.params(open(server) .. text))
+    end
+    wait.for_fact("the statements to run", 20, function() return server:sql "select count(*) from pg_stat_activity where wait_event = 'PgSleep'" >= "3" end)
+    g:signal "sigterm"
+    g:wait_exit(20)
+    wait_running(server, 0)
+    wait.for_fact("no connection to be left", 5, function()
+      return server:sql "select count(*) from pg_stat_activity where application_name = 'moonpool'" == "0"
+    end)
+    assert.equal("t", server:sql "select to_regclass('dropped') is null")
+    for _, stream in ipairs(streams) do stream:hang_up() end
+    me:close()
+  end)
+
+  it_real("does not hold the end of the process up where the server stands still", function()
+    local still <close> = postgres.start()
+    local g <close> = start(still, { config = { limits = { drain = "100ms" }, scripts = { allow = { net = { still.at } } } } })
+    local me = g:client "2026-07-28"
+    local stream = me:open("tools/call", code.params(open(still) .. [[return db:row "select pg_sleep(60)"]]))
+    wait_running(still, 1)
+    still:freeze()
+    local other = me:open("tools/call", code.params(open(still, ", pool = 3") .. [[return db:row "select 1"]]))
+    g:wait_status(function(status) return status.gauges.postgres_connections == 2 end)
+    g:signal "sigterm"
+    g:wait_exit(10)
     stream:hang_up()
+    other:hang_up()
     me:close()
   end)
 
   it_real("takes its transaction with it, and its neighbours stay: at any moment", function()
-    server:sql "create table ledger (id int)"
-    local g <close> = start(server, { scripts = { ["tools/pay.lua"] = "local db = try(postgres.open { '" .. server.url .. [[', pool = 4 })
-      return tool { "Pays.", input = { n = t.integer }, function(args)
-        local n = try(db:transaction(function(tx)
-          try(tx:exec("insert into ledger values ($1)", { args.n }))
-          try(tx:row("select pg_sleep($1::float8)", { args.n % 7 / 1000 }))
-          try(tx:exec("insert into ledger values ($1)", { args.n }))
-          return try(tx:row("select $1::int as n, count(*)::int as c from ledger where id = $1", { args.n }))
-        end))
-        if n.n ~= args.n or n.c ~= 2 then error("foreign: " .. n.n) end
-        return "own"
-      end }]] } })
-    local clients, random, answered, cut, at = {}, 17, 0, 0, 0
-    for i = 1, 10 do clients[i] = g:client "2026-07-28" end
-    while cut < ROUNDS do
-      local streams = {}
-      for i, me in ipairs(clients) do
-        random = (random * 1103515245 + 12345) % 2147483648
-        at = at + 1
-        streams[i] = { stream = me:open("tools/call", { name = "pay", arguments = { n = at } }), is_cut = random % 3 == 0 }
-      end
-      wait.for_fact("a while", 1, function() return true end)
-      for i, one in ipairs(streams) do
-        if one.is_cut then
-          cut = cut + 1
-          one.stream:hang_up()
-          clients[i]:close()
-          clients[i] = g:client "2026-07-28"
-        end
-      end
-      for _, one in ipairs(streams) do
-        if not one.is_cut then
-          assert.equal("own", one.stream:answer().result.content[1].text)
-          answered = answered + 1
-        end
-      end
-    end
-    for _, me in ipairs(clients) do me:close() end
-    wait_running(server, 0)
-    wait_whole(g)
-    assert.equal("0", server:sql "select count(*) from (select id from ledger group by id having count(*) <> 2) x")
-    assert.is_true(tonumber((server:sql "select count(*) / 2 from ledger")) >= answered)
-    assert.equal("0", server:sql "select count(*) from pg_stat_activity where application_name = 'moonpool' and state like 'idle in%'")
-    assert.has_nothing_left(g)
+    local report = statements.run { cuts = 100, long = 6 }
+    assert.same({}, report.foreign)
+    assert.same({ halves = 0, left = 0 }, { halves = report.halves, left = report.left })
+    assert.is_true(report.cut >= 100 and report.paid >= report.answered and report.answered > 50, statements.describe(report))
+    assert.is_true(report.slowest_ms < 200 * beat.factor(), statements.describe(report))
   end)
 
   it_real("waits in line before it is sent; too many are refused", function()
@@ -194,9 +194,15 @@ describe("a server of PostgreSQL", function()
   end)
 
   it_real("is never waited for by other calls", function()
-    local server <close> = postgres.start()
-    local g <close> = beat.start { config = { scripts = { allow = { net = { server.at } } } }, constants = { postgres_idle_ms = 1 } }
+    local certificate = certificates.here()
+    local server <close> = postgres.start { tls = certificate }
+    local named = ("postgres://app@localhost:%d/postgres"):format(server.port)
+    local g <close> = beat.start { files = { ["ca.pem"] = certificate.own }, constants = { postgres_idle_ms = 1 },
+      config = { scripts = { allow = { net = { server.at, "localhost:" .. server.port } } }, http = { ca = "ca.pem" } } }
     for name, text in pairs {
+      ["looks a name up"] = ("return try(try(postgres.open %q):row 'select 1 as n').n"):format(named),
+      ["connects with TLS"] = ("return try(try(postgres.open { %q, tls = 'on' }):row 'select ssl::text as s from pg_stat_ssl where pid = pg_backend_pid()').s")
+        :format(named),
       ["opens a connection"] = [[return try(db:row "select 1 as n").n]],
       ["takes many rows"] = [[return #try(db:query "select repeat('x', 1500) as s from generate_series(1, 9000)")]],
       ["takes a large row"] = [[return #try(db:row "select repeat('x', 15000000) as s").s]],

@@ -1,5 +1,7 @@
 -- which servers postgres of scripts reaches: grants, Unix sockets, passwords, TLS; and what it does not take from the
 -- environment or from files of the user.
+--   "the environment", "a server without a grant", "a server elsewhere"; over an upgrade: postgres_listen_spec
+--   "a system without libpq"
 local certificates = require "spec.helpers.certificates"
 local code = require "spec.helpers.code"
 local errand = require "spec.helpers.errand"
@@ -51,6 +53,34 @@ describe("a server without a grant", function()
     assert.same({ user = "app", is_unix = true, app = "moonpool" }, row(me, "postgres://app@/postgres", (", socket = %q"):format(server.socket)))
     me:close()
     assert.has_nothing_left(g)
+  end)
+end)
+
+describe("a Unix socket below a granted folder", function()
+  it_real("may be reached over links inside of it, and over none that leads out", function()
+    local server <close> = postgres.start()
+    local folder = assert(uv.fs_mkdtemp "/tmp/pglinks.XXXXXX")
+    uv.fs_mkdir(folder .. "/granted", 493)
+    uv.fs_mkdir(folder .. "/granted/in", 493)
+    local name = server.socket:match "[^/]+$"
+    assert(uv.fs_symlink(server.folder, folder .. "/granted/out"))
+    assert(uv.fs_symlink(server.socket, folder .. "/granted/in/" .. name))
+    assert(uv.fs_symlink("granted", folder .. "/way"))
+    assert(uv.fs_symlink(server.folder, folder .. "/whole"))
+    local g <close> = start { write = { folder .. "/granted", folder .. "/way", folder .. "/whole" } }
+    local me = g:client "2026-07-28"
+    local function try(path) return row(me, "postgres://app@/postgres", (", socket = %q"):format(folder .. path .. "/" .. name)) end
+    for _, path in ipairs { "/granted/out", "/way/out", "/granted/in" } do
+      local why = try(path)
+      assert.truthy(why:find("a link leads out of what the script may write", 1, true), why)
+    end
+    assert.same({ user = "app", is_unix = true, app = "moonpool" }, try "/whole") -- what is granted may be a link itself
+    local why = try "/granted/none"
+    assert.truthy(why:find("there is no such socket", 1, true), why)
+    me:close()
+    assert.has_nothing_left(g)
+    for _, path in ipairs { "/granted/out", "/granted/in/" .. name, "/way", "/whole" } do os.remove(folder .. path) end
+    for _, path in ipairs { "/granted/in", "/granted", "" } do uv.fs_rmdir(folder .. path) end
   end)
 end)
 

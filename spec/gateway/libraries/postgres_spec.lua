@@ -1,5 +1,6 @@
 -- postgres of scripts with a real server: statements, values of each type both ways, transactions, pipelines, rows one
 -- after another, grants, passwords, TLS, and mistakes.
+local beside = require "spec.helpers.beside"
 local code = require "spec.helpers.code"
 local postgres = require "spec.helpers.postgres"
 local wait = require "spec.helpers.wait"
@@ -7,32 +8,12 @@ local cjson = require "cjson.safe"
 
 local it_real = postgres.it(it, pending)
 
-local function start(config, more)
-  local options = { workers = 1, constants = { postgres_idle_ms = 200 }, config = { scripts = { allow = config } } }
-  for name, value in pairs(more or {}) do options[name] = value end
-  return code.start(options)
-end
-
 -- Runs code with `db` open at the URL.
-local function run(me, url, text, options)
-  return code.run(me, ("local db = try(postgres.open { %q %s }) "):format(url, options or "") .. text)
-end
+local function run(me, url, text, options) return code.run(me, postgres.open(url, options) .. text) end
 
 describe("postgres", function()
   local server, g, me
-  lazy_setup(function()
-    if not postgres.find() then return end
-    server = postgres.start()
-    g = start { net = { server.at } }
-    me = g:client "2026-07-28"
-  end)
-  lazy_teardown(function()
-    if not server then return end
-    me:close()
-    assert.has_nothing_left(g)
-    g:stop()
-    server:__close()
-  end)
+  beside(postgres, lazy_setup, lazy_teardown, function(...) server, g, me = ... end)
   local function here(text, options)
     local value, why = run(me, server.url, text, options)
     if why and why:find "^internal error" then
@@ -222,6 +203,22 @@ describe("postgres", function()
       return { runs, n, why.state }]])
   end)
 
+  it_real("has no transaction any more for who has kept `tx`, in the next attempt neither", function()
+    assert.same({ 3, "this transaction has ended", "this transaction has ended", "this transaction has ended", 0 }, here [[
+      try(db:exec "create table kept (n int)")
+      local first, said, runs = nil, {}, 0
+      local function used(tx) return tostring(select(2, pcall(tx.exec, tx, "insert into kept values (1)"))):match "this transaction has ended" end
+      db:transaction(function(tx)
+        runs = runs + 1
+        if first then said[#said + 1] = used(first) else first = tx end
+        tx:exec "do $$ begin raise serialization_failure; end $$"
+        if runs == 2 then error "in the middle" end
+        return nil, "no"
+      end, { retry = 2 })
+      said[#said + 1] = used(first)
+      return { runs, said[1], said[2], said[3], try(db:row "select count(*)::int as n from kept").n }]])
+  end)
+
   it_real("sends a pipeline at once, as one transaction", function()
     assert.same({ { 1, { { id = 1 } }, { n = 1 } }, "22012", 1, {} }, here [[
       try(db:exec "create table pipe (id int)")
@@ -242,6 +239,26 @@ describe("postgres", function()
       for row in db:each "select repeat('x', 500000) as s from generate_series(1, 100)" do large = large + 1 end
       local ok, why = pcall(function() for _ in db:each "select 1/(n - 5) as x from generate_series(1, 10) n" do end end)
       return { count, sum, first, large, tostring(why) }]])
+  end)
+
+  it_real("gives rows one after another in a transaction, which goes on behind them", function()
+    assert.same({ 3000, 3, "this transaction runs another statement", 5, "22012" }, here [[
+      local count, first, busy, state = 0, 0, nil, nil
+      local n = try(db:transaction(function(tx)
+        for _ in tx:each("select n from generate_series(1, 3000) n", {}, { fetch = 100 }) do count = count + 1 end
+        for _ in tx:each("select n from generate_series(1, 3000) n", {}, { fetch = 100 }) do
+          first = first + 1
+          busy = busy or tostring(select(2, tx:row "select 1")):match "this transaction runs another statement"
+          if first == 3 then break end
+        end
+        return try(tx:row "select 5 as n").n
+      end))
+      db:transaction(function(tx)
+        pcall(function() for _ in tx:each "select 1 / (n - 5) from generate_series(1, 10) n" do end end)
+        state = select(2, tx:row "select 1").state == "25P02" and "22012"
+        return nil, "no"
+      end)
+      return { count, first, busy, n, state }]])
   end)
 
   it_real("refuses results that are too large, and goes on", function()
@@ -298,5 +315,31 @@ describe("postgres", function()
       end)
       if parts[2] then assert.truthy(((line.fields.hint or "") .. line.fields.why):find(parts[2], 1, true), line.text) end
     end
+  end)
+end)
+
+describe("the databases of a worker", function()
+  it("are shared by its scripts: of the last eighth each has as many as it leaves to others", function()
+    local tool = [[
+      local dbs = {}
+      for i = 1, %d do dbs[i] = try(postgres.open { "postgres://app@127.0.0.1:1/%s" .. i }) end
+      return tool { "Asks.", function()
+        local refused = 0
+        for _, db in ipairs(dbs) do
+          local _, why = db:row "select 1"
+          if tostring(why):find("as many as this script may have", 1, true) then refused = refused + 1 end
+        end
+        return tostring(refused)
+      end }]]
+    local g <close> = postgres.gateway("127.0.0.1:1", { scripts = {
+      ["tools/many.lua"] = tool:format(20, "many"), ["tools/other.lua"] = tool:format(2, "other"), ["tools/third.lua"] = tool:format(1, "third") } })
+    local me = g:client "2026-07-28"
+    local function refused(name) return me:result("tools/call", { name = name, arguments = {} }).content[1].text end
+    assert.equal("6", refused "many")
+    assert.equal("1", refused "other")
+    assert.equal("0", refused "third")
+    assert.equal(7, g:status().counters.refused.postgres_databases)
+    me:close()
+    g:stop()
   end)
 end)

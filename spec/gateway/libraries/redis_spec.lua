@@ -1,4 +1,5 @@
 -- redis of scripts with a real server: commands, replies, pipelines, grants, passwords, TLS, and servers that fail.
+local beside = require "spec.helpers.beside"
 local certificates = require "spec.helpers.certificates"
 local code = require "spec.helpers.code"
 local redis = require "spec.helpers.redis"
@@ -16,19 +17,7 @@ end
 
 describe("redis", function()
   local server, g, me
-  lazy_setup(function()
-    if not redis.find() then return end
-    server = redis.start()
-    g = start { server.at }
-    me = g:client "2026-07-28"
-  end)
-  lazy_teardown(function()
-    if not server then return end
-    me:close()
-    assert.has_nothing_left(g)
-    g:stop()
-    server:__close()
-  end)
+  beside(redis, lazy_setup, lazy_teardown, function(...) server, g, me = ... end)
   local function here(text, options) return run(me, server.at, text, options) end
 
   it_real("gets and sets values of any bytes, with a time to live, and only where asked", function()

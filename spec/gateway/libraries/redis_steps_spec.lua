@@ -1,5 +1,6 @@
 -- redis of scripts with a real server: transactions, scripts in the server, iteration over keys; the end of a server in
 -- the middle, reloads, times of commands and spans.
+local beside = require "spec.helpers.beside"
 local code = require "spec.helpers.code"
 local redis = require "spec.helpers.redis"
 local shell = require "spec.helpers.shell"
@@ -12,19 +13,7 @@ local open = redis.open
 
 describe("redis", function()
   local server, g, me
-  lazy_setup(function()
-    if not redis.find() then return end
-    server = redis.start()
-    g = redis.gateway(server.at)
-    me = g:client "2026-07-28"
-  end)
-  lazy_teardown(function()
-    if not server then return end
-    me:close()
-    assert.has_nothing_left(g)
-    g:stop()
-    server:__close()
-  end)
+  beside(redis, lazy_setup, lazy_teardown, function(...) server, g, me = ... end)
   local function here(text) return code.run(me, open(server.at) .. text) end
 
   it_real("runs the commands of a transaction as one step", function()
