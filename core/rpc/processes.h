@@ -9,7 +9,7 @@
 
 #include "places.h"
 
-#define MP_ID 36         /* hex digits of the id of a session or task */
+#define MP_ID 36 /* hex digits of the id of a session or task */
 #define MP_PROCESS_KEY 16
 #define MP_PROCESS_PATH 108 /* bytes of the path of a Unix socket, with its zero byte */
 

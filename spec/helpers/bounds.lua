@@ -322,7 +322,7 @@ family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_de
   task.parallel time.boot time.clock time.now topic.audiences trace.begin trace.context trace.fail trace.finish trace.id trace.idle trace.set]], 20,
   "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
 row("moonpool.span:event", 5, "at most 160 bytes in the trace of the call")
-row("host.topic.revived", 100, "once for each upstream after a start: the names of all topics are read, which have 256 MiB at most")
+row("host.topic.revived", 20, "once for each upstream after a start: the names of the topics of sessions are read")
 row("host.answers.freeze", 5, "one list or text of at most 256 KiB is copied")
 row([[host.served.begin
   host.served.is_settled]], 1, "two counters")
