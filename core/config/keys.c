@@ -268,27 +268,23 @@ const mp_config_key mp_config_keys[] = {
             "them decrypt: to rotate, put the new secret first. Without this key a random secret is made at start, and "
             "data of an earlier process is refused."},
     {"cluster", MP_KEY_SECTION,
-     .doc =
-         "Several gateways that serve the same scripts and share a server of Redis 6.2 or Valkey 7.2, or newer. What "
-         "is shared now is the library store, with its locks."},
+     .doc = "Gateways that share a server of Redis 6.2 or Valkey 7.2, or newer: the values and locks of the library "
+            "store."},
     {"cluster.name", MP_KEY_TEXT, SLOT(lib.cluster.name), .least = 1, .most = 32, .check = mp_config_check_cluster,
      .form = "a name", .pattern = "^[a-z0-9_-]{1,32}$",
-     .doc = "The name that all these gateways have. Their keys in the server begin with mp:NAME:."},
+     .doc = "The same on all of them. Their keys in the server begin with mp:NAME:."},
     {"cluster.redis", MP_KEY_SECTION, .bare = "cluster.redis.url",
      .doc = "The server. `redis: URL` is short for cluster.redis.url."},
     {"cluster.redis.url", MP_KEY_TEXT, SLOT(lib.cluster.url), .least = 1, .most = 512, .check = mp_config_check_redis,
      .form = "a URL", .pattern = "^rediss?://",
-     .doc = "redis://USER@HOST:PORT/DATABASE; rediss:// is TLS, with a certificate for the host (see http.ca). User, "
-            "port and database may be left out."},
+     .doc = "redis://USER@HOST:PORT/DATABASE; rediss:// is TLS (see http.ca)."},
     {"cluster.redis.sentinels", MP_KEY_LIST, SLOT(lib.cluster.sentinels), .least = 1, .most = 300,
      .check = mp_config_check_sentinel, .form = "host:port", .pattern = "^[^ *]+:[0-9]{1,5}$",
-     .doc =
-         "Redis Sentinels, as s1.internal:26379, usually three. They are asked in turn which server is the primary of "
-         "the name that stands as the host in cluster.redis.url. With rediss:// they have TLS, too."},
+     .doc = "Redis Sentinels, as s1.internal:26379. The host in the URL is then their lower-case name of the primary."},
     {"cluster.redis.password", MP_KEY_TEXT, SLOT(lib.cluster.password), .least = 1, .most = 4096, .form = "a password",
      .doc = "The password of the user, as in \"${file:/run/secrets/redis}\"."},
     {"cluster.redis.timeout", TIME(1, 10 * SECOND), SLOT(lib.cluster.timeout_ms), .preset = "250ms",
-     .doc = "The time that the server has for the answer to one command."},
+     .doc = "Time for the answer to one operation of the store."},
     {"admin", MP_KEY_SECTION, .bare = "admin.listen",
      .doc = "The listener for operators: /healthz, /readyz, /status, /metrics, /reload and /api. `admin: off` is short "
             "for admin.listen."},
