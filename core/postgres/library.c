@@ -46,22 +46,17 @@ static void load_library(void)
         failure = "libpq.so.5 is not installed (Debian: apt install libpq5)";
         return;
     }
-#define FIND(name)                                                                                                     \
-    {                                                                                                                  \
-        void *found = dlsym(library, "PQ" #name);                                                                      \
-        if (found == NULL)                                                                                             \
-            failure = "libpq.so.5 is too old: that of PostgreSQL 14 or newer is needed";                               \
-        memcpy(&mp_pq.name, &found, sizeof found);                                                                     \
+#define NAME(name, ...) "PQ" #name "\0"
+    static const char names[] = MP_LIBPQ(NAME) MP_LIBPQ_17(NAME);
+#undef NAME
+    size_t at = 0; /* in mp_pq, whose members are in the order of the names */
+    for (const char *name = names; *name != '\0'; name += strlen(name) + 1) {
+        void *found = dlsym(library, name);
+        if (found == NULL && at < offsetof(mp_libpq, cancelCreate))
+            failure = "libpq.so.5 is too old: that of PostgreSQL 14 or newer is needed";
+        memcpy((char *)&mp_pq + at, &found, sizeof found);
+        at += sizeof found;
     }
-    MP_LIBPQ(FIND)
-#undef FIND
-#define FIND(name, result, parameter)                                                                                  \
-    {                                                                                                                  \
-        void *found = dlsym(library, "PQ" #name);                                                                      \
-        memcpy(&mp_pq.name, &found, sizeof found);                                                                     \
-    }
-    MP_LIBPQ_17(FIND)
-#undef FIND
 }
 
 static bool need_library(mp_err *err)
