@@ -55,18 +55,23 @@ static void *MP_NULLABLE run_jobs(MP_UNUSED void *ctx)
     return NULL;
 }
 
-/* Starts one more thread if all are busy. Signals are blocked on it, because the timers that send them belong to the
- * workers. */
+int mp_thread_start(pthread_t *thread, void *MP_NULLABLE (*run)(void *arg), void *MP_NULLABLE arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+/* Starts one more thread if all are busy. */
 static void start_thread(void)
 {
     if (pool.queued < pool.idle || pool.threads == pool.max_threads)
         return;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&pool.ids[pool.threads], NULL, run_jobs, NULL) == 0)
+    if (mp_thread_start(&pool.ids[pool.threads], run_jobs, NULL) == 0)
         pool.threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void mp_pool_start(void)

@@ -7,7 +7,10 @@
 
 #include "telemetry/telemetry.h"
 #include "loop/loop.h"
+#include <pthread.h>
 
+/* Starts a thread that blocks all signals: other threads handle them. Returns 0, or the code of an error. */
+int mp_thread_start(pthread_t *thread, void *MP_NULLABLE (*run)(void *arg), void *MP_NULLABLE arg);
 typedef struct mp_job {
     void (*work)(struct mp_job *job); /* runs on a thread of the pool and may touch only the job */
     /* Runs exactly once, on the loop at the bottom of a turn; it may free the job. Without a loop, it
@@ -22,15 +25,12 @@ typedef struct mp_job {
 #define MP_POOL_QUEUE MP_LIMIT(pool_queue, 1024)  /* jobs that have not begun: some seconds of four threads */
 
 void mp_pool_start(void); /* before the first job */
-/* Call it when no loop runs any more, and before the loops are freed. Waits for running jobs. Jobs that have not
- * begun complete without running `work`. */
+/* When no loop runs any more, before the loops are freed. Waits for running jobs; others complete without `work`. */
 void mp_pool_stop(void);
 
-/* `loop` is the caller's own loop. Returns -1, without side effects, if the queue is full or no thread can be
- * started. */
+/* `loop` is the caller's own. -1, without side effects: the queue is full, or no thread can be started. */
 int mp_pool_run(struct mp_loop *loop, mp_job *job);
-/* True: the job had not begun and never will; the caller owns it again. False: it is running or has run, and `done`
- * will be called. */
+/* True: the job never begins; the caller owns it again. False: it runs or has run, and `done` will be called. */
 bool mp_pool_take_back(mp_job *job);
 
 #endif

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -355,7 +354,6 @@ static void *MP_NULLABLE run_errand(void *ctx)
 mp_errand *MP_NULLABLE mp_errand_start(mp_loop *loop, const mp_errand *of, void (*done)(mp_errand *errand), void *ctx)
 {
     pthread_t thread;
-    sigset_t all, before;
     mp_errand *errand = mp_new(sizeof *errand);
     *errand = *of;
     errand->message.deliver = deliver;
@@ -363,13 +361,10 @@ mp_errand *MP_NULLABLE mp_errand_start(mp_loop *loop, const mp_errand *of, void 
     errand->done = done;
     errand->ctx = ctx;
     MP_LOCKED(&errands.lock);
-    sigfillset(&all); /* the timers that send signals belong to the workers */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     bool cancels = is_cancel(errand), has_room = errands.count < MAX_ERRANDS;
     if (cancels)
         has_room = has_room && errands.cancels < MAX_CANCELS;
-    bool is_running = has_room && pthread_create(&thread, NULL, run_errand, errand) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool is_running = has_room && mp_thread_start(&thread, run_errand, errand) == 0;
     if (!is_running) {
         mp_stat_add(&mp_stat_refused_errands, 1);
         free_errand(errand);

@@ -4,7 +4,6 @@
 #include "lookup.h"
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <signal.h>
 
 MP_GAUGE(lookups, "lookups", "", "", "name lookups in progress, including those of cancelled requests")
 MP_COUNTER(old_addresses, "old_addresses", "", "",
@@ -205,13 +204,9 @@ static void *MP_NULLABLE run_lookups(void *ctx)
 static bool start_thread(name *it)
 {
     pthread_t thread;
-    sigset_t all, before;
     if (!mp_outgoing_take(1, it->holder)) /* a socket to the name server */
         return false;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    it->is_running = pthread_create(&thread, NULL, run_lookups, it) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    it->is_running = mp_thread_start(&thread, run_lookups, it) == 0;
     if (!it->is_running) {
         mp_outgoing_give(1, it->holder);
         return false;
