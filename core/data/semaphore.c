@@ -1,7 +1,9 @@
 /* semaphore.c: which passes hold a place and which wait. One lock guards all semaphores. When a waiting pass gets
- * its place, its loop gets a message. */
+ * its place, its loop gets a message. A store that another process owns is asked by a thread, without the lock: until
+ * it has answered, passes wait. */
 #include "data/semaphore.h"
-#include <signal.h>
+#include "data/store_later.h"
+#include "os/os.h"
 
 MP_GAUGE(calls_waiting, "calls_waiting", "", "",
          "calls that wait because of the concurrency limit of their tool, or for their turn at an upstream")
@@ -11,7 +13,10 @@ typedef struct {
     mp_node node;
     int64_t most, through, waiting;
     bool is_shared;
+    bool is_asked; /* the thread asks the store, without the lock: until then nobody else does for this semaphore */
+    bool is_due;   /* the store is to be told again how many places this process holds */
     mp_link waiters;
+    mp_link turn; /* link in semaphores->turns: the thread is to ask the store */
 } semaphore;
 
 typedef enum {
@@ -41,12 +46,11 @@ struct mp_semaphores {
     mp_store *MP_NULLABLE store; /* NULL: this process shares its semaphores with no other one */
     char who[8];                 /* the number of this process */
     pthread_t thread;
-    pthread_cond_t news; /* a pass waits for a shared semaphore, or the semaphores are freed */
+    pthread_cond_t news; /* there is a turn, a pass waits for a shared semaphore, or the semaphores are freed */
     bool is_ending;
-    int64_t awaiting; /* passes that wait for shared semaphores */
-    uint64_t said_us; /* when the places that are held were last reported to the store */
-    bool is_due;      /* the held places are to be reported to the store now */
-    mp_link called;   /* passes that got a place, and whose owners are to be called */
+    int64_t awaiting;            /* passes that wait for shared semaphores */
+    uint64_t looked_us, said_us; /* when all were last looked at, and the places held last reported to the store */
+    mp_link turns;               /* of semaphores for which the thread is to ask the store */
 };
 
 mp_semaphores *mp_semaphores_new(int64_t most_waiting)
@@ -63,6 +67,14 @@ mp_semaphores *mp_semaphores_new(int64_t most_waiting)
     return semaphores;
 }
 
+static void free_unused(mp_semaphores *semaphores, semaphore *g)
+{
+    if (g->through > 0 || g->waiting > 0 || g->is_asked || !mp_link_is_alone(&g->turn))
+        return;
+    mp_map_drop(&semaphores->by_name, &g->node);
+    free(g);
+}
+
 void mp_semaphores_free(mp_semaphores *semaphores)
 {
     if (semaphores->store != NULL) {
@@ -72,6 +84,8 @@ void mp_semaphores_free(mp_semaphores *semaphores)
         pthread_mutex_unlock(&semaphores->lock);
         pthread_join(semaphores->thread, NULL);
     }
+    for (mp_link *turn; (turn = mp_link_take(&semaphores->turns)) != NULL;)
+        free_unused(semaphores, mp_container(turn, semaphore, turn));
     pthread_cond_destroy(&semaphores->news);
     mp_map_clear(&semaphores->by_name);
     pthread_mutex_destroy(&semaphores->lock);
@@ -80,13 +94,38 @@ void mp_semaphores_free(mp_semaphores *semaphores)
 
 /* -- under the lock ---------------------------------------------------------------------------------------------- */
 
-/* Reports to the store how many places this process holds. False if the store has fewer free places for this process,
- * or does not answer. */
-static bool say_places(mp_semaphores *semaphores, const semaphore *g, int64_t count, int64_t most)
+static void put_turn(mp_semaphores *semaphores, semaphore *g)
 {
-    mp_store *store = semaphores->store;
-    return store == NULL || !g->is_shared ||
-           mp_store_place(store, g->node.key, mp_str_of(semaphores->who), count, most) == MP_STORE_DONE;
+    if (!mp_link_is_alone(&g->turn))
+        return;
+    mp_link_put(&semaphores->turns, &g->turn);
+    pthread_cond_signal(&semaphores->news);
+}
+
+static mp_store_operation report_of(const mp_semaphores *semaphores, const semaphore *g, int64_t count, int64_t most)
+{
+    return (mp_store_operation){.kind = MP_STORE_PLACE,
+                                .key = g->node.key,
+                                .text = mp_str_of(semaphores->who),
+                                .number = (uint64_t)most,
+                                .n = count};
+}
+
+/* Reports to the store of this process how many places are held. False: it has fewer free places for this process, or
+ * the thread has to ask another process. */
+static bool say_places(mp_semaphores *semaphores, semaphore *g, int64_t count, int64_t most)
+{
+    int64_t n;
+    mp_buf nothing = {0};
+    mp_store_result result = MP_STORE_AWAY;
+    if (semaphores->store == NULL || !g->is_shared)
+        return true;
+    mp_store_operation it = report_of(semaphores, g, count, most);
+    if (!g->is_asked)
+        result = mp_store_run(MP_NEVER_NULL(semaphores->store), &it, &nothing, &n);
+    if (result == MP_STORE_AWAY)
+        put_turn(semaphores, g);
+    return result == MP_STORE_DONE;
 }
 
 static bool take_place(mp_semaphores *semaphores, semaphore *g)
@@ -115,19 +154,25 @@ static void stop_waiting(mp_pass *pass, semaphore *g)
     mp_stat_add(&mp_stat_calls_waiting, -1);
 }
 
+/* The pass has a place: moves it to `called`. */
+static void admit_pass(mp_pass *pass, semaphore *g, mp_link *called)
+{
+    stop_waiting(pass, g);
+    pass->state = CALLED;
+    mp_link_put(called, &pass->link);
+}
+
+static mp_pass *first_waiting(const semaphore *g)
+{
+    return mp_container(g->waiters.next, mp_pass, link);
+}
+
 /* Gives free places to waiting passes, and moves these to `called`. Frees a semaphore that has no pass. */
 static void admit_waiting(mp_semaphores *semaphores, semaphore *g, mp_link *called)
 {
-    while (g->waiting > 0 && take_place(semaphores, g)) {
-        mp_pass *next = mp_container(g->waiters.next, mp_pass, link);
-        stop_waiting(next, g);
-        next->state = CALLED;
-        mp_link_put(called, &next->link);
-    }
-    if (g->through > 0 || g->waiting > 0)
-        return;
-    mp_map_drop(&semaphores->by_name, &g->node);
-    free(g);
+    while (g->waiting > 0 && take_place(semaphores, g))
+        admit_pass(first_waiting(g), g, called);
+    free_unused(semaphores, g);
 }
 
 /* The pass gives its place, or the place for which it waits, back to the semaphore `g`. */
@@ -135,8 +180,8 @@ static void give_back(mp_pass *pass, semaphore *g, state after, mp_link *called)
 {
     if (pass->state == WAITS)
         stop_waiting(pass, g);
-    else
-        say_places(pass->semaphores, g, --g->through, INT64_MAX);
+    else if (!say_places(pass->semaphores, g, --g->through, INT64_MAX))
+        g->is_due = true;
     pass->state = after;
     pass->semaphore = NULL;
     admit_waiting(pass->semaphores, g, called);
@@ -192,7 +237,8 @@ mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, 
     if (g->waiting > 0)
         admit_waiting(semaphores, g, &called); /* `most`, the number of places, may have grown */
     *waits = g->waiting > 0 || !take_place(semaphores, g);
-    bool is_refused = *waits && g->waiting >= semaphores->most_waiting;
+    int64_t open = g->most > g->through ? g->most - g->through : 0; /* for which the thread may be asking */
+    bool is_refused = *waits && g->waiting >= semaphores->most_waiting + open;
     if (*waits && !is_refused)
         start_waiting(pass, g);
     if (is_refused && g->through == 0 && g->waiting == 0)
@@ -228,15 +274,57 @@ void mp_pass_leave(mp_pass *pass)
 /* time between two reports of the places that are held */
 #define SAY_US (MP_STORE_PLACE_MS * (uint64_t)1000 / 4)
 
+/* Asks the store for `more` places than are held, while the lock is given back. */
+static mp_store_result ask_for(mp_semaphores *semaphores, semaphore *g, int64_t more)
+{
+    mp_buf nothing = {0};
+    int64_t n, count = g->through + more;
+    mp_store_operation it = report_of(semaphores, g, count, more > 0 ? g->most : INT64_MAX);
+    g->is_asked = true;
+    g->is_due = false;
+    pthread_mutex_unlock(&semaphores->lock);
+    mp_store_result result = mp_store_do(MP_NEVER_NULL(semaphores->store), &it, &nothing, &n);
+    pthread_mutex_lock(&semaphores->lock);
+    g->is_asked = false;
+    g->is_due = g->is_due || result == MP_STORE_UNKNOWN;
+    return result;
+}
+
+/* Admits waiting passes for which the store has places, and reports what is held. A report that fails is repeated with
+ * the next one of all places. The caller holds the lock, which is given back meanwhile. */
+static void ask_store(mp_semaphores *semaphores, semaphore *g, mp_link *called)
+{
+    int64_t open = g->most - g->through, more = open < g->waiting ? open : g->waiting;
+    mp_store_result result = more > 0 ? ask_for(semaphores, g, more) : MP_STORE_THERE;
+    if (result == MP_STORE_THERE && more > 1)
+        result = ask_for(semaphores, g, more = 1);
+    for (; result == MP_STORE_DONE && more > 0 && g->waiting > 0; more--, g->through++)
+        admit_pass(first_waiting(g), g, called);
+    if (g->is_due || (result == MP_STORE_DONE && more > 0))
+        ask_for(semaphores, g, 0);
+    free_unused(semaphores, g);
+}
+
 static void look_at(mp_node *node, void *arg)
 {
     mp_semaphores *semaphores = arg;
     semaphore *g = mp_container(node, semaphore, node);
-    if (!g->is_shared)
+    bool is_due = semaphores->said_us == semaphores->looked_us && g->through > 0;
+    if (!g->is_shared || !(is_due || (g->waiting > 0 && g->through < g->most)))
         return;
-    if (semaphores->is_due && g->through > 0)
-        say_places(semaphores, g, g->through, INT64_MAX);
-    admit_waiting(semaphores, g, &semaphores->called);
+    g->is_due = g->is_due || is_due;
+    put_turn(semaphores, g);
+}
+
+static void look_at_all(mp_semaphores *semaphores)
+{
+    uint64_t now = mp_monotonic_us();
+    if (now - semaphores->looked_us < LOOK_US)
+        return;
+    semaphores->looked_us = now;
+    if (now - semaphores->said_us >= SAY_US)
+        semaphores->said_us = now;
+    mp_map_each(&semaphores->by_name, look_at, semaphores);
 }
 
 /* Waits for a change. The caller holds the lock. */
@@ -253,34 +341,27 @@ static void *MP_NULLABLE share_pool(void *arg)
     mp_crash_thread("places", 0);
     pthread_mutex_lock(&semaphores->lock);
     while (!semaphores->is_ending) {
-        uint64_t now = mp_monotonic_us();
-        semaphores->is_due = now - semaphores->said_us >= SAY_US;
-        if (semaphores->is_due)
-            semaphores->said_us = now;
-        mp_map_each(&semaphores->by_name, look_at, semaphores);
-        if (!mp_link_is_alone(&semaphores->called)) {
-            pthread_mutex_unlock(&semaphores->lock);
-            call_granted(&semaphores->called);
-            pthread_mutex_lock(&semaphores->lock);
-        }
-        if (!semaphores->is_ending)
+        look_at_all(semaphores);
+        mp_link called = {0}, *turn = mp_link_take(&semaphores->turns);
+        if (turn == NULL) {
             await_news(semaphores);
+            continue;
+        }
+        ask_store(semaphores, mp_container(turn, semaphore, turn), &called);
+        pthread_mutex_unlock(&semaphores->lock);
+        call_granted(&called);
+        pthread_mutex_lock(&semaphores->lock);
     }
     pthread_mutex_unlock(&semaphores->lock);
     return NULL;
 }
 
-/* The thread blocks all signals: the main thread handles them. */
 int mp_semaphores_share(mp_semaphores *semaphores, mp_store *store, uint16_t number, mp_err *err)
 {
-    sigset_t all, before;
     pthread_mutex_lock(&semaphores->lock);
     snprintf(semaphores->who, sizeof semaphores->who, "%u", (unsigned)number);
     semaphores->store = store;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&semaphores->thread, NULL, share_pool, semaphores);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = mp_thread_start(&semaphores->thread, share_pool, semaphores);
     if (code != 0)
         semaphores->store = NULL;
     pthread_mutex_unlock(&semaphores->lock);

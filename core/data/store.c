@@ -686,8 +686,3 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
     return operate(store, OPERATION(TAKE, .key = key, .number = interval_us, .n = (int64_t)burst), NULL,
                    (int64_t *)wait_us);
 }
-
-mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most)
-{
-    return operate(store, OPERATION(PLACE, .key = name, .text = who, .number = (uint64_t)most, .n = n), NULL, NULL);
-}

@@ -93,11 +93,8 @@ mp_store_result mp_store_post(mp_store *store, mp_str key, mp_str text, uint64_t
 /* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about
  * 64 KiB. Each is a uint32_t, its length, and its bytes. Sets `*count` to their number: 0 if there are none. */
 mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count);
-/* Sets how many of `most` places with this name the process `who` holds to `n`, for MP_STORE_PLACE_MS: then the process
- * must say so again, or is believed to have ended. THERE: it has fewer, and the others leave no room for `n`. INT64_MAX
- * places: as many as it says. */
+/* For so long a process holds places of a semaphore (MP_STORE_PLACE) that it does not report again. */
 #define MP_STORE_PLACE_MS 5000
-mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most);
 /* Calls deliver(&ctx, loop) on the thread of the loop once the file, also that of another process which owns the store,
  * has all changes of now to the keys of sessions, or cannot be written; at once if there is nothing to wait for. The
  * file has them when it was written: a process that is killed loses none, a power cut the last second. `loop` is NULL

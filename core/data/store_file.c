@@ -8,7 +8,7 @@
 #include "data/store_entry.h"
 #include "data/database.h"
 #include "data/store_database.h"
-#include <signal.h>
+#include "os/os.h"
 
 MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store to its file")
 
@@ -365,14 +365,9 @@ static void *MP_NULLABLE keep_saving(void *arg)
     return NULL;
 }
 
-/* The thread blocks all signals: the main thread handles them. */
 static int start_thread(mp_store_file *file, mp_err *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&file->thread, NULL, keep_saving, file);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = mp_thread_start(&file->thread, keep_saving, file);
     file->has_thread = code == 0;
     return code == 0 ? 0 : mp_err_set(err, "cannot start a thread for store.file: %s", strerror(code));
 }

@@ -5,8 +5,8 @@
  * socket: it is either with the other process, or the connection was broken before it. If the last pieces are not
  * confirmed within some milliseconds, the lock is given back, and the thread tries again. */
 #include "data/store_wire.h"
+#include "os/os.h"
 #include <errno.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -292,14 +292,9 @@ void mp_store_move_end(mp_store *store)
     free_move(move);
 }
 
-/* The thread blocks all signals: the main thread handles them. */
 static int start_thread(mp_store_move *move, mp_err *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&move->thread, NULL, run_move, move);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = mp_thread_start(&move->thread, run_move, move);
     return code == 0 ? 0 : fail_move(err, strerror(code));
 }
 

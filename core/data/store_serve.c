@@ -3,9 +3,9 @@
  * one operation at a time. */
 #define _GNU_SOURCE
 #include "data/store_wire.h"
+#include "os/os.h"
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -369,8 +369,11 @@ static void *MP_NULLABLE serve_links(void *arg)
         for (size_t i = 0; i < count; i++)
             fds[i + 2] = (struct pollfd){.fd = server->clients[i].fd,
                                          .events = server->clients[i].out.len > 0 ? POLLOUT : POLLIN};
-        if (poll(fds, (nfds_t)count + 2, -1) < 0)
+        if (poll(fds, (nfds_t)count + 2, -1) < 0) {
+            if (errno != EINTR) /* EINVAL: the limit of descriptors is below their number: try again, but not at once */
+                nanosleep(&(struct timespec){0, PAUSE_MS * 1000000L}, NULL);
             continue;
+        }
         for (size_t i = count; i-- > 0;)
             if (fds[i + 2].revents != 0 && !serve_client(server, &server->clients[i], fds[i + 2].revents))
                 drop_client(server, i);
@@ -414,14 +417,9 @@ static int listen_at(mp_store_server *server, const char *path, mp_err *err)
     return mp_err_hint(err, "this user needs permission to create files in that folder");
 }
 
-/* The thread blocks all signals: the main thread handles them. */
 static int start_thread(mp_store_server *server, mp_err *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = server->wake < 0 ? errno : pthread_create(&server->thread, NULL, serve_links, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = server->wake < 0 ? errno : mp_thread_start(&server->thread, serve_links, server);
     server->has_thread = code == 0;
     if (code != 0)
         unlink(server->path);

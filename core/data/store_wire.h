@@ -51,8 +51,6 @@ mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t l
  * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the key's room is reached.
  * The value of the key is the time when the bucket is full again, in microseconds since 1970. */
 mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us);
-/* Does the operation if this process owns the store; else the result is AWAY. Sets `*n`, and appends to `out`. */
-mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n);
 /* Lets the process that owns the store do the operation. */
 extern const mp_store_elsewhere mp_store_over_link; /* store_link.c */
 /* Begins the operation by a thread of the pool, for a store whose `run` waits. */

@@ -131,6 +131,11 @@ static void wait_child(int process)
 static atomic_long waited_us;
 static __thread long waited_here_us;
 
+/* The locks that this thread holds: while it waits for a socket, at most that of the link, or of the store whose last
+ * entries are handed over. */
+static __thread const pthread_mutex_t *held_locks[8];
+static __thread int held_count;
+
 int __real_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask);
 int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask);
 int __real_pthread_mutex_lock(pthread_mutex_t *lock);
@@ -145,6 +150,7 @@ int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, 
     long asked = time == NULL ? 0 : time->tv_sec * 1000000 + time->tv_nsec / 1000,
          us = (long)(mp_monotonic_us() - began);
     us = us < asked ? us : asked;
+    CHECK(asked == 0 || held_count < 2, "waits for a socket with %d locks", held_count);
     atomic_fetch_add(&waited_us, us);
     waited_here_us += us;
     return ready;
@@ -165,6 +171,8 @@ static long worked_us(void)
 int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
 {
     int code = __real_pthread_mutex_lock(lock);
+    if (held_count < (int)(sizeof held_locks / sizeof *held_locks))
+        held_locks[held_count++] = lock;
     if (lock == atomic_load(&watched))
         held_since_us = worked_us();
     return code;
@@ -172,6 +180,11 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
 {
+    for (int i = held_count; i-- > 0;)
+        if (held_locks[i] == lock) {
+            held_locks[i] = held_locks[--held_count];
+            break;
+        }
     if (lock == atomic_load(&watched) && held_since_us != 0) {
         long held = worked_us() - held_since_us, most = atomic_load(&held_us);
         held_since_us = 0;
@@ -991,7 +1004,7 @@ typedef struct {
 static mp_loop *places_loop;
 static mp_semaphores *places;
 static guest guests[GUESTS];
-static int guests_left;
+static int guests_left, taken_places;
 
 static void visit(guest *it);
 
@@ -1043,6 +1056,12 @@ static void visit_all(void)
     mp_loop_free(places_loop);
 }
 
+static void on_taken(MP_UNUSED void *ctx)
+{
+    if (++taken_places == MOST_INSIDE)
+        reach(2);
+}
+
 static void other_places(void)
 {
     WAIT_FOR(shared->state[0] >= 1);
@@ -1054,11 +1073,10 @@ static void other_places(void)
     bool waits; /* and is killed with all places */
     share_places(store);
     for (int i = 0; i < MOST_INSIDE; i++)
-        WAIT_FOR(mp_semaphore_enter(places, MP_STR("tool:y"), MOST_INSIDE, true, places_loop, on_inside, NULL,
-                                    &waits) != NULL &&
-                 !waits);
-    reach(2);
-    WAIT_FOR(false);
+        CHECK(mp_semaphore_enter(places, MP_STR("tool:y"), MOST_INSIDE, true, places_loop, on_taken, NULL, &waits) !=
+                  NULL,
+              "nobody may wait");
+    mp_loop_run(places_loop);
 }
 
 /* Both processes together have no more places than one has. Those of a process that was killed are free some seconds
@@ -1088,6 +1106,148 @@ static void share_all_places(void)
     mp_loop_run(places_loop);
     mp_loop_free(places_loop);
     mp_semaphores_free(places);
+    mp_store_free(store);
+}
+
+/* -- answers that are lost ----------------------------------------------------------------------------------------- */
+
+#define LOST_DONE 300
+#define LOST_MOST 20000
+
+static void pass_on(int to, const char *bytes, ssize_t len)
+{
+    struct pollfd fd = {to, POLLOUT, 0};
+    for (ssize_t put; len > 0 && poll(&fd, 1, -1) > 0; bytes += put, len -= put)
+        if ((put = send(to, bytes, (size_t)len, MSG_NOSIGNAL)) < 0)
+            return;
+}
+
+/* True if the answer is lost: then the connection is closed, at once or when no operation waits any more. */
+static bool loses(int *answers)
+{
+    if (++*answers % 7 != 0)
+        return false;
+    if (*answers % 2 == 0)
+        pause_us(60000);
+    return true;
+}
+
+static void pass_connection(int client, int *answers)
+{
+    char bytes[65536];
+    int owner_fd = dial(1);
+    ssize_t got = 1;
+    while (got > 0) {
+        struct pollfd fds[2] = {{client, POLLIN, 0}, {owner_fd, POLLIN, 0}};
+        if (poll(fds, 2, -1) < 0)
+            continue;
+        int from = fds[0].revents != 0 ? client : owner_fd;
+        got = read(from, bytes, sizeof bytes);
+        if (got <= 0 || (from == owner_fd && loses(answers)))
+            break;
+        pass_on(from == client ? owner_fd : client, bytes, got);
+    }
+    close(owner_fd);
+    close(client);
+}
+
+/* Between a follower and the owner: each seventh answer of the owner is lost. */
+static void lossy(void)
+{
+    struct sockaddr_un address;
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0), answers = 0;
+    CHECK(mp_wire_address(path_of(2), &address) == 0 &&
+              bind(listener, (const struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 8) == 0,
+          "listen: %s", strerror(errno));
+    reach(1);
+    for (int client; (client = accept(listener, NULL, NULL)) >= 0;)
+        pass_connection(client, &answers);
+}
+
+/* What was sent and has no answer is UNKNOWN, never AWAY; and what is AWAY is never found. */
+static void lose_answers(void)
+{
+    static mp_store_result results[LOST_MOST];
+    char key[40];
+    int count = 0, done = 0, unknown = 0;
+    spawn(1, stranger_owner);
+    WAIT_FOR(shared->state[1] >= 1);
+    spawn(2, lossy);
+    WAIT_FOR(shared->state[2] >= 1);
+    mp_store *store = new_store();
+    mp_buf got = {0};
+    follow_store(store, 2);
+    for (; count < LOST_MOST && done < LOST_DONE; count++) {
+        snprintf(key, sizeof key, "lost:%d", count);
+        results[count] = mp_store_set(store, mp_str_of(key), MP_STR("x"), MP_STORE_FOREVER, true);
+        done += results[count] == MP_STORE_DONE;
+        unknown += results[count] == MP_STORE_UNKNOWN;
+        if (results[count] == MP_STORE_AWAY)
+            pause_us(1000);
+    }
+    CHECK(done == LOST_DONE && unknown >= LOST_DONE / 10, "%d done, %d unknown of %d", done, unknown, count);
+    follow_store(store, 1);
+    for (int i = 0, found = 0; i < count; i++) {
+        mp_store_result result;
+        snprintf(key, sizeof key, "lost:%d", i);
+        TRY(result, mp_store_get(store, mp_str_of(key), &got));
+        found += result == MP_STORE_DONE;
+        CHECK(results[i] != MP_STORE_DONE || result == MP_STORE_DONE, "%s was done, and is not there", key);
+        CHECK(results[i] != MP_STORE_AWAY || result == MP_STORE_NONE, "%s was AWAY, and is there", key);
+        CHECK(i < count - 1 || found > done, "none of %d unknown ones was done", unknown);
+    }
+    mp_buf_clear(&got);
+    kill(pids[2], SIGKILL);
+    waitpid(pids[2], NULL, 0);
+    atomic_store(&shared->operation, 1);
+    wait_child(1);
+    mp_store_free(store);
+}
+
+/* -- places, and an owner that is stopped ----------------------------------------------------------------------------
+ */
+
+static void next_loop(void)
+{
+    mp_err err;
+    mp_loop_free(places_loop);
+    CHECK((places_loop = mp_loop_new(&err)) != NULL, "loop: %s", err.text);
+}
+
+/* The owner is stopped: a loop that enters and leaves semaphores, and turns to another owner, waits for nothing, and
+ * gets its place once the owner goes on. */
+static void enter_while_stopped(void)
+{
+    int status;
+    bool waits, waits_too;
+    spawn(1, stranger_owner);
+    mp_store *store = new_store();
+    WAIT_FOR(shared->state[1] >= 1);
+    follow_store(store, 1);
+    share_places(store);
+    guests[0].left = guests_left = 1;
+    guests[0].pass =
+        mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, places_loop, on_inside, &guests[0], &waits);
+    CHECK(waits, "the owner was asked while the loop waited");
+    mp_loop_run(places_loop);
+    next_loop();
+    kill(pids[1], SIGSTOP);
+    CHECK(waitpid(pids[1], &status, WUNTRACED) == pids[1] && WIFSTOPPED(status), "not stopped");
+    long before = waited_here_us;
+    guests[0].left = guests_left = 1;
+    guests[0].pass =
+        mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, places_loop, on_inside, &guests[0], &waits);
+    mp_pass *other =
+        mp_semaphore_enter(places, MP_STR("tool:z"), 1, true, places_loop, on_inside, &guests[1], &waits_too);
+    mp_pass_leave(other);
+    mp_store_turn(store, path_of(1));
+    CHECK(waits && waits_too && waited_here_us == before, "a loop waited %ld us", waited_here_us - before);
+    kill(pids[1], SIGCONT);
+    mp_loop_run(places_loop);
+    mp_loop_free(places_loop);
+    mp_semaphores_free(places);
+    atomic_store(&shared->operation, 1);
+    wait_child(1);
     mp_store_free(store);
 }
 
@@ -1439,6 +1599,8 @@ int main(int argc, char **argv)
                  {"refused", refused},
                  {"strangers", strangers},
                  {"places", share_all_places},
+                 {"places-stopped", enter_while_stopped},
+                 {"lost", lose_answers},
                  {"file", file_case},
                  {"full-disk", full_disk},
                  {"outgoing", outgoing},

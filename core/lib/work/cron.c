@@ -34,18 +34,27 @@ static mp_str put_key(mp_buf *to, const char *what, const mp_cron *job)
     return mp_buf_str(to);
 }
 
-/* Claims the next run of the job for this worker. False if the job is not due yet, or is running. */
-static bool claim_run(mp_cron *job)
+/* Asks the store of this process about `what` of a job. While another process owns the store, that one starts jobs. */
+static mp_store_result ask_store(const mp_cron *job, const char *what, mp_store_operation it)
 {
-    mp_store *store = job->lib->store;
     mp_scoped_buf name = {0}, text = {0};
-    bool is_idle = mp_store_get(store, put_key(&name, "running", job), &text) == MP_STORE_NONE;
-    bool due =
-        is_idle && mp_store_set(store, put_key(&name, "last", job), MP_STR(""), job->every_ms, true) == MP_STORE_DONE;
-    if (due && mp_store_set(store, put_key(&name, "running", job), MP_STR(""), job->limit_ms + CLEANUP_MS, true) !=
-                   MP_STORE_DONE)
-        due = false;
-    return due;
+    int64_t n;
+    it.key = put_key(&name, what, job);
+    return mp_store_run(job->lib->store, &it, &text, &n);
+}
+
+/* True if the job had no such mark, which lasts for `life_ms`. */
+static bool set_mark(const mp_cron *job, const char *what, uint64_t life_ms)
+{
+    mp_store_operation it = {.kind = MP_STORE_SET, .text = MP_STR(""), .number = life_ms, .n = true};
+    return ask_store(job, what, it) == MP_STORE_DONE;
+}
+
+/* Claims the next run of the job for this worker. False if the job is not due yet, or is running. */
+static bool claim_run(const mp_cron *job)
+{
+    bool is_idle = ask_store(job, "running", (mp_store_operation){.kind = MP_STORE_GET}) == MP_STORE_NONE;
+    return is_idle && set_mark(job, "last", job->every_ms) && set_mark(job, "running", job->limit_ms + CLEANUP_MS);
 }
 
 /* False: the job has not begun, which was logged. */

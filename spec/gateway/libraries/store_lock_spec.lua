@@ -1,5 +1,6 @@
 -- store.lock: a function runs while its call alone has the lock, whatever ends first: the function, its call, or the
 -- lock.
+local gateway = require "spec.helpers.gateway"
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"
 
@@ -77,6 +78,22 @@ describe("store.lock", function()
       rises = rises and lock "even" == last + 3600000001 and lock "odd" == last + 3600000002
       host.store.delete "fence:"
       return rises]]))
+  end)
+
+  it("has fences that rise over a process that was killed, where the store has a file, whatever the clock says", function()
+    local keeper = trusted.start { config = { store = { file = "store.db" } } }
+    local client = keeper:client "2026-07-28"
+    local last = run(client, [[
+      local function lock() return store.lock("killed", {}, function(lock) return lock.fence end) end
+      host.store.set("fence:", tostring(lock() + 3600 * 1000000))      -- the clock was set back by an hour
+      return lock()]])
+    keeper:wait_status(function(status) return status.gauges.store_unsaved == 0 end)
+    keeper:kill()
+    keeper = gateway.start { dir = keeper.dir }
+    client = keeper:client "2026-07-28"
+    assert.equal(last + 1, run(client, [[return store.lock("killed", {}, function(lock) return lock.fence end)]]))
+    client:close()
+    keeper:__close()
   end)
 
   it("cancels the function once the lock is lost, and leaves it to its new holder", function()

@@ -20,6 +20,23 @@ local SCRIPTS <const> = {
     local fence, why = store.lock("held", { ttl = 2, wait = args.wait or 0 }, function(lock) return lock.fence end)
     return { fence = fence, why = why, holder = store.get "holder" }
   end }]],
+  -- Holds the lock for longer than it may, and then writes with it.
+  ["tools/late.lua"] = [[return tool { "Is late.", input = { ttl = t.number }, timeout = 120, function(args)
+    local held
+    local _, why = store.lock("held", { ttl = args.ttl }, function(lock)
+      held = lock
+      log.info "lock held"
+      sleep(100)
+    end)
+    local set, refused
+    for _ = 1, 100 do
+      set, refused = store.set("last", "late", { lock = held })
+      if refused ~= "unavailable" and refused ~= "unknown" then break end
+      sleep(0.02)
+    end
+    return { why = why, fence = held.fence, set = tostring(set) .. " " .. tostring(refused) }
+  end }]],
+  ["tools/last.lua"] = [[return tool { "What was last.", function() return tostring(store.get "last") end }]],
   ["tools/go.lua"] = [[return tool { "Lets the holder end.", function() return tostring(store.set("go", store.get "holder")) end }]],
 }
 
@@ -61,6 +78,23 @@ describe("a lock while a gateway is upgraded", function()
 end)
 
 describe("a lock whose process stands still", function()
+  it("goes to another process with a greater fence, and its earlier holder writes nothing by it any more", function()
+    local g <close> = upgrading.start_quick { workers = 1, scripts = SCRIPTS }
+    local first = g.pid
+    local old <close> = g:client "2025-11-25"
+    local stream = old:open("tools/call", { name = "late", arguments = { ttl = 2 } })
+    g:wait_log "lock held"
+    g:must_upgrade()
+    local new <close> = g:client "2026-07-28"
+    uv.kill(first, "sigstop")
+    local got = try(new, 60)
+    uv.kill(first, "sigcont")
+    local late = structured(stream:answer(30))
+    assert.same({ "lost", "nil lost" }, { late.why, late.set })
+    assert.is_true(got.fence > late.fence)
+    assert.equal("nil", new:result("tools/call", { name = "last" }).content[1].text)
+  end)
+
   it("is lost for its holder once its time is over, as suspended machines find it", function()
     local g <close> = gateway.start { workers = 1, scripts = SCRIPTS }
     local c <close> = g:client "2026-07-28"

@@ -1,6 +1,6 @@
 -- A store that several processes use: one owns it, the others follow, and it goes from one to the next. The processes
--- are those of store_driver.c, which compares all results with a model. An operation that is "unavailable" may or may
--- not have been done, as core/data/store.h says: a slow machine makes some, and no number of them is expected.
+-- are those of store_driver.c, which compares all results with a model. A slow machine makes
+-- operations that are "unavailable" or "unknown", as core/data/store.h has them: no number of them is expected.
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"
 
@@ -33,6 +33,10 @@ describe("a store of several processes", function()
   it("is not handed over to a process with a store of its own, nor to nobody", function() try "refused" end)
 
   it("is not harmed by broken frames and many connections, and takes large values", function() try "strangers" end)
+
+  it("is told of what was sent and has no answer that it may have been done, and has nothing that was not done", function() try "lost" end)
+
+  it("costs a loop nothing while its owner is stopped, for places and a turn to another owner", function() try "places-stopped" end)
 
   it("has all in its file afterwards, and nothing else", function() try "file" end)
 
