@@ -176,6 +176,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
     lib->propagate = (const char *const *)config->traces.propagate;
     lib->has_specs = process_state->has_specs;
     lib->is_replay = process_state->is_replay;
+    lib->is_apart = process_state->is_apart;
     lib->trust_full = config->scripts_trust == MP_TRUST_FULL && !lib->is_replay; /* a replay has no io */
     lib->is_confined = config->scripts_trust == MP_TRUST_FULL && lib->is_replay;
     lib->is_auth_disabled = config->auth_mode == MP_AUTH_NONE;

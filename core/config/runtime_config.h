@@ -17,7 +17,7 @@ typedef struct {
     mp_upstreams *upstreams;
     mp_seal_key seal_key;                     /* used if the configuration has no seal_keys */
     mp_seal_key *MP_NULLABLE handed_seal_key; /* of the process before this one, at an upgrade; owned */
-    bool has_specs, is_replay;
+    bool has_specs, is_replay, is_apart;
     const mp_passed *MP_NULLABLE passed; /* listening sockets of other processes; NULL: it listens on none */
 } mp_process_state;
 

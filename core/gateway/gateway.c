@@ -477,6 +477,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
     h.shared.process_state.has_specs = options->has_specs;
     h.shared.process_state.is_replay = options->is_replay;
+    h.shared.process_state.is_apart = options->is_apart;
     mp_watchdog *watchdog = mp_watchdog_start(&h.shared, config, &err);
     if (watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0)) {
         mp_config_free(config);

@@ -231,6 +231,7 @@ static const mp_lua_member facts[] = {MP_MEMBER("config.name", mp_lib_config, co
                                       MP_MEMBER("script.has_specs", mp_lib_config, has_specs),
                                       MP_MEMBER("script.is_confined", mp_lib_config, is_confined),
                                       MP_MEMBER("script.is_replay", mp_lib_config, is_replay),
+                                      MP_MEMBER("script.is_apart", mp_lib_config, is_apart),
                                       {0}};
 
 /* config.server */

@@ -50,6 +50,7 @@ typedef struct {
     bool has_specs;        /* loads the specs among the scripts, and can run them */
     bool is_confined;      /* a replay for scripts that have the whole standard library otherwise */
     bool is_replay;        /* runs recorded calls alone, and reaches nothing outside (lua/moonpool/replay) */
+    bool is_apart;         /* serves one command of the workbench: no job of scripts begins by itself */
     const mp_seal_key
         *seal_keys; /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
     const mp_upstream_entry *const

@@ -107,7 +107,8 @@ function host.start(scripts, options)
     end,
     ["record.claim"] = function() return false end, ["record.room"] = function() return 1 << 18 end,
     ["record.replace"] = function(text, value, with) return (text:gsub((value:gsub("%p", "%%%0")), (with:gsub("%%", "%%%%")))) end,
-    ["record.put"] = function(line) vm.recorded = line end, ["config.upstream_names"] = {}, ["script.is_replay"] = false, ["script.is_confined"] = false,
+    ["record.put"] = function(line) vm.recorded = line end, ["config.upstream_names"] = {}, ["script.is_replay"] = false, ["script.is_apart"] = false,
+    ["script.is_confined"] = false,
     ["random.bytes"] = function(n) return ("\127\58\1\2"):rep(n):sub(1, n) end,
     ["random.id"] = function() return ("7f3a0102"):rep(4) .. "7f3a" end,
     ["session.open"] = function(call, revision, client, capabilities)

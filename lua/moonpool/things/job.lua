@@ -88,9 +88,11 @@ local function words_of(one)
   return ("every %g s"):format(one.every)
 end
 
---- Replaces all jobs when the scripts have loaded: { name = job }.
+--- Replaces all jobs when the scripts have loaded: { name = job }. In specs, replays, and the process that `moonpool
+--- call` starts, none begins by itself.
 function job.set(made)
   jobs, loaded = made, { clock = os.time(), monotonic = host.time.now() }
+  if host.script.is_apart then return end
   for name, one in pairs(made) do
     if one.source and not one.off then
       listening.start(one)

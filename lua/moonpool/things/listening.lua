@@ -47,9 +47,7 @@ function listening.build(name, given, complain, check_time)
   }
 end
 
---- Begins with the job once the VM serves. In specs of scripts nothing is listened to.
-function listening.start(one)
-  if not host.script.has_specs then host.job.listen(one.name, one.source, one.words, one.timeout) end
-end
+--- Begins with the job once the VM serves.
+function listening.start(one) host.job.listen(one.name, one.source, one.words, one.timeout) end
 
 return listening

@@ -1,5 +1,7 @@
 -- due_jobs and run_due_jobs of `moonpool test`: the jobs that are due as the time of fake.time passes.
+local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
 
 local scripts = {
   ["jobs/nightly.lua"] = [[return job { "At three.", every = "0 3 * * 1-5", zone = "Europe/Berlin", jitter = 30,
@@ -14,14 +16,14 @@ local function run(body)
   local all = { ["jobs/jobs_spec.lua"] = 'it("works", function()\n' .. body .. "\nend)" }
   for path, text in pairs(scripts) do all[path] = text end
   local dir = gateway.prepare { scripts = all }
-  local code, out, err = gateway.exec({ "test" }, { cwd = dir })
+  local status, out, err = gateway.exec({ "test" }, { cwd = dir })
   os.execute("rm -rf '" .. dir .. "'")
-  return code, out .. err
+  return status, out .. err
 end
 
 local function passes(body)
-  local code, told = run(body)
-  assert.equal(0, code, told)
+  local status, told = run(body)
+  assert.equal(0, status, told)
 end
 
 describe("jobs in moonpool test", function()
@@ -84,9 +86,29 @@ describe("jobs in moonpool test", function()
   end)
 
   it("need a fake time", function()
-    local code, told = run "due_jobs()"
-    assert.equal(1, code)
+    local status, told = run "due_jobs()"
+    assert.equal(1, status)
     assert.truthy(told:find("due_jobs needs a time", 1, true), told)
     assert.truthy(told:find("jobs_spec.lua:2", 1, true), told)
+  end)
+
+  it("begin by themselves neither there nor in moonpool call, but where the gateway serves", function()
+    local counted = {
+      ["jobs/often.lua"] = 'return job { "Often.", every = 0.1, function() store.incr "runs" end }',
+      ["tools/runs.lua"] = [[return tool { "Counts runs for a second.", input = { wait = t.optional(t.number) }, function(args)
+        sleep(args.wait or 1) return tostring(store.get "runs" or 0) end }]],
+      ["jobs/often_spec.lua"] = 'it("counts", function() sleep(1) assert.is_nil(store.get "runs") end)',
+    }
+    local dir = gateway.prepare { scripts = counted }
+    local status, out, err = gateway.exec({ "test" }, { cwd = dir })
+    assert.equal(0, status, out .. err)
+    status, out, err = gateway.exec({ "call", "runs" }, { cwd = dir })
+    os.execute("rm -rf '" .. dir .. "'")
+    assert.equal(0, status, out .. err)
+    assert.equal("0", (out:gsub("%s+$", "")))
+    counted["jobs/often_spec.lua"] = nil
+    local g <close> = code.start { scripts = counted }
+    local me <close> = g:client "2026-07-28"
+    wait.for_fact("the job to run", 10, function() return code.run(me, "return store.get 'runs'") end)
   end)
 end)
