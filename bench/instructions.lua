@@ -39,7 +39,10 @@ local scripts = {
   ["tools/listed.lua"] = [[return tool { "Listed.", input = { list = t.list(t.number), code = t.schema { type = "string", pattern = "^a+$" } },
     function() return "fits" end }]],
   ["tools/orders.lua"] = [[return tool { "Orders.", input = { orders = t.optional(t.list(t.object { id = t.integer, at = t.object { x = t.number } })),
-    either = t.optional(t.schema { anyOf = { { type = "string" }, { type = "integer" } } }) }, function() return "fits" end }]],
+    either = t.optional(t.schema { anyOf = { { type = "string" }, { type = "integer" } } }), form = t.optional(t.schema { oneOf = {
+      { type = "object", properties = { kind = { const = "circle" }, radius = { type = "number" } }, required = { "kind", "radius" } },
+      { type = "object", properties = { kind = { const = "square" }, side = { type = "number" } }, required = { "kind", "side" } } } }) },
+    function() return "fits" end }]],
   ["resources/fixed.lua"] = 'return resource { "A text.", uri = "text://fixed", mime = "text/plain", "fixed" }',
   ["resources/made.lua"] = 'return resource { "A text.", uri = "text://made", mime = "text/plain", function() return "made" end }',
 }
@@ -76,6 +79,7 @@ local shapes = {
   { name = "refused_nested", message = call_of("nested", '{"at":{"x":1,"y":"2"},"name":"Ann"}'), expect = "at.y" },
   { name = "refused_deep", message = call_of("orders", '{"orders":[{"id":1,"at":{"x":1}},{"id":2,"at":{"x":"y"}}]}'), expect = "orders[1].at.x" },
   { name = "refused_any", message = call_of("orders", '{"either":true}'), expect = "a string or an integer" },
+  { name = "refused_form", message = call_of("orders", '{"form":{"kind":"square"}}'), expect = "nearest is form 2" },
   { name = "forward", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2026-07-28" },
   { name = "forward_old", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2025-11-25",
     revision = "2025-11-25" },

@@ -3,16 +3,6 @@ local failure = require "moonpool.schema.failure"
 local forms = require "moonpool.schema.forms"
 
 local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
-local next = next
-
--- Runs a check that is allowed to fail: the members that it evaluated are recorded only if it passes.
-local function attempt(check, v, run, seen)
-  if not seen then return check(v, run) end
-  local own = {}
-  if not check(v, run, own) then return false end
-  for key in next, own do seen[key] = true end
-  return true
-end
 
 local function dynamic(at, name)
   for _, scope in next, at.compiler.books.scopes do
@@ -60,20 +50,7 @@ end
 local function any_of(at, checks)
   local count = #checks
   at:add_to_all(function(v, run, seen)
-    if not spend(run, count) then return false end
-    if forms.refuse_type(run, "anyOf", checks, v) == false then return false end
-    local passed = false
-    run.quiet = run.quiet + 1
-    for i = 1, count do
-      if seen then
-        passed = attempt(checks[i], v, run, seen) or passed
-      elseif checks[i](v, run) then
-        passed = true
-        break
-      end
-    end
-    run.quiet = run.quiet - 1
-    return passed or forms.refuse(run, "anyOf", checks, v)
+    return spend(run, count) and forms.fits(run, "anyOf", checks, v, seen, seen and count or 1) ~= nil
   end)
 end
 
@@ -81,23 +58,11 @@ local function one_of(at, checks)
   local count = #checks
   at:add_to_all(function(v, run, seen)
     if not spend(run, count) then return false end
-    if forms.refuse_type(run, "oneOf", checks, v) == false then return false end
-    local first, second
-    run.quiet = run.quiet + 1
-    for i = 1, count do
-      if attempt(checks[i], v, run, seen) then
-        if first then
-          second = i
-          break
-        end
-        first = i
-      end
-    end
-    run.quiet = run.quiet - 1
+    local first, second = forms.fits(run, "oneOf", checks, v, seen, 2)
     if second then
       return refuse(run, "oneOf", "must fit only one of " .. count .. " forms, but fits forms " .. first .. " and " .. second)
     end
-    return first ~= nil or forms.refuse(run, "oneOf", checks, v)
+    return first ~= nil
   end)
 end
 
@@ -119,7 +84,7 @@ local function condition(at)
   at:add_to_all(function(v, run, seen)
     if not spend(run, 2) then return false end
     run.quiet = run.quiet + 1
-    local fits = attempt(test, v, run, seen)
+    local fits = forms.attempt(test, v, run, seen)
     run.quiet = run.quiet - 1
     local check
     if fits then check = yes else check = no end

@@ -1,10 +1,11 @@
--- Explains why a value fits none of several alternatives, so that a person or a model can correct it.
+-- Finds the alternatives that a value fits; and explains why it fits none, so that a person or a model can correct it.
 local failure = require "moonpool.schema.failure"
 
 local forms = {}
 
 local sub, concat = string.sub, table.concat
-local math_type, type = math.type, type
+local math_type, type, next = math.type, type, next
+local refuse, path = failure.refuse, failure.path
 
 local MAX_WORDS <const> = 12 -- alternatives that are named
 
@@ -23,19 +24,18 @@ local function wanted(run)
   return run.keyword == "type" and run.got ~= nil and sub(run.text, #"must be " + 1, -#", got " - 1) or nil
 end
 
-local function has(list, text)
-  for i = 1, #list do
+local function has(list, count, text)
+  for i = 1, count do
     if list[i] == text then return true end
   end
   return false
 end
 
 -- "must be a string or null, got a number".
-local function refuse_all(run, keyword, expected, got)
-  local count = #expected
+local function refuse_all(run, keyword, expected, count, got)
   local last = expected[count]
   if count > 1 then last = concat(expected, ", ", 1, count - 1) .. " or " .. last end
-  return failure.refuse(run, keyword, "must be " .. last .. (got and ", got " or ""), got)
+  return refuse(run, keyword, "must be " .. last .. (got and ", got " or ""), got)
 end
 
 -- The types whose values all fail for the same reason where the alternatives ask for other types.
@@ -43,51 +43,73 @@ local plain <const> = { string = true, boolean = true, integer = true }
 
 local function type_of(v) return math_type(v) or type(v) end
 
--- Refuses a value of a type which an earlier value was refused for; nil if there was none.
-function forms.refuse_type(run, keyword, checks, v)
-  local known = checks.refused and checks.refused[type_of(v)]
-  return known and failure.refuse(run, keyword, known.text, known.got)
+-- Runs a check that is allowed to fail: the members that it evaluated are recorded only if it passes.
+function forms.attempt(check, v, run, seen)
+  if not seen then return check(v, run) end
+  local own = {}
+  if not check(v, run, own) then return false end
+  for key in next, own do seen[key] = true end
+  return true
 end
+local attempt = forms.attempt
 
--- Runs the alternatives again, this time with error texts.
-function forms.refuse(run, keyword, checks, v)
-  if run.quiet > 0 or run.left < 0 then return false end
-  local count = #checks
-  local expected, got, is_type = count <= MAX_WORDS and {} or nil, nil, true
-  local form, most, levels, place, text, value
+--- Looks for alternatives that fit, until there are `most`: returns the numbers of the first one and of another one. If
+--- there is none, the value is refused.
+function forms.fits(run, keyword, checks, v, seen, most)
+  local known = checks.refused and checks.refused[type_of(v)]
+  if known then
+    refuse(run, keyword, known.text, known.got)
+    return nil
+  end
+  local count, first, second = #checks, nil, nil
+  local words, expected, got, is_type = nil, nil, nil, true      -- expected: how many words there are, nil if they do not say it
+  local form, highest, levels, place, text, value
   for i = 1, count do
-    if checks[i](v, run) or run.left < 0 then return false end
-    local rank = rank_of(run.keyword, run.levels)
-    is_type = is_type and rank == 0
-    if not form or rank > most or rank == most and run.levels > levels then
-      form, most, levels, text, value = i, rank, run.levels, run.text, run.got
-      place = levels > 0 and failure.path(run) or "it"
-    end
-    local what = expected and wanted(run)
-    if what and run.keyword == "type" then
-      if got and run.got ~= got then what = nil else got = run.got end
-    end
-    if not what then
-      expected = nil
-    elseif not has(expected, what) then
-      expected[#expected + 1] = what
+    if attempt(checks[i], v, run, seen) then
+      if first then second = i end
+      first, most = first or i, most - 1
+      if most == 0 then break end
+    elseif run.left < 0 then
+      return nil
+    elseif run.quiet == 0 and not first then
+      if not form and count <= MAX_WORDS then      -- a value that fits in the end costs no table
+        words, expected = checks.words or {}, 0
+        checks.words = nil
+      end
+      local rank = rank_of(run.keyword, run.levels)
+      is_type = is_type and rank == 0
+      if not form or rank > highest or rank == highest and run.levels > levels then
+        form, highest, levels, text, value = i, rank, run.levels, run.text, run.got
+        place = levels > 0 and path(run) or "it"
+      end
+      local what = expected and wanted(run)
+      if what and run.keyword == "type" then
+        if got and run.got ~= got then what = nil else got = run.got end
+      end
+      if not what then
+        expected = nil
+      elseif not has(words, expected, what) then
+        expected = expected + 1
+        words[expected] = what
+      end
     end
   end
-  if count == 1 then return false end
+  checks.words = words or checks.words
+  if first or run.quiet > 0 or count == 1 then return first, second end
   if expected then
-    refuse_all(run, keyword, expected, got)
+    refuse_all(run, keyword, words, expected, got)
     local name = type_of(v)
     if is_type and plain[name] then
       checks.refused = checks.refused or {}
       checks.refused[name] = { text = run.text, got = run.got }
     end
-    return false
+    return nil
   end
   local heads = checks.heads or {} -- the beginnings of the text, by the number of the form
   checks.heads = heads
   local head = heads[form] or ("must fit one of %s forms; nearest is form %s, but "):format(count, form)
   heads[form] = head
-  return failure.refuse(run, keyword, head .. place .. " " .. text .. (value or ""))
+  refuse(run, keyword, head .. place .. " " .. text .. (value or ""))
 end
 
 return forms
