@@ -14,6 +14,7 @@ struct mp_replies {
     mp_buf values;
     size_t size; /* of the reply that is being read, as it counts for the limit */
     const char *MP_NULLABLE wrong;
+    bool awaits_line; /* the bytes behind the last reply begin with a part of a line, which hiredis would read again */
 };
 
 static const char too_large[] = "the server's reply is larger than 16 MiB",
@@ -136,6 +137,10 @@ void mp_replies_free(mp_replies *MP_NULLABLE it)
 
 void mp_replies_feed(mp_replies *it, mp_str bytes)
 {
+    const redisReader *reader = it->reader;
+    bool ends_line = it->awaits_line && bytes.len > 0 && bytes.ptr[0] == '\n' && reader->buf[reader->len - 1] == '\r';
+    if (ends_line || (bytes.len > 0 && memmem(bytes.ptr, bytes.len, "\r\n", 2) != NULL))
+        it->awaits_line = false;
     redisReaderFeed(it->reader, bytes.ptr, bytes.len);
 }
 
@@ -143,10 +148,11 @@ void mp_replies_feed(mp_replies *it, mp_str bytes)
 static void check_rest(mp_replies *it)
 {
     const redisReader *reader = it->reader;
-    size_t rest = reader->len - reader->pos;
+    size_t rest = reader->len - reader->pos, looked = rest < MAX_LINE ? rest : MAX_LINE;
+    it->awaits_line = rest > 0 && (it->awaits_line || memmem(reader->buf + reader->pos, looked, "\r\n", 2) == NULL);
     if (rest > MP_REDIS_REPLY_BYTES + MAX_LINE)
         it->wrong = too_large;
-    else if (rest > MAX_LINE && memmem(reader->buf + reader->pos, MAX_LINE, "\r\n", 2) == NULL)
+    else if (rest > MAX_LINE && it->awaits_line)
         it->wrong = no_resp2;
 }
 
@@ -155,7 +161,7 @@ int mp_replies_next(mp_replies *it, mp_err *err)
     void *found = NULL;
     if (it->size == 0)
         it->values.len = 0;
-    int status = redisReaderGetReply(it->reader, &found);
+    int status = it->awaits_line ? REDIS_OK : redisReaderGetReply(it->reader, &found);
     if (status == REDIS_OK && found == NULL)
         check_rest(it);
     if (status == REDIS_OK && it->wrong == NULL) {

@@ -1,5 +1,4 @@
--- Redis servers for specs: a real one (redis-server, or valkey-server where that is installed), and one that answers as
--- a spec says.
+-- Redis servers for specs: real ones (Redis, and Valkey where that is installed), and one that answers as a spec says.
 local uv = require "luv"
 local certificates = require "spec.helpers.certificates"
 local children = require "spec.helpers.children"
@@ -18,9 +17,36 @@ local function find(...)
   end
 end
 
---- The path of the server's program, or nil: specs that need one are skipped. Debian's redis-tools has it under another
---- name: redis-server adds that name, and a service that would begin at once.
-function redis.find() return find("redis-server", "valkey-server", "redis-check-rdb", "valkey-check-rdb") end
+-- Debian's redis-tools and valkey-tools have the program under another name: redis-server and valkey-server add that name,
+-- and a service that would begin at once.
+local KINDS <const> = { { "redis", "redis-server", "redis-check-rdb" }, { "valkey", "valkey-server", "valkey-check-rdb" } }
+
+-- { name, path } of each kind of server that is installed.
+local installed = {}
+for _, kind in ipairs(KINDS) do
+  local path = find(kind[2], kind[3])
+  if path then installed[#installed + 1] = { name = kind[1], path = path } end
+end
+
+local chosen = (installed[1] or {}).path
+
+--- The path of the server's program, or nil: specs that need one are skipped.
+function redis.find() return chosen end
+
+--- A `describe` whose specs run with each kind of server that is installed.
+function redis.each(describe, setup, teardown)
+  if #installed < 2 then return describe end
+  return function(name, body)
+    for _, one in ipairs(installed) do
+      describe(name .. " (" .. one.name .. ")", function()
+        local before
+        setup(function() before, chosen = chosen, one.path end)
+        teardown(function() chosen = before end)
+        body()
+      end)
+    end
+  end
+end
 
 --- `it`, or `pending` where there is no server.
 function redis.it(it, pending)

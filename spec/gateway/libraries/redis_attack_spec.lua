@@ -6,7 +6,7 @@ local wait = require "spec.helpers.wait"
 
 local MIB <const> = 1 << 20
 
-local it_real = redis.it(it, pending)
+local it_real, each = redis.it(it, pending), redis.each(describe, setup, teardown)
 
 local open = redis.open
 
@@ -197,7 +197,7 @@ describe("a script of Redis", function()
   end)
 end)
 
-describe("calls that end before their replies", function()
+each("calls that end before their replies", function()
   it_real("leave others their own replies, and nothing behind", function()
     local server <close> = redis.start()
     local g <close> = code.start { workers = 1, constants = { redis_idle_ms = 50 }, config = { scripts = { allow = { net = { server.at } } } },

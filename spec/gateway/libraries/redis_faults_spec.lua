@@ -4,7 +4,7 @@ local code = require "spec.helpers.code"
 local redis = require "spec.helpers.redis"
 local wait = require "spec.helpers.wait"
 
-local it_real = redis.it(it, pending)
+local it_real, describe = redis.it(it, pending), redis.each(describe, setup, teardown)
 
 local open = redis.open
 

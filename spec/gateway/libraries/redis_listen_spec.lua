@@ -8,7 +8,7 @@ local shell = require "spec.helpers.shell"
 local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"
 
-local it_real = redis.it(it, pending)
+local it_real, describe = redis.it(it, pending), redis.each(describe, setup, teardown)
 
 -- A job that notes each message in the store; "gap" stands for nil. `options` of listen, and Lua that runs before.
 local function job(at, options, more)

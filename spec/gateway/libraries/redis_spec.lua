@@ -6,7 +6,7 @@ local redis = require "spec.helpers.redis"
 local wait = require "spec.helpers.wait"
 local cjson = require "cjson.safe"
 
-local it_real = redis.it(it, pending)
+local it_real, describe = redis.it(it, pending), redis.each(describe, setup, teardown)
 
 local start = redis.gateway
 

@@ -7,7 +7,7 @@ local shell = require "spec.helpers.shell"
 local wait = require "spec.helpers.wait"
 local cjson = require "cjson.safe"
 
-local it_real = redis.it(it, pending)
+local it_real, describe = redis.it(it, pending), redis.each(describe, setup, teardown)
 
 local open = redis.open
 
