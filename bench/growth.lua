@@ -39,39 +39,48 @@ local CALL <const> = {
   headers = { ["mcp-protocol-version"] = MODERN, ["mcp-method"] = "tools/call", ["mcp-name"] = "beneath_search" },
 }
 
-local function start_servers()
-  local below = beneath.start(MODERN, 1)
-  local stops, servers = { below.stop }, {}
+-- Stops what was started, the last first, also after an error.
+local stopping = { __close = function(stops)
+  for i = #stops, 1, -1 do stops[i]() end
+end }
+
+-- Starts the servers, and appends to `stops` what stops each.
+local function start_servers(stops)
+  local servers = {}
+  local function started(server)
+    stops[#stops + 1] = function() server:stop() end
+    return server
+  end
   local function add_server(name, server, request)
     servers[#servers + 1] = { name = name, port = server.port, pids = server.pids or server.pid, request = request }
-    stops[#stops + 1] = function() server:stop() end
   end
-  local tools = start_gateway { ["tools/add.lua"] = under.add }
+  local below = beneath.start(MODERN, 1)
+  stops[#stops + 1] = below.stop
+  local tools = started(start_gateway { ["tools/add.lua"] = under.add })
   local function forward(url, more)
     more = more or {}
     more.upstreams = { beneath = { url = url, calls = 5000 } }
-    return start_gateway({}, more)
+    return started(start_gateway({}, more))
   end
   local forwarding = forward(below.url)
   local add, call = under.request(tools, under.kinds[1]), under.request(forwarding, CALL)
-  add_server("bare libh2o", beside.bare(add.answer, 1), add)
+  add_server("bare libh2o", started(beside.bare(add.answer, 1)), add)
   add_server(ADD, tools, add)
   local proxy = beside.nginx(below.port, 1)
-  if proxy then add_server("nginx, proxy_pass", proxy, call) end
+  if proxy then add_server("nginx, proxy_pass", started(proxy), call) end
   add_server(FORWARDED, forwarding, call)
   local secret = beneath.start(MODERN, 1, 1, certificates.here())
   stops[#stops + 1] = secret.stop
   local over_tls = forward(secret.url, { http = { ca = secret.certificate } })
   add_server(OVER_TLS, over_tls, under.request(over_tls, CALL))
-  return servers, function()
-    for i = #stops, 1, -1 do stops[i]() end
-  end
+  return servers
 end
 
 -- The servers; each has, for each number of connections, calls a second (the most of the rounds), microseconds of
 -- processor time a call (the least, and the most), and the least divided by that at 64 connections.
 local function measure()
-  local servers, stop = start_servers()
+  local stops <close> = setmetatable({}, stopping)
+  local servers = start_servers(stops)
   for _, server in ipairs(servers) do
     server.rounds = {}
     for _, connections in ipairs(CONNECTIONS) do server.rounds[connections] = { rate = {}, cost = {} } end
@@ -85,7 +94,6 @@ local function measure()
       end
     end
   end
-  stop()
   for _, server in ipairs(servers) do
     for _, connections in ipairs(CONNECTIONS) do
       local rounds = server.rounds[connections]

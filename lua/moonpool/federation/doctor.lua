@@ -17,10 +17,18 @@ local upstream_report = require "moonpool.federation.upstream_report"
 
 local doctor = {}
 
+local MAX_SAID <const> = 200           -- bytes of what a server says about its refusal
+
+-- Why the server forbids it: the first line of the body of a 403.
+local function said(failure)
+  return failure.status == 403 and failure.body and failure.body:match "%S[^\r\n]*" or nil
+end
+
 local function facts_of(record, failure)
+  local line = said(failure)
   local what, hint = upstream_report.explained(record, failure)
   return {
-    what = what, hint = hint, reason = failure.reason, why = failure.why, status = failure.status,
+    what = what, hint = hint, said = line and line:sub(1, MAX_SAID), reason = failure.reason, why = failure.why, status = failure.status,
     challenge = (failure.status == 401 or failure.status == 403) and server.header_of(failure.head or "", "www-authenticate") or nil,
   }
 end

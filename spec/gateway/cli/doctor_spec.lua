@@ -169,8 +169,9 @@ describe("moonpool doctor", function()
     steps = fails({ url = server.url .. "/mcp", auth = { bearer = "${TOKEN:?set it}" } }, "token", "auth.bearer: refused", { TOKEN = "hunter2" })
     assert.is_nil(cjson.encode(steps):find "hunter2")
     assert.same({ "POST /mcp Bearer hunter2", "GET /.well-known/oauth-protected-resource/mcp -" }, asked)
-    local forbidden <close> = served(function(reply) reply:send(403) end)
-    fails({ url = forbidden.url .. "/mcp", auth = { bearer = "x" } }, "token", "accepted, but it may not do this")
+    local forbidden <close> = served(function(reply) reply:send(403, { ["content-type"] = "text/plain" }, "\n This host is\27 not served.\nMore.") end)
+    steps = fails({ url = forbidden.url .. "/mcp", auth = { bearer = "x" } }, "token", "accepted, but it may not do this")
+    assert.equal("auth.bearer: accepted, but it may not do this (status 403); it says: This host is  not served.", steps.token.text)
   end)
 
   -- A server that wants a token of an authorization server, and both servers.

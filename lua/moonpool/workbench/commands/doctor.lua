@@ -148,7 +148,8 @@ local function steps_of(found)
       if not is_reached then
         step.state = "not reached"
       elseif name == at then
-        step.state, step.text, step.hint, is_reached = "failed", plain(text), hint, false
+        local said = found.failure and found.failure.said
+        step.state, step.text, step.hint, is_reached = "failed", plain(text) .. (said and "; it says: " .. plain(said) or ""), hint, false
       elseif name == "authorization" then
         step.state, step.text, step.hint = metadata(place, found.ca, found.failure and found.failure.challenge)
         step.text = plain(step.text)
