@@ -109,7 +109,7 @@ function statements.run(options)
   server:sql "create table ledger (id int)"
   local g <close> = gateway.start { workers = 1, config = { scripts = { allow = { net = { server.at } } } }, constants = { postgres_idle_ms = 200 }, scripts = {
     ["tools/pay.lua"] = pay:format(server.url, 30), ["tools/brief.lua"] = pay:format(server.url, 0.02),
-    ["tools/sleep.lua"] = sleep:format(server.url, 60), ["tools/doze.lua"] = sleep:format(server.url, 0.3),
+    ["tools/sleep.lua"] = sleep:format(server.url, 60), ["tools/doze.lua"] = sleep:format(server.url, 2),
     ["tools/running.lua"] = ([[
       local db = try(postgres.open { '%s', pool = 1 })
       return tool { "Counts.", function() return tostring(try(db:row
