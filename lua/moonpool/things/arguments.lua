@@ -158,12 +158,18 @@ local function add_unknown(faults, quiet, facts, unknown)
   end
 end
 
--- Adds texts about the wrong ones among the arguments that are given and known; `why` is the failure of the check of all.
--- Returns the failure that names no argument, or nil.
-local function add_known(faults, quiet, facts, input, args, why)
+-- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1; and these texts without values, if
+-- `quiet` is given. `why` is the failure of the whole check: the first wrong argument, unless one is missing or unknown.
+local function add_all(faults, quiet, input, args, why)
+  local facts = facts_of(input)
+  local required, properties = facts.required, facts.properties
+  for i = 1, #required do
+    if args[required[i]] == nil then add_missing(faults, quiet, required[i]) end
+  end
+  if facts.is_closed then add_unknown(faults, quiet, facts, unknown_of(properties, args)) end
   local left, check, fits = {}, check_of_known(input), false
   for name, value in pairs(args) do
-    if facts.properties[name] ~= nil then left[name] = value end
+    if properties[name] ~= nil then left[name] = value end
   end
   if check and #faults > 0 then fits, why = check(left) end
   while check and not fits and #faults <= MAX_FAULTS do
@@ -174,9 +180,6 @@ local function add_known(faults, quiet, facts, input, args, why)
     if next(left) == nil then break end
     fits, why = check(left)
   end
-  if faults[1] then return nil end
-  if why.levels == 0 then return why end
-  add_fault(faults, quiet, whole, "", args, why)
 end
 
 -- How a text about several faults begins, by their number.
@@ -204,36 +207,22 @@ local function add_whole(faults, quiet, why)
   if quiet then quiet[1] = "the arguments do not fit" end
 end
 
--- Explains which arguments are wrong: those of `missing`, a set of names, and `unknown`, a list, false or nil without any;
--- and those for which add_wrong(faults, quiet, facts, …) adds texts. That returns false if it cannot tell, or a failure that
--- names no argument.
-local function explain(facts, missing, unknown, add_wrong, ...)
-  local faults, quiet, required = { nil, nil, nil, nil }, audits and {} or nil, facts.required      -- room for a few
-  if missing then
-    for i = 1, #required do
-      if missing[required[i]] then add_missing(faults, quiet, required[i]) end
-    end
-  end
-  if unknown then add_unknown(faults, quiet, facts, unknown) end
-  local ended = add_wrong(faults, quiet, facts, ...)
-  if ended == false then return false end
-  if ended and not faults[1] then add_whole(faults, quiet, ended) end
-  if faults[1] then return joined(faults), quiet and joined(quiet) end
-end
-
 --- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several; and, with
 --- an audit, this text without values, which the line of the call gets, if that is given. `why` is the failure from the
 --- schema's check.
 function arguments.explain(input, args, why, call)
-  local facts, missing = facts_of(input), {}
-  for i = 1, #facts.required do missing[facts.required[i]] = args[facts.required[i]] == nil end
-  local text, record = explain(facts, missing, facts.is_closed and unknown_of(facts.properties, args), add_known, input, args, why)
+  local faults, quiet = {}, audits and {} or nil
+  add_all(faults, quiet, input, args, why)
+  if not faults[1] then
+    if why.levels == 0 then
+      add_whole(faults, quiet, why)
+    else
+      add_fault(faults, quiet, whole, "", args, why)
+    end
+  end
+  local record = quiet and joined(quiet)
   if call then recorded[call] = record end
-  return text, record
-end
-
-local function add_listed(faults, quiet, facts, tool, list)
-  return list[1] and not faults[MAX_FAULTS + 1] and tool.check_members(list, add_fault, faults, quiet, facts.subjects)
+  return joined(faults), record
 end
 
 --- The same where C knows which arguments of a tool are wrong, in a schema of which `properties` alone says what they have
@@ -241,8 +230,19 @@ end
 --- without any, the names of others. Nothing if they fit after all; false if all have to be checked as a whole.
 function arguments.explain_some(tool, list, missing, unknown)
   local input = tool.input
-  for i = 1, missing and #missing or 0 do missing[missing[i]] = true end
-  return explain(facts_of_inputs[input] or facts_of(input), missing, unknown, add_listed, tool, list)
+  local facts, faults, quiet = facts_of_inputs[input] or facts_of(input), { nil, nil, nil, nil }, audits and {} or nil      -- room for a few
+  if missing then
+    local required = facts.required
+    for i = 1, #missing do missing[missing[i]] = true end
+    for i = 1, #required do
+      if missing[required[i]] then add_missing(faults, quiet, required[i]) end
+    end
+  end
+  if unknown then add_unknown(faults, quiet, facts, unknown) end
+  local ended = list[1] and not faults[MAX_FAULTS + 1] and tool.check_members(list, add_fault, faults, quiet, facts.subjects)
+  if ended == false then return false end
+  if ended and not faults[1] then add_whole(faults, quiet, ended) end
+  if faults[1] then return joined(faults), quiet and joined(quiet) end
 end
 
 local function copy(value)
