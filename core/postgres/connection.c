@@ -15,8 +15,9 @@ MP_REFUSED(refused_input, "postgres_input", MP_FAULT,
 #define IDLE_BYTES ((size_t)64 << 10) /* that come while nothing runs, other than notifications */
 #define USUAL_BYTES 1024              /* of a statement, beside its result */
 #define MAX_USES 65536                /* of a connection: so often it may have kept the usual bytes */
-#define MAX_TURN_US 100000            /* of the processor for MP_GATE_BYTES, beside 1 for 32 bytes that are copied */
-#define END_BYTES 64                  /* of the messages around a query's rows */
+/* Of the processor for MP_GATE_BYTES, beside 1 us for 32 bytes that are copied. */
+#define MAX_TURN_US (uint64_t)MP_LIMIT(postgres_turn_us, 100000)
+#define END_BYTES 64 /* of the messages around a query's rows */
 #define NAME_BYTES 16
 
 /* -- results ------------------------------------------------------------------------------------------------------- */
