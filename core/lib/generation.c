@@ -170,8 +170,10 @@ void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_
 bool mp_lib_turn(void *ctx)
 {
     mp_vm *vm = ctx;
+    mp_loop *loop = mp_state_of(vm)->loop;
     mp_store_sweep(mp_lib_of_vm(vm)->store);
-    mp_store_send_outgoing(mp_lib_of_vm(vm)->store, mp_state_of(vm)->loop);
+    if (loop != NULL)
+        mp_store_send_outgoing(mp_lib_of_vm(vm)->store, loop);
     return mp_vm_turn(vm);
 }
 
