@@ -232,13 +232,17 @@ local function own_uris(record, list)
   return own
 end
 
--- The first channel with this key in this process: what the session of the running call has subscribed to on such a
--- channel of an earlier process is subscribed to again. Returns these URIs.
+-- The first channel with this key in this process, opened for the running call: what sessions have subscribed to on such
+-- a channel of an earlier process is subscribed to again, whichever of them, or of their principal's new ones, the call
+-- is of. Returns these URIs.
 local function revive_own(record, key)
   local call = host.call.current()
   local way = call and own_way(record, call)
   if not way or way.key ~= key then return {} end
-  return subscribe.revive_own(record, way, own_uris(record, host.session.revived(call, subscriptions.resource_topic("", key))), call)
+  local topics = subscriptions.resource_topic("", key)
+  -- the first is the cheaper one: the other reads the names of all topics, once for each principal or class
+  local list = channel_key.is_of_session(key) and host.session.revived(call, topics) or host.topic.revived(topics)
+  return subscribe.revive_own(record, way, own_uris(record, list), call)
 end
 
 local OPENED_S <const> = 86400     -- seconds for which the store remembers that a client's own channel was opened

@@ -1,10 +1,47 @@
 -- With store.file a session goes on in the next process, and what it has subscribed to at upstreams is subscribed to
 -- again: on the channel that all clients share once the upstream is there, on a session's own one when it is opened.
+local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
 local UPDATED <const>, URI <const> = "notifications/resources/updated", "stub://text"
+
+local RESOURCES <const> = { '{"uri":"stub://text","name":"a"}', '{"uri":"stub://Other%7e","name":"b"}', '{"uri":"stub://third","name":"c"}' }
+
+-- A gateway that keeps its sessions, with this upstream. `more`: other options.
+local function start(u, more)
+  local options = {
+    entries = { one = { prefix = "", refresh = "1h", list_wait = "20s" } }, workers = 2, config = { store = { file = "data/store.db" } },
+    files = { ["data/.keep"] = "" },
+  }
+  for name, value in pairs(more or {}) do options[name] = value end
+  return upstream.gateway({ one = u }, options)
+end
+
+-- The process that follows on this one, which is killed once all is stored, with the same clients.
+local function restart(g, clients, options)
+  g:wait_status(function(status) return status.gauges.kept_sessions_behind == 0 and status.gauges.store_unsaved == 0 end)
+  g:kill()
+  g.stopped = true
+  options = options or {}
+  options.dir = g.dir
+  local new = gateway.start(options)
+  for _, client in ipairs(clients) do client.gateway = new end
+  return new
+end
+
+local function follow(client, uri)
+  wait.for_fact("the lists", 20, function() return #client:result("tools/list", {}).tools > 0 end)
+  client:result("resources/subscribe", { uri = uri })
+end
+
+-- How often the upstream was asked to notify of changes of this resource.
+local function times_asked_for(u, uri)
+  local count = 0
+  for _, request in ipairs(u:all { method = "resources/subscribe" }) do count = count + (request.json.params.uri == uri and 1 or 0) end
+  return count
+end
 
 -- How often the upstream was asked to notify of changes of the resource.
 local function times_asked(u)
@@ -21,20 +58,12 @@ for _, row in ipairs(upstream.kinds()) do
   describe(("a resource of an upstream of %s over %s, to which a client has subscribed before a restart,"):format(row[1], row[2]), function()
     it("is subscribed to again, and the client is notified", function()
       local u <close> = upstream.start { revision = row[1], transport = row[2] }
-      local g = upstream.gateway({ one = u }, {
-        entries = { one = { prefix = "", refresh = "1h", list_wait = "20s" } }, workers = 2, config = { store = { file = "data/store.db" } },
-        files = { ["data/.keep"] = "" },
-      })
+      local g = start(u)
       local me = g:client "2025-11-25"
-      wait.for_fact("the lists", 20, function() return #me:result("tools/list", {}).tools > 0 end)
-      me:result("resources/subscribe", { uri = URI })
+      follow(me, URI)
       local before = times_asked(u)
       assert.is_true(before > 0)
-      g:wait_status(function(status) return status.gauges.kept_sessions_behind == 0 and status.gauges.store_unsaved == 0 end)
-      g:kill()
-      g.stopped = true
-      local new <close> = gateway.start { dir = g.dir }
-      me.gateway = new
+      local new <close> = restart(g, { me })
       local is_own = row[2] == "http" and not u.is_modern
       if is_own then me:result("resources/read", { uri = URI }) end
       wait.for_fact("another subscription", 30, function() return times_asked(u) > before end)
@@ -48,3 +77,30 @@ for _, row in ipairs(upstream.kinds()) do
     end)
   end)
 end
+
+describe("what sessions of one principal follow on its channel to an upstream", function()
+  it("is subscribed to again after a restart, though a new session of the principal calls first", function()
+    local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    u:offer("resources", RESOURCES)
+    local g = start(u, { scripts = { ["auth/main.lua"] = credentials.script } })
+    local first, second = g:client("2025-11-25", { token = "ann-1" }), g:client("2025-11-25", { token = "ann-2" })
+    follow(first, URI)
+    follow(second, "stub://third")
+    local new <close> = restart(g, { first, second })
+    local third <close> = new:client("2025-11-25", { token = "ann-1" })
+    wait.for_fact("the lists", 20, function() return #third:result("tools/list", {}).tools > 0 end)
+    third:result("resources/read", { uri = URI })
+    for _, uri in ipairs { URI, "stub://third" } do
+      wait.for_fact("another subscription to " .. uri, 30, function() return times_asked_for(u, uri) == 2 end)
+    end
+    local stream = second:get_stream()
+    stream:head()
+    u:announce(UPDATED, { uri = "stub://third" })
+    assert.equal("stub://third", stream:wait_event(UPDATED, 20).json.params.uri)
+    stream:close()
+    for _, client in ipairs { first, second } do
+      client:delete()
+      client:close()
+    end
+  end)
+end)
