@@ -7,6 +7,7 @@ local bus = require "moonpool.runtime.bus"
 local caller_lists = require "moonpool.federation.caller_lists"
 local class_lists = require "moonpool.federation.class_lists"
 local own_lists = require "moonpool.federation.own_lists"
+local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.federation.federated"
 local forward = require "moonpool.upstream.forward"
@@ -357,11 +358,12 @@ end)
 
 -- -- at an interval --------------------------------------------------------------------------------------------------
 
--- The URIs of an upstream, as it has them, that sessions of an earlier process have subscribed to. Those of sessions with
--- a channel of their own are not among them.
+-- The URIs of an upstream, as it has them, that sessions of an earlier process have subscribed to; true if these are all,
+-- because no list is missing. Those of sessions with a channel of their own are not among them.
 local function revived_of(record)
   federated.keep_up()
-  return own_uris(record, host.topic.revived(subscriptions.resource_topic ""))
+  local is_whole = catalogue.of(record.name, catalogue.class).facts.missing == nil
+  return own_uris(record, host.topic.revived(subscriptions.resource_topic "")), is_whole
 end
 
 function federated.on_read(record)

@@ -6,7 +6,7 @@
 --   state   { serial, id?, uris = { [uri] = when it was added, by host.time.now }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = when it is forgotten, by host.time.now }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks;
---           `has_revived`: what sessions of an earlier process wanted is among the URIs
+--           `has_revived`: all that sessions of an earlier process wanted is among the URIs; `revived_at`: when this was tried last
 --   state.own   of channels that belong to single clients: { [key of the channel] = { way = how the channel is opened,
 --           sealed, uris = { [uri] = { at = when it was added, by = whose share it takes } } } }
 
@@ -34,6 +34,7 @@ local ACK_KEPT_S = 60       -- seconds for which the store remembers a request t
 local AT_ONCE = 16          -- subscriptions to resources of a stateful upstream after which another task has its turn
 local TURN_S = 30           -- seconds that a task waits for another task that changes the subscriptions
 local KEPT_S = 86400        -- seconds for which the store remembers the subscriptions; each reading of the lists starts them again
+local REVIVE_S = 1          -- seconds, at least, between two attempts to subscribe to what sessions of an earlier process wanted
 local PAUSE_S = 0.02        -- seconds between two looks whether another task has finished
 
 local ID = "io.modelcontextprotocol/subscriptionId"
@@ -55,7 +56,7 @@ local function save(record, state)
   for _, one in pairs(state.own) do one.uris = json.object(one.uris) end
   host.store.set(key_of(record), json.encode {
     serial = state.serial, id = state.id, uris = json.object(state.uris), by = json.object(by), tasks = json.object(state.tasks), is_deaf = state.is_deaf,
-    own = json.object(state.own), has_revived = state.has_revived,
+    own = json.object(state.own), has_revived = state.has_revived, revived_at = state.revived_at,
   }, KEPT_S)
 end
 
@@ -218,7 +219,8 @@ local function current(record)
   local state = load(record)
   local wanted = state.uris
   if state.serial ~= server_info.serial then
-    state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks, own = state.own, has_revived = state.has_revived }
+    state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks, own = state.own, has_revived = state.has_revived,
+      revived_at = state.revived_at }
   end
   return channel, server_info, state, wanted
 end
@@ -236,26 +238,51 @@ local function bring(record, channel, server_info, state, wanted)
   end
 end
 
--- A copy of the set with more URIs, as many as there is room for.
-local function with(wanted, uris)
-  local all, count = {}, 0
-  for uri, at in pairs(wanted) do all[uri], count = at, count + 1 end
-  for i = 1, math.min(#uris, MOST_URIS - count) do all[uris[i]] = host.time.now() end
+-- A copy of the set of wanted URIs with more of them, as many as there is room for; the others are counted.
+local function with(state, wanted, uris)
+  local all, count, at = {}, counts_of { uris = wanted, by = {}, own = state.own }, host.time.now()
+  for uri, since in pairs(wanted) do all[uri] = since end
+  for _, uri in ipairs(uris) do
+    if not all[uri] and count < MOST_URIS then
+      all[uri], count = at, count + 1
+    elseif not all[uri] then
+      host.upstream.count_refused "subscriptions"
+    end
+  end
   return all
 end
 
+-- Subscribes also to what sessions of an earlier process wanted, if all of it was not subscribed to yet: `revived` is as
+-- for subscribe.ensure. Returns a list of the URIs that are new.
+local function bring_revived(record, channel, server_info, state, wanted, revived)
+  local before, new = state.revived_at, {}
+  if not revived or state.has_revived or before and host.time.now() < before + REVIVE_S then
+    bring(record, channel, server_info, state, wanted)
+    return new
+  end
+  local uris, is_whole = revived()
+  bring(record, channel, server_info, state, with(state, wanted, uris))
+  for _, uri in ipairs(uris) do
+    if not state.uris[uri] then
+      is_whole = false
+    elseif not before or not wanted[uri] then
+      new[#new + 1] = uri
+    end
+  end
+  state.has_revived, state.revived_at = is_whole, host.time.now()
+  return new
+end
+
 --- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True; or nil and
---- why. `revived()` returns the URIs that sessions of an earlier process have subscribed to, which are the second value:
---- it is called once, when the upstream is there.
+--- why. `revived()` returns the URIs that sessions of an earlier process have subscribed to, and true if these are all:
+--- it is called each time until all of them were subscribed to. Those that are new are the second value.
 function subscribe.ensure(record, revived)
   return alone(record, function()
     local channel, server_info, state, wanted = current(record)
     if not channel then return nil, server_info.reason end
-    local uris = revived and not state.has_revived and revived() or {}
-    state.has_revived = state.has_revived or revived ~= nil
-    bring(record, channel, server_info, state, with(wanted, uris))
+    local new = bring_revived(record, channel, server_info, state, wanted, revived)
     keep(record, channel, server_info, state)
-    return true, uris
+    return true, new
   end)
 end
 

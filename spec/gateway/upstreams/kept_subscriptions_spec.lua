@@ -63,7 +63,7 @@ for _, row in ipairs(upstream.kinds()) do
       follow(me, URI)
       local before = times_asked(u)
       assert.is_true(before > 0)
-      local new <close> = restart(g, { me })
+      local _ <close> = restart(g, { me })
       local is_own = row[2] == "http" and not u.is_modern
       if is_own then me:result("resources/read", { uri = URI }) end
       wait.for_fact("another subscription", 30, function() return times_asked(u) > before end)
@@ -102,5 +102,53 @@ describe("what sessions of one principal follow on its channel to an upstream", 
       client:delete()
       client:close()
     end
+  end)
+end)
+
+describe("what clients of the shared channel to an upstream follow is subscribed to after a restart", function()
+  for _, row in ipairs { { "2025-06-18", "stdio", "resources/subscribe" }, { "2026-07-28", "http", "subscriptions/listen" } } do
+    it(("at another reading of the lists, if the upstream refuses it first, over %s"):format(row[2]), function()
+      local u <close> = upstream.start { revision = row[1], transport = row[2] }
+      local g = start(u, { entries = { one = { prefix = "", refresh = "1500ms", list_wait = "20s" } } })
+      local me = g:client "2025-11-25"
+      follow(me, URI)
+      u:when(row[3], upstream.faults.error(-32000, "busy"), 1)
+      local before = #u:all { method = row[3] }
+      local _ <close> = restart(g, { me })
+      wait.for_fact("a refused attempt and another one", 30, function() return #u:all { method = row[3] } > before + 1 end)
+      local stream = me:get_stream()
+      stream:head()
+      u:announce(UPDATED, { uri = URI })
+      assert.equal(URI, stream:wait_event(UPDATED, 20).json.params.uri)
+      stream:close()
+      me:delete()
+      me:close()
+    end)
+  end
+
+  it("if the list of resources was missing at first", function()
+    local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    local g = start(u)
+    local me = g:client "2025-11-25"
+    follow(me, URI)
+    u:when("resources/list", upstream.faults.error(-32000, "busy"), 1)
+    local _ <close> = restart(g, { me })
+    wait.for_fact("another subscription", 30, function() return times_asked_for(u, URI) == 2 end)
+    me:delete()
+    me:close()
+  end)
+
+  it("as far as there is room, and what there is no room for is counted", function()
+    local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    u:offer("resources", RESOURCES)
+    local g = start(u)
+    local me = g:client "2025-11-25"
+    follow(me, URI)
+    follow(me, "stub://third")
+    local new <close> = restart(g, { me }, { constants = { upstream_subscribed = 1 } })
+    new:wait_status(function(status) return (status.counters.refused.upstream_subscriptions or 0) == 1 end)
+    wait.for_fact("another subscription", 30, function() return times_asked_for(u, URI) + times_asked_for(u, "stub://third") == 3 end)
+    me:delete()
+    me:close()
   end)
 end)
