@@ -191,10 +191,10 @@ static void log_state(mp_redis *redis, bool is_down)
         mp_log(MP_INFO, "redis available", mp_log_str("server", mp_str_of(place)));
 }
 
-/* Bytes of the connection that the system has taken. */
+/* Bytes of the connection that the server may have, if it is closed now: a record of TLS may have left in part. */
 static uint64_t written(const mp_redis *redis)
 {
-    return redis->put - (redis->out.len - redis->out_at);
+    return redis->wire.ssl != NULL ? redis->put : redis->put - (redis->out.len - redis->out_at);
 }
 
 static void close_connection(mp_redis *redis)
@@ -675,10 +675,12 @@ mp_redis_end mp_redis_command_free(mp_redis_command *command, bool is_late)
         return stands;
     }
     mp_redis *of = MP_NEVER_NULL(redis);
-    mp_redis_end stands = written(of) > command->from ? MP_REDIS_UNKNOWN : MP_REDIS_UNAVAILABLE;
-    mp_buf_clear(&command->answer); /* the command is freed with its last reply */
+    mp_redis_end stands = MP_REDIS_UNKNOWN; /* the connection sends what is in `out`, unless it is closed */
+    mp_buf_clear(&command->answer);         /* the command is freed with its last reply */
     hold(of, command, 0);
     if (is_late && mp_loop_now(of->loop) - of->heard_at >= SILENT_MS && !is_awaited(of, command)) {
+        if (written(of) <= command->from)
+            stands = MP_REDIS_UNAVAILABLE;
         mp_err_set(&of->why, "the server has said nothing for %d s", SILENT_MS / 1000);
         lose(of);
     }

@@ -77,6 +77,40 @@ describe("a connection", function()
     g:stop()
   end)
 
+  it_real("to a server that stands still: what is unavailable is not sent when it goes on", function()
+    local server <close> = redis.start()
+    local g <close> = start(server.at, { redis_idle_ms = 60000 })
+    local me = g:client "2026-07-28"
+    assert.equal("PONG", code.run(me, open(server.at) .. [[return cache:call "PING"]]))
+    server:kill "sigstop"
+    local stream = me:open("tools/call", code.params(open(server.at, ", timeout = 0.15") .. [=[
+      local calls, results, value = {}, {}, ("x"):rep(24000)
+      for round = 1, 8 do                                          -- more than sockets take
+        for i = 1, 64 do
+          calls[i] = function()
+            local _, _, reason = cache:set("big:" .. 64 * round + i, value)
+            results[64 * round + i] = reason or "ok"
+          end
+        end
+        parallel(calls)
+      end
+      store.set("are late", true)
+      while not cache:call "PING" do sleep(0.01) end
+      local found = { unknown = 0, unavailable = 0, sent = 0 }
+      for i, reason in pairs(results) do
+        found[reason] = found[reason] + 1
+        if reason == "unavailable" then found.sent = found.sent + try(cache:call("EXISTS", "big:" .. i)) end
+      end
+      return found]=]))
+    wait.for_fact("the commands to be late", 20, function() return code.run(me, [[return store.get "are late"]]) end)
+    server:kill "sigcont"
+    local found = code.read(stream:answer(30))
+    assert.equal(0, found.sent)
+    assert.is_true(found.unknown > 0 and found.unavailable > 0, ("%d, %d"):format(found.unknown, found.unavailable))
+    me:close()
+    g:stop()
+  end)
+
   it_real("waits with reading while calls have not taken what came, and loses nothing", function()
     local server <close> = redis.start()
     local g <close> = start(server.at)
