@@ -67,12 +67,21 @@ end
 -- When the lock is lost unless it is renewed, by the clock that runs on while the machine is suspended.
 local function lost_at(held) return held.confirmed + held.ttl - MARGIN end
 
+-- Returns when the lock is lost, however long a renewal takes.
+local function watch(held)
+  local left = lost_at(held) - host.time.boot()
+  while left > 0 do
+    host.time.sleep(left, true)
+    left = lost_at(held) - host.time.boot()
+  end
+end
+
 -- Renews the lock. Returns once it is lost.
 local function renew(held)
   local every = held.ttl / 3
   local at = held.confirmed + every
   while true do
-    host.time.sleep(math.max(0, math.min(at, lost_at(held)) - host.time.boot()), true)
+    host.time.sleep(math.max(0, at - host.time.boot()), true)
     local sent = host.time.boot()
     local done = sent < lost_at(held) and host.store.cas(held.key, held.text, held.text, held.ttl)
     if done == false then return end
@@ -102,17 +111,21 @@ function store_lock.run(word, name, key, options, f)
   local held <close> = setmetatable({ key = key, text = tostring(fence), ttl = ttl, confirmed = sent }, holder)
   local lock = frozen.new(kind, { key = name, fence = fence }, { key = key, fence = fence, word = word })
   local results, is_lost
-  -- The first of both that ends cancels the other, and its result is false for that.
+  local function losing(await)
+    return function()
+      await(held)
+      is_lost = true
+      return false
+    end
+  end
+  -- The first that ends cancels the others, and its result is false for that.
   host.task.parallel({
     function()
       results = table.pack(xpcall(f, failure.handler, lock))
       return false
     end,
-    function()
-      renew(held)
-      is_lost = true
-      return false
-    end,
+    losing(renew),
+    losing(watch),
   }, what)
   local was_held = give_back(held)
   if results and not results[1] then error(results[2], 0) end
