@@ -189,14 +189,15 @@ static const char *push_value(lua_State *L, const char *at, int lists, bool is_i
     return at;
 }
 
-/* Pushes nil, why, and the reason, "unavailable" or "unknown".  [-0, +3, throws] */
-static int push_failure(lua_State *L, mp_redis_end end, const char *place, const char *why)
+/* Pushes nil, why, the reason, "unavailable" or "unknown", and `how`.  [-0, +4, throws] */
+static int push_failure(lua_State *L, mp_redis_end end, const char *place, const char *why, const char *how)
 {
     const char *reason = end == MP_REDIS_UNKNOWN ? "unknown" : "unavailable";
     lua_pushnil(L);
     lua_pushfstring(L, "%s: %s: %s", reason, place, why);
     lua_pushstring(L, reason);
-    return 3;
+    lua_pushstring(L, how);
+    return 4;
 }
 
 /* Pushes the results of redis.send(). Stack: 1 the connection, 2 the requests, 3 the seconds, 5 the op.  [-0, +?,
@@ -211,7 +212,8 @@ static int push_results(lua_State *L, MP_UNUSED int status, lua_KContext context
         char why[64];
         snprintf(why, sizeof why, "no answer within %g s", lua_tonumber(L, 3));
         mp_open_span_fail(&it->span, end == MP_REDIS_UNKNOWN ? "unknown" : "unavailable", MP_STR_NONE);
-        int count = push_failure(L, end, of->address, command == NULL ? why : mp_redis_why(command));
+        int count = command == NULL ? push_failure(L, end, of->address, why, "late")
+                                    : push_failure(L, end, of->address, mp_redis_why(command), "lost");
         drop_command(it);
         return count;
     }
@@ -219,7 +221,7 @@ static int push_results(lua_State *L, MP_UNUSED int status, lua_KContext context
     if (at == NULL) {
         mp_open_span_fail(&it->span, "_OTHER", MP_STR_NONE);
         drop_command(it);
-        return push_failure(L, MP_REDIS_UNKNOWN, of->address, "the replies together are larger than 16 MiB");
+        return push_failure(L, MP_REDIS_UNKNOWN, of->address, "the replies together are larger than 16 MiB", "refused");
     }
     lua_Integer count = (lua_Integer)lua_rawlen(L, 2);
     lua_getiuservalue(L, 1, 1);
@@ -297,8 +299,8 @@ static mp_open_span begin_span(lua_State *L, const connection *of, mp_str operat
 /* redis.send(connection, requests, seconds, operation, script): sends the requests, each a list of texts, together, and
  * waits. `script` is the path of the script that has opened the cache: the scripts share what may wait.
  * One request: true and the value of its reply; or nil, the error's text, "error". Several: true and the list of their
- * replies. Else nil, why, and "unavailable" or "unknown". `operation`: the name of the command, for the span.  [-0,
- * +2|3, throws, parks] */
+ * replies. Else nil, why, "unavailable" or "unknown", and "late", its time is over, "lost", the connection is, or
+ * "refused", by the gateway. `operation`: the name of the command, for the span.  [-0, +2|3|4, throws, parks] */
 static int l_send(lua_State *L)
 {
     connection *of = luaL_checkudata(L, 1, CONNECTION);
@@ -329,7 +331,7 @@ static int l_send(lua_State *L)
     if (why != NULL) {
         mp_open_span_fail(&it->span, "unavailable", MP_STR_NONE);
         drop_command(it);
-        return push_failure(L, MP_REDIS_UNAVAILABLE, of->address, why);
+        return push_failure(L, MP_REDIS_UNAVAILABLE, of->address, why, "refused");
     }
     if (mp_redis_end_of(command) == MP_REDIS_WAITS)
         mp_timer_start(it->super.super.loop, &it->timer, (uint64_t)ceil(seconds * 1000), on_late);

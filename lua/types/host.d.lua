@@ -1139,7 +1139,7 @@ function host.redis.connection(server) end
 function host.redis.load(connection) end
 
 --- Sends requests together and waits. true and the reply, of several requests the list of the replies; or nil, why, and "error",
---- "unavailable" or "unknown".
+--- "unavailable" or "unknown"; with these two also "late", its time is over, "lost", the connection is, or "refused", by the gateway.
 ---@param connection userdata
 ---@param requests string[][]
 ---@param seconds number
@@ -1148,6 +1148,7 @@ function host.redis.load(connection) end
 ---@return true? done
 ---@return any reply
 ---@return string? reason
+---@return string? how
 function host.redis.send(connection, requests, seconds, operation, script) end
 
 --- A channel, or with is_pattern the channels of a pattern, for host.job.listen.

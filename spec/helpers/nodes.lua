@@ -19,7 +19,7 @@ function nodes.start(at, more)
   for name, value in pairs(more.redis or {}) do redis[name] = value end
   local config = { cluster = { name = "spec", redis = redis }, seal_keys = { nodes.SEAL } }
   for name, value in pairs(more.config or {}) do config[name] = value end
-  return code.start { workers = more.workers or 1, scripts = more.scripts, constants = { redis_idle_ms = 200 }, config = config }
+  return code.start { workers = more.workers or 1, scripts = more.scripts, constants = more.constants or { redis_idle_ms = 200 }, config = config }
 end
 
 --- A folder with moonpool.yaml of a cluster whose server is not there, and these scripts. Removed at the end.

@@ -43,21 +43,22 @@ end
 function report.answer()
   local found = { place = server.place, doubts = json.array {} }
   local function add(doubt) found.doubts[#found.doubts + 1] = doubt end
-  if not server.is_ready() then
+  if not server.is_ready(server.deadline()) then
     found.what, found.hint = "no sentinel names a server that says it is the primary", "does the host in cluster.redis.url have the name that sentinels know?"
     return found
   end
   local prefix = "mp:" .. host.config.cluster.name .. ":check"
-  local done, why, reason = server.send { "EVAL", TRIES, "2", prefix, prefix .. "z" }
+  local function send(...) return server.send({ ... }, server.deadline()) end
+  local done, why, reason = send("EVAL", TRIES, "2", prefix, prefix .. "z")
   if not done or why ~= "" then
     found.what, found.hint = why, reason ~= "unavailable" and ACL or nil
     return found
   end
   for _, words in ipairs { { "EVALSHA", ("0"):rep(40), "0" }, { "ROLE" }, { "WAIT", "0", "0" } } do
-    done, why = server.send(words)
+    done, why = send(table.unpack(words))
     if not done and not tostring(why):find("NOSCRIPT", 1, true) then add(("%s is refused (%s): %s"):format(words[1], why, ACL)) end
   end
-  done, why = server.send { "INFO" }
+  done, why = send "INFO"
   if done then found.version = read_info(why, add) else add("the user may not use INFO: version and maxmemory-policy are not checked") end
   return found
 end

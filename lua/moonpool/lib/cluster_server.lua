@@ -5,6 +5,7 @@
 -- answer the next ones are "unavailable" at once, and one PING at a time asks whether it answers again.
 
 local host = require "moonpool.host"
+local copied = require "moonpool.runtime.copied"
 local server_url = require "moonpool.lib.server_url"
 
 local config <const> = host.config.cluster
@@ -33,9 +34,12 @@ end
 
 -- The connection of commands, and that of changes which wait for a replica, since nothing behind them is answered
 -- meanwhile. Both are opened by their first command, which looks up the name of the server.
-local links = {}
+server.links = {}
+local tried = server                         -- with sentinels: what one of them has said last, which is `server` once it is confirmed
 local place <const>, master <const> = server.place, server.host   -- as the configuration has them
 cluster_server.place = place
+
+local is_found = #config.sentinels == 0      -- with sentinels: the server has said that it is the primary, and answers since
 local looked_at, looking = -math.huge, nil   -- when, and while, sentinels were asked
 
 local sentinels = {}
@@ -51,26 +55,30 @@ local function request(link, ...)
   return type(reply) == "table" and reply or {}
 end
 
--- Sets the address of the server to what a sentinel says and the server confirms. True if there is one.
+-- Sets the server to what a sentinel says and the server confirms. One that is tried again has the same connections.
 local function find_primary()
   for i, sentinel in ipairs(sentinels) do
     local address, port = table.unpack(request(sentinel, "SENTINEL", "get-master-addr-by-name", master))
     if type(address) == "string" then
-      server.host, server.port, server.place = address:lower(), tonumber(port), address .. ":" .. port
-      local link = host.redis.connection(server)
-      if request(link, "ROLE")[1] == "master" then
+      local named = address .. ":" .. port
+      if tried.place ~= named then
+        tried = copied(server)
+        tried.host, tried.port, tried.place, tried.links = address:lower(), tonumber(port), named, {}
+      end
+      local one = tried
+      one.links.main = one.links.main or host.redis.connection(one)
+      if request(one.links.main, "ROLE")[1] == "master" then
         table.insert(sentinels, 1, table.remove(sentinels, i))
-        links = { main = link }
-        return true
+        server, is_found = one, true
+        return
       end
     end
   end
-  return false
 end
 
--- True if there is a primary. A task of its own looks for it, while calls wait.
-local function has_primary()
-  if links.main or not sentinels[1] then return true end
+-- True if there is a primary. A task of its own looks for it, while calls wait, at most `seconds`.
+local function has_primary(seconds)
+  if is_found then return true end
   if not looking and now() - looked_at >= NEW_S then
     local found = host.task.event()
     local function land()
@@ -83,19 +91,19 @@ local function has_primary()
       find_primary()
     end, MAX_LOOK_S) then land() end
   end
-  if looking then looking:wait(config.timeout) end
-  return links.main ~= nil
+  if looking then looking:wait(seconds) end
+  return is_found
 end
 
 local function link_of(name)
-  links[name] = links[name] or host.redis.connection(server)
-  return links[name]
+  server.links[name] = server.links[name] or host.redis.connection(server)
+  return server.links[name]
 end
 
---- The server has gone, or says that it is a replica: the next request looks it up again.
+--- The server has gone, does not answer, or says that it is a replica: the next request looks it up again.
 function cluster_server.renew()
   if now() - looked_at < NEW_S then return end
-  links, looked_at = {}, sentinels[1] and looked_at or now()
+  if sentinels[1] then is_found = false else server.links, looked_at = {}, now() end
 end
 
 local late, probe_at = {}, nil               -- when requests had no answer; while nothing is sent: when a PING is due
@@ -109,33 +117,43 @@ local function note_late()
   end
 end
 
---- True if a request may be sent.
-function cluster_server.is_ready()
-  if not probe_at then return has_primary() end
+-- Sends requests, and notes what became of them, unless there is another server meanwhile.
+local function send(link, requests, seconds)
+  local done, reply, reason, how = host.redis.send(link, requests, seconds, requests[1][1], "")
+  if link == server.links.main or link == server.links.sync then
+    if how == "late" then note_late() end
+    if sentinels[1] and (how == "late" or how == "lost") then cluster_server.renew() end
+  end
+  return done, reply, reason
+end
+
+--- When an operation that begins now has to have its answer.
+function cluster_server.deadline() return now() + config.timeout end
+
+--- True if a request may be sent, which has to have its answer at `ends`.
+function cluster_server.is_ready(ends)
+  if not probe_at then return has_primary(ends - now()) end
   if now() < probe_at then return false end
   probe_at = now() + PROBE_S
-  if sentinels[1] then links.main = nil end
-  if not has_primary() or not host.redis.send(link_of "main", { { "PING" } }, config.timeout, "PING", "") then return false end
+  if sentinels[1] then is_found = false end
+  if not has_primary(ends - now()) then return false end
+  local seconds = ends - now()
+  if seconds <= 0 or not host.redis.send(link_of "main", { { "PING" } }, seconds, "PING", "") then return false end
   probe_at = nil
   host.log.write("info", "redis available", { server = place })
   return true
 end
 
 --- Sends a request: true, its reply, and, with `is_sync`, whether a replica has what it changed; or nil, why, and "error",
---- "unavailable" or "unknown".
-function cluster_server.send(words, is_sync)
-  local link, seconds = link_of(is_sync and "sync" or "main"), config.timeout
-  if not is_sync then
-    local began = now()
-    local done, reply, reason = host.redis.send(link, { words }, seconds, words[1], "")
-    if reason and reason ~= "error" then
-      if now() - began >= seconds then note_late() elseif sentinels[1] then cluster_server.renew() end
-    end
-    return done, reply, reason
-  end
+--- "unavailable" or "unknown". `ends`: when the answer has to be there, without the wait for a replica.
+function cluster_server.send(words, ends, is_sync)
+  local seconds = ends - now()
+  if seconds <= 0 then return nil, "its time is over", "unavailable" end
+  if not is_sync then return send(link_of "main", { words }, seconds) end
+  local link = link_of "sync"
   local waiting = host.redis.load(link)
   if waiting >= MAX_SYNC then return nil, "too many changes wait for replicas", "unavailable" end
-  local done, replies, reason = host.redis.send(link, { words, { "WAIT", "1", WAIT_MS } }, seconds + (waiting // 2 + 1) * WAIT_S, words[1], "")
+  local done, replies, reason = send(link, { words, { "WAIT", "1", WAIT_MS } }, seconds + (waiting // 2 + 1) * WAIT_S)
   if not done then return nil, replies, reason end
   local first = replies[1]
   if type(first) == "table" and first.error then return nil, first.error, "error" end

@@ -151,16 +151,16 @@ local function ask(operation, words, is_sync)
     problem.raise(1, "the store is in a server (cluster), which cannot be asked while scripts load",
       "do it in a job, or when the first call needs it; store.near is in this process")
   end
-  local began, script = now(), words[1] == "EVAL" and words[2]
+  local began, ends, script = now(), server.deadline(), words[1] == "EVAL" and words[2]
   local done, reply, reason
-  if not server.is_ready() then
+  if not server.is_ready(ends) then
     reason = "unavailable"
   else
     if script then words[1], words[2] = "EVALSHA", hashes[script] end
-    done, reply, reason = server.send(words, is_sync)
+    done, reply, reason = server.send(words, ends, is_sync)
     if script and reason == "error" and reply:find("NOSCRIPT", 1, true) then
       words[1], words[2] = "EVAL", script
-      done, reply, reason = server.send(words, is_sync)
+      done, reply, reason = server.send(words, ends, is_sync)
     end
   end
   if not done then

@@ -86,6 +86,45 @@ describe("while the server of the store", function()
     assert.has_nothing_left(g)
   end)
 
+  it("does not answer changes that wait for a replica, nothing more is sent soon", function()
+    local server <close> = redis.told(function() end)
+    local g <close> = nodes.start(server.at, { redis = { timeout = "100ms" } })
+    local me = g:client "2026-07-28"
+    local whys = run(me, [[
+      local whys = {}
+      local function set()
+        local _, why = store.set("a", 1, { sync = true })
+        whys[#whys + 1] = why
+      end
+      parallel { set, set, set }
+      set()
+      return whys]])
+    assert.same({ "unknown", "unknown", "unknown", "unavailable" }, whys)
+    me:close()
+    g:stop()
+  end)
+
+  it("asks for the script late, the operation takes no longer for that", function()
+    local server <close> = redis.told(function(words, client)
+      if words[1] ~= "EVALSHA" then return end
+      local timer = uv.new_timer()
+      timer:start(1200, 0, function()
+        timer:close()
+        client:write "-NOSCRIPT No matching script.\r\n"
+      end)
+    end)
+    local g <close> = nodes.start(server.at, { redis = { timeout = "2s" } })
+    local me = g:client "2026-07-28"
+    local why, seconds = table.unpack(run(me, [[
+      local began = time.now()
+      local _, why = store.set("a", 1)
+      return { why, time.now() - began }]]))
+    assert.equal("unknown", why)
+    assert.is_true(seconds < 2.8 * wait.slower, seconds)
+    me:close()
+    g:stop()
+  end)
+
   it("has its answers swallowed, what writes is unknown and never unavailable", function()
     local server <close> = redis.start()
     local between <close> = proxy.start(server.port)

@@ -59,4 +59,71 @@ describe("the store of several gateways with Redis Sentinels", function()
     me:close()
     assert.has_nothing_left(g)
   end)
+
+  -- A primary that can be silent, and a sentinel that names `self.primary`.
+  local function primary(delay)
+    return redis.told(function(words, client, self)
+      local text = words[1] == "ROLE" and "*3\r\n$6\r\nmaster\r\n:1\r\n*0\r\n" or words[1] == "PING" and "+PONG\r\n" or ":1\r\n"
+      if self.is_silent then return end
+      if not delay or words[1] == "ROLE" or words[1] == "PING" then return text end
+      local timer = require "luv".new_timer()
+      timer:start(delay, 0, function()
+        timer:close()
+        if not client:is_closing() then client:write(text) end
+      end)
+    end, { login = false })
+  end
+  local function sentinel_of(one)
+    local self
+    self = redis.told(function() return ("*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n"):format(#tostring(self.primary.port), self.primary.port) end)
+    self.primary = one
+    return self
+  end
+
+  for _, options in ipairs { "{}", "{ sync = true }" } do
+    it("looks for the primary after each operation without an answer, with " .. options, function()
+      local one <close> = primary()
+      local two <close> = primary()
+      local sentinel <close> = sentinel_of(one)
+      local g <close> = nodes.start("redis://main", { redis = { sentinels = { sentinel.at }, timeout = "600ms" } })
+      local me = g:client "2026-07-28"
+      local function set() return run(me, ([[local done, why = store.set("a", 1, %s) return why or done]]):format(options)) end
+      assert.is_true(set())
+      one.is_silent, sentinel.primary = true, two
+      assert.equal("unknown", set())
+      wait.for_fact("another operation", 5, function() return set() ~= "unavailable" end)
+      assert.is_true(set())
+      assert.is_true(#two.commands > 0)
+      for _, client in ipairs(one.clients) do                      -- no reply will come any more
+        if not client:is_closing() then client:close() end
+      end
+      me:close()
+      assert.has_nothing_left(g)
+    end)
+  end
+
+  it("does not look for the primary because too many requests wait here", function()
+    local one <close> = primary(300)
+    local sentinel <close> = sentinel_of(one)
+    local g <close> = nodes.start("redis://main", { redis = { sentinels = { sentinel.at }, timeout = "10s" },
+      constants = { redis_idle_ms = 5000, redis_requests = 16 } })
+    local me = g:client "2026-07-28"
+    assert.is_true(run(me, [[return store.set("a", 1)]]))
+    local asked = #sentinel.commands
+    local refused = run(me, [[
+      sleep(0.6)
+      local calls, refused = {}, 0
+      for i = 1, 64 do
+        calls[i] = function()
+          local _, why = store.set("a", i)
+          if why then refused = refused + 1 end
+        end
+      end
+      parallel(calls)
+      return store.set("a", 1) and refused]])
+    assert.is_true(refused > 40, refused)
+    assert.equal(asked, #sentinel.commands)
+    me:close()
+    assert.has_nothing_left(g)
+  end)
 end)
