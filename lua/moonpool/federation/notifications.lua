@@ -228,7 +228,10 @@ local function own_uris(record, list)
   local own = {}
   for _, normal in ipairs(list) do
     local resource = registry.resource(normal)
-    if resource and resource.upstream == record.name then own[#own + 1] = wrapping.inward(record, normal) or normal end
+    if resource and resource.upstream == record.name then
+      -- as the upstream lists it; for a template only the normalized URI is known
+      own[#own + 1] = not resource.template and resource.original or wrapping.inward(record, normal) or normal
+    end
   end
   return own
 end

@@ -152,3 +152,18 @@ describe("what clients of the shared channel to an upstream follow is subscribed
     me:close()
   end)
 end)
+
+describe("a resource that was subscribed to before a restart", function()
+  it("is subscribed to again by the URI that the upstream lists", function()
+    local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    u:offer("resources", RESOURCES)
+    local g = start(u)
+    local me = g:client "2025-11-25"
+    follow(me, "stub://Other%7e")
+    local _ <close> = restart(g, { me })
+    wait.for_fact("another subscription", 15, function() return #u:all { method = "resources/subscribe" } == 2 end)
+    assert.equal(2, times_asked_for(u, "stub://Other%7e"))
+    me:delete()
+    me:close()
+  end)
+end)
