@@ -289,7 +289,9 @@ static int check_whole_cluster(const mp_config *config, const char **path, mp_er
 {
     const mp_cluster_config *cluster = &config->lib.cluster;
     *path = "cluster.name";
-    if (cluster->name == NULL && cluster->url == NULL && cluster->password == NULL)
+    bool has_sentinels = cluster->sentinels != NULL && *cluster->sentinels != NULL;
+    if (cluster->name == NULL && cluster->url == NULL && cluster->password == NULL && !has_sentinels &&
+        cluster->timeout_ms == 250) /* the preset */
         return 0;
     if (cluster->name == NULL) {
         mp_err_set(err, "'cluster' needs 'name'");
@@ -297,8 +299,15 @@ static int check_whole_cluster(const mp_config *config, const char **path, mp_er
     }
     if (cluster->url == NULL) {
         mp_err_set(err, "'cluster' needs 'redis'");
-        return mp_err_hint(err, "as in redis: {url: \"rediss://moonpool@redis.internal:6379/0\"}");
+        return mp_err_hint(err, "as in redis: {url: \"rediss://redis.internal:6379/0\"}");
     }
+    *path = "cluster.redis.url";
+    if (cluster->password == NULL && strchr(cluster->url, '@') != NULL) {
+        mp_err_set(err, "a user without 'password'");
+        return mp_err_hint(err,
+                           "write it beside the url: password: \"${file:/run/secrets/redis}\"; or remove the user");
+    }
+    *path = "cluster.name";
     char **secrets = config->seal_keys;
     if (secrets == NULL || *secrets == NULL) {
         mp_err_set(err, "'cluster' needs 'seal_keys', the same on all its gateways");
