@@ -339,15 +339,17 @@ static void *MP_NULLABLE run_errand(void *ctx)
     else if (need_library(&errand->why))
         open_connection(errand);
     pthread_mutex_lock(&errands.lock);
-    bool is_awaited = errand->loop != NULL;
-    if (is_awaited)
+    if (errand->loop != NULL) {
         mp_loop_post(MP_NEVER_NULL(errand->loop), &errand->message);
+    } else { /* before it is counted as ended: it may use OpenSSL */
+        pthread_mutex_unlock(&errands.lock);
+        free_errand(errand);
+        pthread_mutex_lock(&errands.lock);
+    }
     errands.count--;
     errands.cancels -= cancels;
     pthread_cond_broadcast(&errands.ended);
     pthread_mutex_unlock(&errands.lock);
-    if (!is_awaited)
-        free_errand(errand);
     return NULL;
 }
 
