@@ -61,7 +61,7 @@ typedef struct {
     size_t fetch;   /* rows that are taken at once; 0: all, within the bounds of a result */
 } mp_postgres_statement;
 
-/* Runs `done` once when it has ended, or has rows; never inside mp_postgres_run. It only marks and enqueues. */
+/* Runs `done` once when it has ended, or has rows; perhaps inside mp_postgres_run. It only marks and enqueues. */
 mp_postgres_lease *mp_postgres_lease_new(mp_postgres *postgres, void (*done)(void *ctx), void *ctx);
 /* Sends the statement, when a connection is free. The last one has ended, as DONE or FAILED. -1: too many wait. */
 int mp_postgres_run(mp_postgres_lease *lease, const mp_postgres_statement *statement, mp_err *err);
