@@ -17,7 +17,8 @@ MP_REFUSED(refused_input, "postgres_input", MP_FAULT,
 #define MAX_USES 65536                /* of a connection: so often it may have kept the usual bytes */
 /* Of the processor for MP_GATE_BYTES, beside 1 us for 32 bytes that are copied. */
 #define MAX_TURN_US (uint64_t)MP_LIMIT(postgres_turn_us, 100000)
-#define END_BYTES 64 /* of the messages around a query's rows */
+#define RECORD_BYTES 32 /* around a record of TLS */
+#define END_BYTES 64    /* of the messages around a query's rows */
 #define NAME_BYTES 16
 
 /* -- results ------------------------------------------------------------------------------------------------------- */
@@ -71,10 +72,10 @@ static void put_count(mp_buf *out, const PGresult *of)
     mp_buf_put(out, (mp_str){(const char *)&count, sizeof count});
 }
 
-/* So many bytes of what has come were a message that libpq does not keep. A record of TLS adds some. */
+/* So many bytes of what has come were a message that libpq does not keep. Each may have a record of TLS. */
 static void account_for(mp_postgres_connection *it, size_t bytes)
 {
-    bytes += bytes / 64;
+    bytes += bytes / 64 + (it->pool->server.is_tls ? RECORD_BYTES : 0);
     it->loose -= bytes < it->loose ? bytes : it->loose;
 }
 

@@ -1,5 +1,6 @@
 -- listen { db, "channel", f } in scripts/jobs: f runs for each message that is notified, on one worker of one process, and
 -- with nil where messages may have been missed.
+local certificates = require "spec.helpers.certificates"
 local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
 local postgres = require "spec.helpers.postgres"
@@ -106,6 +107,27 @@ describe("a job that listens to PostgreSQL", function()
     wait_seen(me, { "gap", "gap" })
     server:sql "notify news, 'one'"
     wait_seen(me, { "gap", "gap", "one" })
+    me:close()
+    g:stop()
+  end)
+
+  it_real("keeps its connection over TLS, where each message has a record of its own", function()
+    local authority = certificates.make { subject = "/CN=ca", is_authority = true, sans = false }
+    local server <close> = postgres.start { tls = certificates.make({ sans = "IP:127.0.0.1" }, authority) }
+    local scripts = { ["jobs/news.lua"] = ([[
+      local db = try(postgres.open { "postgres://app@%s/postgres", tls = "on" })
+      return listen { db, "news", function(message) if message == "end" then store.set("end", true) end end }]]):format(server.at) }
+    local g <close> = start(server.at, scripts, { workers = 1, files = { ["ca.pem"] = authority.own },
+      config = { scripts = { allow = { net = { server.at } } }, http = { ca = "ca.pem" } } })
+    local me = g:client "2026-07-28"
+    wait_listeners(server, 1)
+    local pid = server:sql("select pid " .. CONNECTIONS)
+    server:sql [[do $$ begin for i in 1..10000 loop notify news, 'm'; commit; perform count(*) from generate_series(1, 1000); end loop; end $$]]
+    wait.for_fact("the last message", 20, function()
+      server:sql "notify news, 'end'"
+      return code.run(me, [[return store.get "end"]])
+    end)
+    assert.equal(pid, server:sql("select pid " .. CONNECTIONS))
     me:close()
     g:stop()
   end)
