@@ -168,20 +168,25 @@ static void count_entry(mp_store *store, const entry *e, int64_t entries, int64_
     mp_stat_add(&mp_stat_store_bytes, bytes);
 }
 
-/* The first event of a session, whose record `e` is; NULL: it has none, or `e` is something else. */
-static entry *MP_NULLABLE event_of(mp_store *store, const entry *e)
+/* The first event of the session whose record has the key; NULL: it has none, or `key` is that of something else. */
+static entry *MP_NULLABLE event_of(mp_store *store, mp_room_id room, mp_str key)
 {
     entry **places[LEVELS];
     char prefix[MP_ROOM_EVENTS_OF];
-    mp_str begin = mp_room_events_of((mp_room_id)e->room, e->key, prefix);
+    mp_str begin = mp_room_events_of(room, key, prefix);
     entry *found = begin.len == 0 ? NULL : find_place(store, begin, places);
     return found != NULL && mp_str_starts(found->key, begin) ? found : NULL;
 }
 
+static void forget_events(mp_store *store, mp_room_id room, mp_str key)
+{
+    for (entry *event; (event = event_of(store, room, key)) != NULL;)
+        mp_store_forget(store, event);
+}
+
 void mp_store_forget(mp_store *store, entry *e)
 {
-    for (entry *event; (event = event_of(store, e)) != NULL;)
-        mp_store_forget(store, event);
+    forget_events(store, (mp_room_id)e->room, e->key);
     mp_store_note_end(store, e);
     entry **places[LEVELS];
     find_place(store, e->key, places);
@@ -197,7 +202,7 @@ static bool forget_one(mp_store *store, mp_room *room, uint64_t now)
 {
     if (room->heap_count == 0 || room->heap[0]->until > now)
         return false;
-    entry *e = room->heap[0], *event = event_of(store, e);
+    entry *e = room->heap[0], *event = event_of(store, (mp_room_id)e->room, e->key);
     mp_store_forget(store, event != NULL ? event : e);
     return true;
 }
@@ -434,6 +439,8 @@ static mp_store_result in_delete(mp_store *store, mp_str key)
     entry *e = find_entry(store, key, mp_store_now());
     if (e != NULL)
         mp_store_forget(store, e);
+    else /* events may be there whose session's record was refused, or has never come */
+        forget_events(store, mp_room_prefix(key)->room, key);
     return MP_STORE_DONE;
 }
 

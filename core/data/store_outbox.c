@@ -1,7 +1,7 @@
 /* store_outbox.c: changes of a store that another process owns, for which no thread may wait: of sessions and their
  * events, by workers that hold locks. They are collected in a queue, and one job of the pool at a time hands them to
  * the owner, in their order, each again until the owner has answered. A key is in the queue once: a later change of it
- * takes the place of one that was not sent. */
+ * takes the place of one that was not sent; but the end of a session comes after its events. */
 #include "data/store_wire.h"
 #include "os/os.h"
 
@@ -63,10 +63,14 @@ static bool has_changes(const mp_store_outbox *outbox)
 
 /* -- what is to be sent -------------------------------------------------------------------------------------------- */
 
-/* Counts `more` bytes. False, which is counted: there is no room for them. */
-static bool take_room(mp_str key, mp_str text, int64_t more)
+static bool is_of_session(mp_str key)
 {
-    bool is_end = text.ptr == NULL && mp_room_prefix(key)->room == MP_ROOM_SESSIONS;
+    return mp_room_prefix(key)->room == MP_ROOM_SESSIONS;
+}
+
+/* Counts `more` bytes. False, which is counted: there is no room for them. `is_end`: of a session. */
+static bool take_room(bool is_end, int64_t more)
+{
     if (is_end || more <= 0)
         mp_account_add(&mp_account_store_outgoing_bytes, more);
     else if (!mp_account_take(&mp_account_store_outgoing_bytes, more, MOST_BYTES)) {
@@ -78,17 +82,19 @@ static bool take_room(mp_str key, mp_str text, int64_t more)
 
 static mp_store_result put_change(mp_store_outbox *outbox, mp_str key, mp_str text, uint64_t life_ms)
 {
-    bool is_new;
+    bool is_new, is_end = text.ptr == NULL && is_of_session(key);
     size_t size = sizeof(change) + key.len + text.len;
     MP_LOCKED(&outbox->lock);
     const mp_node *node = mp_map_find(&outbox->by_key, key);
     size_t before = node == NULL ? 0 : mp_container(node, const change, node)->size;
-    if (!take_room(key, text, (int64_t)size - (int64_t)before))
+    if (!take_room(is_end, (int64_t)size - (int64_t)before))
         return MP_STORE_FULL;
     change *it = mp_map_need(&outbox->by_key, key, sizeof *it, &is_new);
-    if (is_new) {
-        mp_link_put(&outbox->queue, &it->link);
+    if (is_new)
         atomic_fetch_add(&outbox->count, 1);
+    if (is_new || is_end) {
+        mp_link_drop(&it->link);
+        mp_link_put(&outbox->queue, &it->link);
     }
     free(it->text);
     it->text = text.ptr == NULL ? NULL : mp_dup(text);

@@ -1455,20 +1455,37 @@ static void check_posted(mp_store *store)
     }
 }
 
-/* Changes are posted while the owner is stopped: that takes no time, and none is lost. Once it was said that they are
- * saved, they are in the file of an owner that is killed. */
-static void outgoing(void)
+static mp_store *begin_outgoing(pthread_t *thread)
 {
     mp_err err;
-    pthread_t thread;
-    char key[100];
-    spawn(1, file_owner);
     WAIT_FOR(shared->state[1] >= 1);
     mp_store *store = ticked = new_store();
     follow_store(store, 1);
     mp_pool_start();
     CHECK((tick_loop = mp_loop_new(&err)) != NULL, "loop: %s", err.text);
-    CHECK(pthread_create(&thread, NULL, run_loop, NULL) == 0, "no thread");
+    CHECK(pthread_create(thread, NULL, run_loop, NULL) == 0, "no thread");
+    return store;
+}
+
+static void end_outgoing(mp_store *store, pthread_t thread)
+{
+    kill(pids[1], SIGKILL);
+    waitpid(pids[1], NULL, 0);
+    mp_loop_stop(tick_loop);
+    pthread_join(thread, NULL);
+    mp_pool_stop();
+    mp_store_free(store);
+    mp_loop_free(tick_loop);
+}
+
+/* Changes are posted while the owner is stopped: that takes no time, and none is lost. Once it was said that they are
+ * saved, they are in the file of an owner that is killed. */
+static void outgoing(void)
+{
+    pthread_t thread;
+    char key[100];
+    spawn(1, file_owner);
+    mp_store *store = begin_outgoing(&thread);
     mp_store_post(store, key_of_session(1, key), MP_STR("before"), 3600000);
     WAIT_FOR(mp_stat_sum("store_outgoing_bytes") == 0);
     stop_child(1);
@@ -1480,13 +1497,7 @@ static void outgoing(void)
     CHECK(told == 0, "told before the owner has anything");
     kill(pids[1], SIGCONT);
     WAIT_FOR(told == 1);
-    kill(pids[1], SIGKILL);
-    waitpid(pids[1], NULL, 0);
-    mp_loop_stop(tick_loop);
-    pthread_join(thread, NULL);
-    mp_pool_stop();
-    mp_store_free(store);
-    mp_loop_free(tick_loop);
+    end_outgoing(store, thread);
     store = file_store();
     check_posted(store);
     mp_store_free(store);
@@ -1557,6 +1568,28 @@ static int64_t events_of(mp_store *store, int session)
     return count_keys(store, prefix);
 }
 
+/* A session begins, has events and ends while the owner is stopped: the owner keeps none of them. */
+static void ended(void)
+{
+    pthread_t thread;
+    char key[100];
+    spawn(1, file_owner);
+    mp_store *store = begin_outgoing(&thread);
+    stop_child(1);
+    for (int i = 1; i <= 3; i++) {
+        if (i < 3) /* that of the third one is never taken */
+            mp_store_post(store, key_of_session(i, key), MP_STR("x"), 3600000);
+        set_events(store, i, 10);
+        if (i > 1)
+            mp_store_post(store, key_of_session(i, key), MP_STR_NONE, 0);
+    }
+    kill(pids[1], SIGCONT);
+    WAIT_FOR(mp_stat_sum("store_outgoing_bytes") == 0);
+    for (int i = 1; i <= 3; i++)
+        CHECK(events_of(store, i) == (i == 1 ? 10 : 0), "session %d has %d events", i, (int)events_of(store, i));
+    end_outgoing(store, thread);
+}
+
 /* Events end with the record of their session, and one owner cannot fill the room of records. */
 static void records(void)
 {
@@ -1604,6 +1637,7 @@ int main(int argc, char **argv)
                  {"file", file_case},
                  {"full-disk", full_disk},
                  {"outgoing", outgoing},
+                 {"ended", ended},
                  {"urgent", urgent},
                  {"records", records}};
     if (argc != 3)

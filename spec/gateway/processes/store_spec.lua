@@ -44,6 +44,8 @@ describe("a store of several processes", function()
 
   it("takes records of sessions without a wait while its owner is stopped, and has all of them later, in their order", function() try "outgoing" end)
 
+  it("has no events of a session that began and ended while its owner was stopped, nor of one whose record it never had", function() try "ended" end)
+
   it("saves a session before what others have deleted", function() try "urgent" end)
 
   it("drops events with the record of their session, and gives each owner a share", function() try "records" end)
