@@ -9,8 +9,7 @@
  *   - it is done at most once. It is sent again only if it was certainly not done: no whole operation was sent, or the
  *     owner said so
  *   - AWAY: it was not done, and will not be: it was not sent, or the owner said that it came too late
- *   - UNKNOWN: it was sent, and not answered. It may have been done, or be done in the next 40 ms: the owner does not
- * do an operation that is older
+ *   - UNKNOWN: it was sent, and not answered. It may have been done, or be done in the next 40 ms, not later
  *   - one that only reads is AWAY where others are UNKNOWN
  *   - an operation on values of many megabytes may need more than 50 ms, and is UNKNOWN then
  * A store that is handed over takes everything with it: entries, lifetimes, buckets and counters. No operation is lost
@@ -90,6 +89,10 @@ mp_store_result mp_store_delete(mp_store *store, mp_str key);
  * store, the change is put into a queue, DONE, and handed to the owner until it has answered. FULL: the key's room, or
  * that queue, has no place; for the end of a session it always has. One thread at a time for each key. */
 mp_store_result mp_store_post(mp_store *store, mp_str key, mp_str text, uint64_t life_ms);
+/* `refused` is called, by a thread of the pool, with the key of each session's record that mp_store_post has queued,
+ * and for which the owner then had no place; `is_there`: an earlier one may be there. No such thread runs now. */
+typedef void mp_store_refused(void *ctx, mp_str key, bool is_there);
+void mp_store_on_refused(mp_store *store, mp_store_refused *MP_NULLABLE refused, void *MP_NULLABLE ctx);
 /* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about
  * 64 KiB. Each is a uint32_t, its length, and its bytes. Sets `*count` to their number: 0 if there are none. */
 mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count);
@@ -108,12 +111,10 @@ void mp_store_await_saved(mp_store *store);
 void mp_store_finish_waits(mp_store *store);
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);
-/* Begins to send what the process that owns the store has not taken yet. Cheap if there is nothing. `loop` is the
- * caller's own one. */
+/* Begins to send what the owner has not taken yet. Cheap if there is nothing. `loop` is the caller's own one. */
 void mp_store_send_outgoing(mp_store *store, mp_loop *loop);
 
-/* How full the fullest room is, from 0 to 1, among the rooms that refuse entries when they are full. 0: another process
- * owns the store. */
+/* How full the fullest of the rooms that refuse entries is, from 0 to 1. 0: another process owns the store. */
 double mp_store_fullest(mp_store *store);
 
 /* Gauges and counters that other files read or count, too. */

@@ -75,9 +75,11 @@ struct mp_store {
     mp_buf *MP_NULLABLE moved; /* while entries are handed over: the keys that change meanwhile, see store_move.c */
     size_t most_moved;         /* limit of the bytes of `moved` */
     bool is_moved_full;
-    uint32_t moves;                      /* number of hand-overs that were begun */
-    mp_store_link *link;                 /* connection to the process that owns the store */
-    mp_store_outbox *outbox;             /* changes that the process which owns the store has not taken yet */
+    uint32_t moves;          /* number of hand-overs that were begun */
+    mp_store_link *link;     /* connection to the process that owns the store */
+    mp_store_outbox *outbox; /* changes that the process which owns the store has not taken yet */
+    mp_store_refused *MP_NULLABLE on_refused;
+    void *MP_NULLABLE refused_ctx;
     _Atomic(mp_store *MP_NULLABLE) near; /* see mp_store_near */
     const mp_store_elsewhere *elsewhere; /* how its operations are done while this process does not own it */
     mp_store_server *MP_NULLABLE server;

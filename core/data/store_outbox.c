@@ -115,6 +115,12 @@ mp_store_result mp_store_post(mp_store *store, mp_str key, mp_str text, uint64_t
     return result == MP_STORE_AWAY ? put_change(store->outbox, key, text, life_ms) : result;
 }
 
+void mp_store_on_refused(mp_store *store, mp_store_refused *MP_NULLABLE refused, void *MP_NULLABLE ctx)
+{
+    store->on_refused = refused;
+    store->refused_ctx = ctx;
+}
+
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
 static change *MP_NULLABLE take_change(mp_store_outbox *outbox)
@@ -143,6 +149,16 @@ static void give_back(mp_store_outbox *outbox, change *it)
         free_change(outbox, it);
 }
 
+/* The owner has no place for the record of a session. */
+static void tell_refused(mp_store *store, mp_str key)
+{
+    mp_scoped_buf text = {0};
+    int64_t no_number = 0;
+    const mp_store_operation get = {.kind = MP_STORE_GET, .key = key};
+    if (store->on_refused != NULL)
+        store->on_refused(store->refused_ctx, key, mp_store_do(store, &get, &text, &no_number) != MP_STORE_NONE);
+}
+
 static bool send_change(mp_store_outbox *outbox, change *it)
 {
     mp_buf no_text = {0};
@@ -155,6 +171,8 @@ static bool send_change(mp_store_outbox *outbox, change *it)
     }
     mp_store_result result = mp_store_do(outbox->store, &operation, &no_text, &no_number);
     bool is_answered = result != MP_STORE_AWAY && result != MP_STORE_UNKNOWN;
+    if (result == MP_STORE_FULL && is_of_session(it->node.key))
+        tell_refused(outbox->store, it->node.key);
     if (is_answered)
         free_change(outbox, it);
     else

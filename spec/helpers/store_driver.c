@@ -1590,6 +1590,40 @@ static void ended(void)
     end_outgoing(store, thread);
 }
 
+static void small_owner(void)
+{
+    serve_store(mp_store_new(1000, 1024));
+    reach(1);
+    WAIT_FOR(false);
+}
+
+static atomic_int refused_records[2]; /* of sessions that had no record before, and had one */
+
+static void on_refused(MP_UNUSED void *ctx, MP_UNUSED mp_str key, bool is_there)
+{
+    atomic_fetch_add(&refused_records[is_there], 1);
+}
+
+/* Who has posted the record of a session hears that the owner had no place for it. */
+static void without_place(void)
+{
+    static char large[128 << 10]; /* more than its owner takes at once */
+    pthread_t thread;
+    char key[100];
+    spawn(1, small_owner);
+    mp_store *store = begin_outgoing(&thread);
+    mp_store_on_refused(store, on_refused, NULL);
+    mp_store_post(store, key_of_session(1, key), MP_STR("small"), 3600000);
+    WAIT_FOR(mp_stat_sum("store_outgoing_bytes") == 0);
+    for (int i = 1; i <= 2; i++)
+        mp_store_post(store, key_of_session(i, key), (mp_str){large, sizeof large}, 3600000);
+    mp_store_post(store, MP_STR("event:"), (mp_str){large, sizeof large}, 3600000);
+    WAIT_FOR(mp_stat_sum("store_outgoing_bytes") == 0);
+    CHECK(refused_records[0] == 1 && refused_records[1] == 1, "%d and %d were refused", refused_records[0],
+          refused_records[1]);
+    end_outgoing(store, thread);
+}
+
 /* Events end with the record of their session, and one owner cannot fill the room of records. */
 static void records(void)
 {
@@ -1638,6 +1672,7 @@ int main(int argc, char **argv)
                  {"full-disk", full_disk},
                  {"outgoing", outgoing},
                  {"ended", ended},
+                 {"without-place", without_place},
                  {"urgent", urgent},
                  {"records", records}};
     if (argc != 3)

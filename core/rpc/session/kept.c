@@ -32,6 +32,7 @@ void mp_kept_free(mp_kept *MP_NULLABLE kept)
 {
     if (kept == NULL)
         return;
+    mp_store_on_refused(kept->store, NULL, NULL);
     pthread_mutex_destroy(&kept->lock);
     free(kept);
 }
@@ -119,6 +120,24 @@ void mp_kept_note_state(mp_session *session, mp_kept_state state)
     mp_stat_add(&mp_stat_kept_left_out, (state == MP_KEPT_LEFT_OUT) - (before == MP_KEPT_LEFT_OUT));
 }
 
+static void try_later(mp_session *session)
+{
+    atomic_store(&session->kept_again_at, mp_monotonic_ms() + AGAIN_MS);
+    mp_session_keep(session);
+    mp_stat_add(&mp_stat_kept_unsaved, 1);
+}
+
+void mp_kept_note_refused(mp_session *session, mp_str key, bool is_there)
+{
+    mp_kept *kept = MP_NEVER_NULL(session->kept);
+    MP_LOCKED(&kept->lock);
+    if (!is_there && atomic_load(&session->record) == MP_KEPT_STORED) {
+        mp_kept_note_state(session, MP_KEPT_LEFT_OUT);
+        mp_store_post(kept->store, key, MP_STR_NONE, 0); /* its events */
+    }
+    try_later(session);
+}
+
 /* A closed session's record is removed under the same lock. */
 static void write_record(mp_kept *kept, mp_session *session)
 {
@@ -144,11 +163,8 @@ static void write_record(mp_kept *kept, mp_session *session)
     atomic_store(&session->covered_until, covered);
     if (is_taken || !fits || atomic_load(&session->record) == MP_KEPT_NONE)
         mp_kept_note_state(session, is_taken ? MP_KEPT_STORED : MP_KEPT_LEFT_OUT);
-    if (is_taken)
-        return;
-    atomic_store(&session->kept_again_at, now + AGAIN_MS);
-    mp_session_keep(session);
-    mp_stat_add(&mp_stat_kept_unsaved, 1);
+    if (!is_taken)
+        try_later(session);
 }
 
 void mp_session_write(mp_session *session)
@@ -216,7 +232,7 @@ void mp_session_forget(mp_session *session, bool is_for_good)
         return;
     put_key(&key, session);
     MP_LOCKED(&kept->lock);
-    if (atomic_load(&session->record) == MP_KEPT_STORED && (is_for_good || atomic_load(&kept->ends_all)))
+    if (atomic_load(&session->record) != MP_KEPT_NONE && (is_for_good || atomic_load(&kept->ends_all)))
         mp_store_post(kept->store, mp_buf_str(&key), MP_STR_NONE, 0);
     mp_kept_note_state(session, MP_KEPT_NONE);
 }

@@ -165,13 +165,25 @@ static void settle(mp_session_table *table)
     }
 }
 
+static void on_refused(void *table, mp_str key, bool is_there)
+{
+    mp_str id = mp_str_from(key, MP_KEPT_SESSION.len);
+    mp_session *session = id.len < MP_ID ? NULL : mp_session_of_id(table, (mp_str){id.ptr, MP_ID});
+    if (session == NULL)
+        return;
+    mp_kept_note_refused(session, key, is_there);
+    mp_session_unref(session);
+}
+
 void mp_sessions_keep(mp_session_table *table, mp_store *store, const mp_transport *transport, bool keeps,
                       bool is_first)
 {
     revival it = {.table = table, .transport = keeps ? transport : NULL, .store = store};
-    if (keeps)
+    if (keeps) {
         mp_session_table_set_kept(
             table, mp_kept_new(store, mp_session_table_hooks(table), mp_session_table_config(table)->idle_ms));
+        mp_store_on_refused(store, on_refused, table);
+    }
     if (is_first) {
         each_key(&it, MP_KEPT_SESSION, take_record);
         each_key(&it, MP_KEPT_EVENT, take_event);

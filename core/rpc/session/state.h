@@ -258,6 +258,8 @@ void mp_kept_free(mp_kept *MP_NULLABLE kept);
  * are those of `owner`. */
 void mp_kept_take_in(mp_session *session, mp_kept *MP_NULLABLE kept, mp_str digits, mp_str owner);
 void mp_kept_note_state(mp_session *session, mp_kept_state state);
+/* The process that owns the store has no place for the session's record; as mp_store_refused. */
+void mp_kept_note_refused(mp_session *session, mp_str key, bool is_there);
 /* Appends a text of a record; takes one from the begin of `rest`, or returns false. */
 void mp_kept_put(mp_buf *out, mp_str text);
 bool mp_kept_take(mp_str *rest, mp_str *text);

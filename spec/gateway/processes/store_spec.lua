@@ -46,6 +46,8 @@ describe("a store of several processes", function()
 
   it("has no events of a session that began and ended while its owner was stopped, nor of one whose record it never had", function() try "ended" end)
 
+  it("tells who has posted the record of a session that its owner had no place for it", function() try "without-place" end)
+
   it("saves a session before what others have deleted", function() try "urgent" end)
 
   it("drops events with the record of their session, and gives each owner a share", function() try "records" end)

@@ -92,6 +92,23 @@ describe("an older process whose store is that of the newest one", function()
   end)
 end)
 
+describe("an older process whose session grows above what the newest one has room for", function()
+  it("counts its record as one that was not saved", function()
+    local g <close> = upgrading.start_quick {
+      scripts = { ["resources/notes.lua"] = 'return resource { "Notes.", uri = "notes://{id}", function(vars) return vars.id end }' },
+      config = { store = { file = "data/store.db", bytes = "64KiB" } }, files = { ["data/.keep"] = "" },
+    }
+    local me = g:client "2025-11-25"
+    g:must_upgrade()
+    let_connect_anew(me)
+    for i = 1, 200 do me:result("resources/subscribe", { uri = "notes://" .. i .. ("x"):rep(1000) }) end
+    g:wait_status(function(status) return status.counters.kept_sessions_unsaved > 0 end)
+    assert.equal(204, me:delete().status)
+    me:close()
+    g:wait_status(function(status) return status.gauges.store_room_entries.sessions == 0 and status.gauges.kept_sessions_left_out == 0 end)
+  end)
+end)
+
 describe("sessions over restarts and upgrades", function()
   it("go on in the process that has revived them, and in the next one after another restart", function()
     local g = upgrading.start_quick { scripts = scripts, config = { store = { file = "data/store.db" } }, files = { ["data/.keep"] = "" } }
