@@ -104,8 +104,8 @@ mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint
  * if the loop has ended. Any thread. */
 void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop),
                          void *ctx);
-/* Waits for the same, a second at most. */
-void mp_store_await_saved(mp_store *store);
+/* Waits for the same, a second at most. False: the file does not have them, or the owner did not answer. */
+bool mp_store_await_saved(mp_store *store);
 /* Returns once nobody waits any more, a second later at most; from now on nobody does. Call it when no loop runs any
  * more, and before what their threads have waited with is freed. */
 void mp_store_finish_waits(mp_store *store);

@@ -349,7 +349,7 @@ bool mp_store_take_waiters(mp_store *store)
         if (mp_link_is_alone(&store->written))
             mp_link_move(&store->waiters, &store->written);
     }
-    return !mp_link_is_alone(&store->written);
+    return (store->is_late && !store->is_ending) || !mp_link_is_alone(&store->written);
 }
 
 mp_store_result mp_store_is_saved(const mp_store *store, uint64_t change, uint64_t *number)

@@ -129,7 +129,7 @@ bool mp_store_nap(mp_store *store, uint64_t most_ms);
 /* Changes whether the file can be written. With false, nobody waits for it any more. */
 void mp_store_set_saving(mp_store *store, bool is_saving);
 /* Those who wait do so for the changes that were taken, if these are all for which somebody may wait. True if somebody
- * waits for what was taken. */
+ * waits for what was taken, or nobody does since the file is late. */
 bool mp_store_take_waiters(mp_store *store);
 /* The changes that were taken are in the file, or with the owner: tells those who wait for them. */
 void mp_store_tell_written(mp_store *store);

@@ -181,31 +181,33 @@ static bool send_change(mp_store_outbox *outbox, change *it)
 }
 
 /* Sends the changes of now, and tells those who wait for them once the owner's file has them. False: the owner did not
- * answer, or the time is over. */
+ * answer, its file does not have them yet, or the time is over. */
 static bool send_some(mp_store_outbox *outbox, uint64_t until)
 {
     bool follows = !mp_store_is_own(outbox->store), is_sent = true;
-    bool has_waiters = follows && mp_store_take_waiters(outbox->store);
+    bool asks = follows && mp_store_take_waiters(outbox->store);
     change *it;
     for (size_t left = atomic_load(&outbox->count); is_sent && left > 0 && (it = take_change(outbox)) != NULL; left--)
         is_sent = send_change(outbox, it) && (left == 1 || mp_store_now() < until);
-    if (is_sent && has_waiters)
-        mp_store_await_saved(outbox->store);
+    if (is_sent && asks)
+        is_sent = mp_store_await_saved(outbox->store);
     if (is_sent && follows)
         mp_store_tell_written(outbox->store);
     return is_sent;
 }
 
-void mp_store_await_saved(mp_store *store)
+bool mp_store_await_saved(mp_store *store)
 {
     mp_buf no_text = {0};
     int64_t number = 0;
     mp_store_operation it = {.kind = MP_STORE_SAVED};
     uint64_t until = mp_store_now() + MP_STORE_LATE_MS;
-    while (mp_store_do(store, &it, &no_text, &number) == MP_STORE_THERE && mp_store_now() < until) {
+    mp_store_result result;
+    while ((result = mp_store_do(store, &it, &no_text, &number)) != MP_STORE_DONE && mp_store_now() < until) {
         it.number = (uint64_t)number;
         nanosleep(&(struct timespec){0, POLL_NS}, NULL);
     }
+    return result == MP_STORE_DONE;
 }
 
 static void on_work(mp_job *job)

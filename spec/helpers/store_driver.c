@@ -1590,6 +1590,43 @@ static void ended(void)
     end_outgoing(store, thread);
 }
 
+static void late_owner(void)
+{
+    mp_store *store = file_store();
+    atomic_store(&is_disk_stopped, true);
+    mp_store_set(store, MP_STR("s:one"), MP_STR("x"), MP_STORE_FOREVER, false);
+    WAIT_FOR(has_disk_stopped);
+    serve_store(store);
+    reach(1);
+    WAIT_FOR(false);
+}
+
+/* Nobody hears that the owner's file has what it does not have: neither while its disk stands still, nor while the
+ * owner does; after a second that is said to be late. */
+static void late(void)
+{
+    pthread_t thread;
+    char key[100];
+    spawn(1, late_owner);
+    mp_store *store = begin_outgoing(&thread);
+    mp_store_post(store, key_of_session(1, key), MP_STR("x"), 3600000);
+    mp_store_when_saved(store, tick_loop, on_told, NULL);
+    WAIT_FOR(mp_stat_sum("store_outgoing_bytes") == 0);
+    CHECK(!mp_store_await_saved(store), "the file is said to have a session"); /* the job waits as long */
+    stop_child(1);
+    CHECK(!mp_store_await_saved(store), "a stopped owner is said to have a session");
+    CHECK(told == 0, "told before the file has anything");
+    kill(pids[1], SIGCONT);
+    mp_store_tell_late(store);
+    WAIT_FOR(told == 1);
+    CHECK(mp_stat_sum("store_late") == 1, "not said to be late");
+    atomic_store(&told, 0);
+    mp_store_post(store, key_of_session(2, key), MP_STR("x"), 3600000);
+    mp_store_when_saved(store, tick_loop, on_told, NULL);
+    CHECK(told == 1, "waits though the owner is late");
+    end_outgoing(store, thread);
+}
+
 static void small_owner(void)
 {
     serve_store(mp_store_new(1000, 1024));
@@ -1673,6 +1710,7 @@ int main(int argc, char **argv)
                  {"outgoing", outgoing},
                  {"ended", ended},
                  {"without-place", without_place},
+                 {"late", late},
                  {"urgent", urgent},
                  {"records", records}};
     if (argc != 3)

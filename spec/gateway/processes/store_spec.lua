@@ -48,6 +48,8 @@ describe("a store of several processes", function()
 
   it("tells who has posted the record of a session that its owner had no place for it", function() try "without-place" end)
 
+  it("tells nobody that the owner's file has a session while its disk, or the owner, stands still", function() try "late" end)
+
   it("saves a session before what others have deleted", function() try "urgent" end)
 
   it("drops events with the record of their session, and gives each owner a share", function() try "records" end)
