@@ -211,6 +211,12 @@ static void on_hangup(gateway *h)
     mp_reload_now(h->shared.reload, "SIGHUP");
 }
 
+/* Older processes have work that ends within limits.drain, and hand its changes to the store of this one. */
+static bool awaits_older(const gateway *h)
+{
+    return mp_upgrade_has_older(h->shared.upgrade) && mp_monotonic_ms() + MP_ENDING_MS < atomic_load(&h->shared.end_at);
+}
+
 /* Runs the main loop until every worker has ended. */
 static void serve_gateway(gateway *h)
 {
@@ -218,7 +224,7 @@ static void serve_gateway(gateway *h)
     bool is_stopping = false;
     mp_trim trim = {0};
     mp_trim_look(&trim, mp_monotonic_ms());
-    for (int running = h->worker_count; running > 0;) {
+    for (int running = h->worker_count; running > 0 || awaits_older(h);) {
         mp_reload_wait next = mp_reload_next(h->shared.reload);
         int certificates_fd =
             atomic_load(&h->shared.draining) ? -1 : mp_certificates_next(h->shared.certificates, &next.wait_ms);
@@ -490,6 +496,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
             mp_watchdog_configure(watchdog, h.shared.settings->config);
             h.worker_count = h.on_stdio ? 1 : (int)h.shared.settings->config->workers;
             code = run_workers(&h, first, options, &err);
+            mp_upgrade_await_older(h.shared.upgrade);
             mp_process_state_close(&h.shared.process_state);
         }
     }

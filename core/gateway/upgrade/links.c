@@ -2,6 +2,7 @@
 #include "state.h"
 #include <moonpool/version.h>
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 void mp_link_message_close(const mp_link_message *message)
@@ -211,6 +212,24 @@ void mp_upgrade_run_links(mp_upgrade *upgrade)
             i++;
         else
             remove_older(upgrade, i);
+}
+
+#define NAP_MS 5 /* between two looks at the links */
+
+bool mp_upgrade_has_older(const mp_upgrade *upgrade)
+{
+    return upgrade->has_drained && upgrade->state != MP_UPGRADE_OLDER && upgrade->older_count > 0;
+}
+
+void mp_upgrade_await_older(mp_upgrade *upgrade)
+{
+    mp_worker_shared *shared = upgrade->shared;
+    upgrade->listeners = NULL; /* what older processes still say of their sessions is of no use */
+    shared->worker_count = 0;
+    while (mp_upgrade_has_older(upgrade) && mp_monotonic_ms() + MP_LEAVE_MS < atomic_load(&shared->end_at)) {
+        mp_upgrade_run_links(upgrade);
+        nanosleep(&(struct timespec){0, NAP_MS * 1000000L}, NULL);
+    }
 }
 
 /* -- what is counted together -------------------------------------------------------------------------------------- */

@@ -92,6 +92,37 @@ describe("an older process whose store is that of the newest one", function()
   end)
 end)
 
+describe("an older process whose gateway is stopped", function()
+  it("loses neither the end of a session nor the answer of a call that it serves", function()
+    local g = started { ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(1) return "held" end }', ["tools/pid.lua"] = scripts["tools/pid.lua"] }
+    local me, other = g:client "2025-11-25", g:client "2025-11-25"
+    local held <close> = g:connect()            -- to the older process
+    g:must_upgrade()
+    let_connect_anew(other)
+    local stream = other:open("tools/call", { name = "hold", arguments = {} })
+    g:wait_status(function(now) return now.gauges.requests_in_flight >= 1 end)
+    do
+      local _ <close> = stop_newest(g)
+      assert.equal(204, held:request({ method = "DELETE", path = "/mcp", headers = { ["Mcp-Session-Id"] = me.session } }).status)
+      g:signal "sigterm"
+    end
+    assert.equal("held", stream:answer().result.content[1].text)
+    stream:close()
+    g:wait_exit()
+    assert.is_nil(g:log():find("not saved", 1, true), g:log())
+    local new <close> = restarted(g)
+    for _, one in ipairs { me, other } do
+      let_connect_anew(one)
+      one.gateway = new
+    end
+    assert.equal(404, me:delete().status)
+    assert.equal("pong", served(other))
+    other:delete()
+    for _, one in ipairs { me, other } do one:close() end
+    assert.has_nothing_left(new)
+  end)
+end)
+
 describe("an older process whose session grows above what the newest one has room for", function()
   it("counts its record as one that was not saved", function()
     local g <close> = upgrading.start_quick {
