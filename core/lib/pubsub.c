@@ -115,8 +115,7 @@ static int l_audiences(lua_State *L)
     return list_topics(L, mp_topic_audiences);
 }
 
-/* topic.revived(prefix): a list of the rests of the topics that begin so and have subscribers; empty unless sessions of
- * an earlier process go on in this one.  [-0, +1, throws] */
+/* topic.revived(prefix): a list of the lines of mp_topic_revived.  [-0, +1, throws] */
 static int l_revived(lua_State *L)
 {
     return list_topics(L, mp_topic_revived);

@@ -47,8 +47,8 @@ void mp_session_subscribe_as(mp_session *session, mp_str audience);
 void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
 /* Appends the audiences of the topic that have subscribers, one per line. */
 void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
-/* Appends the rests, one per line, of the topics that begin so and have subscribers. None unless sessions of an earlier
- * process go on in this one: then the index of topics is read under its lock. */
+/* Appends lines for the topics that begin so: by which name their first session's client is counted, in hexadecimal, a
+ * space, and the rest. None unless sessions of an earlier process go on in this one: it reads the index, locked. */
 void mp_topic_revived(mp_rpc *rpc, mp_str prefix, mp_buf *out);
 /* The same of one session, which an earlier process has opened; else none. */
 void mp_session_revived_topics(mp_session *session, mp_str prefix, mp_buf *out);

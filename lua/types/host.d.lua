@@ -764,10 +764,10 @@ function host.session.subscribe(call, topic, is_asked) end
 ---@param audience string
 function host.session.set_audience(call, audience) end
 
---- Topics of the call's session that begin with `prefix`, if an earlier process has opened the session.
+--- Topics of the call's session that begin with `prefix`, if an earlier process has opened the session, as of host.topic.revived.
 ---@param call moonpool.Call
 ---@param prefix string
----@return string[] rests
+---@return string[] lines
 function host.session.revived(call, prefix) end
 
 ---@param call moonpool.Call
@@ -787,7 +787,8 @@ function host.topic.publish(topic, plain, before, after, unless) end
 function host.topic.audiences(topic) end
 
 ---@param prefix string
----@return string[] rests  Of the topics that begin so and have subscribers; empty unless sessions of an earlier process go on in this one
+---@return string[] lines  For each topic that begins so and has sessions as subscribers: whom the first counts for (a principal's digest or an address,
+---as hexadecimal digits), a space, and the rest of the topic; empty unless sessions of an earlier process go on in this one
 function host.topic.revived(prefix) end
 
 --- Turns the call into a subscriber of `topics`, which needs no task, and then sends the message `acknowledged`, as JSON.

@@ -360,13 +360,30 @@ typedef struct {
     mp_buf *out;
 } names;
 
+static void put_revived(mp_buf *out, const subscription *s, mp_str rest)
+{
+    mp_str name = s->holder == NULL ? MP_STR_NONE : s->holder->node.key;
+    mp_hex_put(mp_buf_room(out, 2 * name.len), (const unsigned char *)name.ptr, name.len);
+    out->len += 2 * name.len;
+    mp_buf_putc(out, ' ');
+    mp_buf_put(out, rest);
+    mp_buf_putc(out, '\n');
+}
+
 static void put_name(mp_node *node, void *arg)
 {
     const names *it = arg;
+    const base *of = mp_container(node, base, node);
     if (!mp_str_starts(node->key, it->prefix))
         return;
-    mp_buf_put(it->out, mp_str_from(node->key, it->prefix.len));
-    mp_buf_putc(it->out, '\n');
+    MP_EACH(topic, t, &of->topics, in_base) {
+        if (t->count > 0) {
+            const mp_link *first = mp_link_first(&t->subscribers);
+            put_revived(it->out, mp_container(first, const subscription, in_topic),
+                        mp_str_from(node->key, it->prefix.len));
+            break;
+        }
+    }
 }
 
 void mp_session_revived_topics(mp_session *session, mp_str prefix, mp_buf *out)
@@ -376,10 +393,8 @@ void mp_session_revived_topics(mp_session *session, mp_str prefix, mp_buf *out)
     MP_LOCKED(&mp_session_table_topics(session->table)->lock);
     MP_EACH(subscription, s, &session->subscriptions, in_session) {
         mp_str name = base_of(s->topic->node.key);
-        if (mp_str_starts(name, prefix)) {
-            mp_buf_put(out, mp_str_from(name, prefix.len));
-            mp_buf_putc(out, '\n');
-        }
+        if (mp_str_starts(name, prefix))
+            put_revived(out, s, mp_str_from(name, prefix.len));
     }
 }
 

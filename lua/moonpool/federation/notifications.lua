@@ -223,17 +223,20 @@ function notifications.unsubscribed(call, uri, resource)
   if record then notifications.sweep(record, true) end
 end
 
--- The resources of an upstream, as it has them, of these normalized URIs of clients.
+-- The resources of an upstream, as it has them, of these lines of host.topic.revived; and for each the share that it
+-- takes.
 local function own_uris(record, list)
-  local own = {}
-  for _, normal in ipairs(list) do
+  local own, by = {}, {}
+  for _, line in ipairs(list) do
+    local digits, normal = line:match "^(%x*) (.*)$"
     local resource = registry.resource(normal)
     if resource and resource.upstream == record.name then
       -- as the upstream lists it; for a template only the normalized URI is known
-      own[#own + 1] = not resource.template and resource.original or wrapping.inward(record, normal) or normal
+      local uri = not resource.template and resource.original or wrapping.inward(record, normal) or normal
+      own[#own + 1], by[uri] = uri, subscribe.share(digits)
     end
   end
-  return own
+  return own, by
 end
 
 -- The first channel with this key in this process, opened for the running call: what sessions have subscribed to on such
@@ -246,7 +249,8 @@ local function revive_own(record, key)
   local topics = subscriptions.resource_topic("", key)
   -- the first is the cheaper one: the other reads the names of all topics, once for each principal or class
   local list = channel_key.is_of_session(key) and host.session.revived(call, topics) or host.topic.revived(topics)
-  return subscribe.revive_own(record, way, own_uris(record, list), call)
+  local own, by = own_uris(record, list)
+  return subscribe.revive_own(record, way, own, by, call)
 end
 
 local OPENED_S <const> = 86400     -- seconds for which the store remembers that a client's own channel was opened
@@ -361,12 +365,13 @@ end)
 
 -- -- at an interval --------------------------------------------------------------------------------------------------
 
--- The URIs of an upstream, as it has them, that sessions of an earlier process have subscribed to; true if these are all,
--- because no list is missing. Those of sessions with a channel of their own are not among them.
+-- As of own_uris, what sessions of an earlier process have subscribed to at an upstream; true if this is all, because no
+-- list is missing. Those of sessions with a channel of their own are not among them.
 local function revived_of(record)
   federated.keep_up()
   local is_whole = catalogue.of(record.name, catalogue.class).facts.missing == nil
-  return own_uris(record, host.topic.revived(subscriptions.resource_topic "")), is_whole
+  local own, by = own_uris(record, host.topic.revived(subscriptions.resource_topic ""))
+  return own, by, is_whole
 end
 
 function federated.on_read(record)

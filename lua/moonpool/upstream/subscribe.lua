@@ -60,11 +60,18 @@ local function save(record, state)
   }, KEPT_S)
 end
 
--- The principal or address that a subscription counts for, as a short text: clients without a principal count by
--- address, since one client can open many sessions.
+-- The share of a client, as a short text. `name`: as of host.topic.revived, without the digits.
+local function share_named(name) return host.base64.encode(host.digest.sum("sha256", name)):sub(1, 16) end
+
+-- The principal or address that a subscription counts for: clients without a principal count by address, since one
+-- client can open many sessions.
 local function share_of(call)
-  local who = principal.is_named(call.principal) and "p" .. principal.key(call.principal) or "a" .. host.http.counted(call.address or "")
-  return host.base64.encode(host.digest.sum("sha256", who)):sub(1, 16)
+  return share_named(principal.is_named(call.principal) and host.digest.sum("sha256", principal.key(call.principal)) or host.http.counted(call.address or ""))
+end
+
+--- The share that a subscription of an earlier process takes, by the digits of host.topic.revived; nil: none.
+function subscribe.share(digits)
+  return digits ~= "" and share_named((digits:gsub("%x%x", function(hex) return string.char(tonumber(hex, 16)) end))) or nil
 end
 
 -- The number of subscribed URIs, and of those that count for the share `who`. On a channel that clients share a URI
@@ -260,13 +267,14 @@ local function bring_revived(record, channel, server_info, state, wanted, revive
     bring(record, channel, server_info, state, wanted)
     return new
   end
-  local uris, is_whole = revived()
+  local uris, by, is_whole = revived()
   bring(record, channel, server_info, state, with(state, wanted, uris))
   for _, uri in ipairs(uris) do
     if not state.uris[uri] then
       is_whole = false
-    elseif not before or not wanted[uri] then
-      new[#new + 1] = uri
+    else
+      state.by[uri] = state.by[uri] or by[uri]
+      if not before or not wanted[uri] then new[#new + 1] = uri end
     end
   end
   state.has_revived, state.revived_at = is_whole, host.time.now()
@@ -274,8 +282,9 @@ local function bring_revived(record, channel, server_info, state, wanted, revive
 end
 
 --- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True; or nil and
---- why. `revived()` returns the URIs that sessions of an earlier process have subscribed to, and true if these are all:
---- it is called each time until all of them were subscribed to. Those that are new are the second value.
+--- why. `revived()` returns the URIs that sessions of an earlier process have subscribed to, for each the share that it
+--- takes, and true if these are all: it is called each time until all of them were subscribed to. Those that are new are
+--- the second value.
 function subscribe.ensure(record, revived)
   return alone(record, function()
     local channel, server_info, state, wanted = current(record)
@@ -448,11 +457,11 @@ end
 
 -- Takes a place for a client's subscription on its own channel, before it is asked for: if the client disconnects
 -- meanwhile, the next sweep unsubscribes. True if it had none; nil and why it gets none.
-local function take_own(record, way, uri, call)
+local function take_own(record, way, uri, who)
   return alone(record, function()
     local state = load(record)
     local own = state.own[way.key] or { uris = {} }
-    local before, who = own.uris[uri], share_of(call)
+    local before = own.uris[uri]
     local refusal = not before and no_room(counts_of(state, who))
     if refusal then
       host.upstream.count_refused "subscriptions"
@@ -486,7 +495,7 @@ end
 --- Subscribes to changes of a resource on a client's own channel, `way` (as of forward.way_of), by `send()`, for the
 --- client of a call. True; or nil and a sentence for the client.
 function subscribe.add_own(record, way, uri, call, send)
-  local is_new, refusal = take_own(record, way, uri, call)
+  local is_new, refusal = take_own(record, way, uri, share_of(call))
   if refusal then return nil, refusal end
   local answer = send()
   local channel = answer and host.upstream.open_channel(record.name, way.key)
@@ -505,10 +514,10 @@ function subscribe.remove_own(record, is_gone)
 end
 
 --- A session of an earlier process, of which `call` is one, has opened its own channel, `way` (as of forward.way_of): what
---- it has subscribed to there is subscribed to again. Returns these URIs.
-function subscribe.revive_own(record, way, uris, call)
+--- was subscribed to there is subscribed to again; `by`: whose share each URI takes. Returns these URIs.
+function subscribe.revive_own(record, way, uris, by, call)
   if not uris[1] then return uris end
-  for _, uri in ipairs(uris) do take_own(record, way, uri, call) end
+  for _, uri in ipairs(uris) do take_own(record, way, uri, by[uri] or share_of(call)) end
   return subscribe.again(record, way.key)
 end
 

@@ -167,3 +167,23 @@ describe("a resource that was subscribed to before a restart", function()
     me:close()
   end)
 end)
+
+for _, row in ipairs { { "with a principal", "2026-07-28", "http", { token = "ann-1" } }, { "without one", "2025-06-18", "stdio" } } do
+  it("a subscription of an earlier process counts for the client that made it, " .. row[1], function()
+    local u <close> = upstream.start { revision = row[2], transport = row[3] }
+    u:offer("resources", RESOURCES)
+    local constants = { upstream_subscribed_per_principal = 1 }
+    local g = start(u, { constants = constants, scripts = row[4] and { ["auth/main.lua"] = credentials.script } })
+    local me = g:client("2025-11-25", row[4])
+    follow(me, URI)
+    local before = times_asked(u)
+    local new <close> = restart(g, { me }, { constants = constants })
+    wait.for_fact("another subscription", 30, function() return times_asked(u) > before end)
+    local other <close> = new:client("2025-11-25", row[4])
+    wait.for_fact("the lists", 20, function() return #other:result("tools/list", {}).tools > 0 end)
+    local err = other:call("resources/subscribe", { uri = "stub://third" }).error
+    assert.truthy(err and err.message:find("your share: unsubscribe", 1, true), err and err.message)
+    me:delete()
+    me:close()
+  end)
+end
