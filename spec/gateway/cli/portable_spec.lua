@@ -59,7 +59,8 @@ describe("the portable archive", function()
     for _, name in ipairs { "h2o", "lua", "sqlite", "curl", "OpenSSL", "zlib", "libyaml", "PCRE2" } do
       assert.truthy(linked:find("  " .. name .. " ", 1, true), out)
     end
-    assert.matches("\n  glibc +%d[%d.]*\n$", out)
+    out = out:gsub("  libpq +%d[%d.]*\n$", "") -- is loaded when it is first used, and not on each system
+    assert.matches("\nof this system:\n  glibc +%d[%d.]*\n$", out)
   end)
 
   local code = [[local res, why = http.get(args.url) return { status = res and res.status, why = why }]]
