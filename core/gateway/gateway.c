@@ -211,10 +211,12 @@ static void on_hangup(gateway *h)
     mp_reload_now(h->shared.reload, "SIGHUP");
 }
 
-/* Older processes have work that ends within limits.drain, and hand its changes to the store of this one. */
-static bool awaits_older(const gateway *h)
+/* How long this process waits for older ones, which have work that ends within limits.drain, and hand its changes to
+ * the store of this one. */
+static int older_ms(const gateway *h)
 {
-    return mp_upgrade_has_older(h->shared.upgrade) && mp_monotonic_ms() + MP_ENDING_MS < atomic_load(&h->shared.end_at);
+    uint64_t end_at = atomic_load(&h->shared.end_at), now = mp_monotonic_ms() + MP_ENDING_MS;
+    return mp_upgrade_has_older(h->shared.upgrade) && now < end_at ? (int)(end_at - now) : 0;
 }
 
 /* Runs the main loop until every worker has ended. */
@@ -224,7 +226,7 @@ static void serve_gateway(gateway *h)
     bool is_stopping = false;
     mp_trim trim = {0};
     mp_trim_look(&trim, mp_monotonic_ms());
-    for (int running = h->worker_count; running > 0 || awaits_older(h);) {
+    for (int running = h->worker_count; running > 0 || older_ms(h) > 0;) {
         mp_reload_wait next = mp_reload_next(h->shared.reload);
         int certificates_fd =
             atomic_load(&h->shared.draining) ? -1 : mp_certificates_next(h->shared.certificates, &next.wait_ms);
@@ -236,6 +238,8 @@ static void serve_gateway(gateway *h)
         next.wait_ms = mp_notify_turn(next.wait_ms);
         if (next.wait_ms < 0 || next.wait_ms > MP_TRIM_EVERY_MS)
             next.wait_ms = MP_TRIM_EVERY_MS;
+        if (running == 0 && next.wait_ms > older_ms(h))
+            next.wait_ms = older_ms(h);
         mp_watchdog_wait_begins(watchdog);
         /* poll refuses more entries than the limit of descriptors, which may be lowered while the process runs;
          * whatever is ready is found without it, a little later */
@@ -257,6 +261,8 @@ static void serve_gateway(gateway *h)
         uint64_t ended;
         if (read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
             running -= (int)ended;
+        if (running == 0)
+            mp_traces_flush();
         bool may_reload = !atomic_load(&h->shared.draining);
         mp_reload_run(h->shared.reload, may_reload);
         if (may_reload)

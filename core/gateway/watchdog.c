@@ -550,6 +550,14 @@ void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
     }
 }
 
+void mp_watchdog_stop(mp_watchdog *watchdog, const char *why)
+{
+    MP_LOCKED(&watchdog->lock);
+    bool again = atomic_exchange(&watchdog->shared->draining, true);
+    mp_log(watchdog->shared->own_level, "stopping now", mp_log_str("why", mp_str_of(why)));
+    begin_end(watchdog, 0, again);
+}
+
 /* By a signal for the thread alone: those wait in a queue of their own, so that a SIGTERM from outside that waits as
  * well is not lost. */
 void mp_watchdog_drain(mp_watchdog *watchdog)

@@ -193,11 +193,13 @@ static bool read_older(mp_upgrade *upgrade, const mp_older *one)
     return taken == 0;
 }
 
-/* The service ends: older processes end with it. */
+/* The service ends: older processes end with it, and stop now where a second signal says so to this one. */
 static void drain_older(mp_upgrade *upgrade)
 {
-    if (upgrade->has_drained || !atomic_load(&upgrade->shared->draining))
+    bool stops = mp_monotonic_ms() + MP_ENDING_MS >= atomic_load(&upgrade->shared->end_at);
+    if (!atomic_load(&upgrade->shared->draining) || (upgrade->has_drained && (!stops || upgrade->has_stopped)))
         return;
+    upgrade->has_stopped = upgrade->has_drained;
     upgrade->has_drained = true;
     for (int i = 0; i < upgrade->older_count; i++)
         mp_process_link_send(upgrade->older[i].link, MP_SAY_DRAIN, MP_STR_NONE, MP_UNSET, 0);
@@ -226,7 +228,7 @@ void mp_upgrade_await_older(mp_upgrade *upgrade)
     mp_worker_shared *shared = upgrade->shared;
     upgrade->listeners = NULL; /* what older processes still say of their sessions is of no use */
     shared->worker_count = 0;
-    while (mp_upgrade_has_older(upgrade) && mp_monotonic_ms() + MP_LEAVE_MS < atomic_load(&shared->end_at)) {
+    while (mp_upgrade_has_older(upgrade) && mp_monotonic_ms() + MP_CUT_MS < atomic_load(&shared->end_at)) {
         mp_upgrade_run_links(upgrade);
         nanosleep(&(struct timespec){0, NAP_MS * 1000000L}, NULL);
     }

@@ -41,9 +41,11 @@ static void run_link(mp_upgrade *upgrade)
     mp_process_link *link = upgrade->link;
     int taken = -1;
     while ((link = upgrade->link) != NULL && (taken = mp_process_link_take(link, &message)) > 0) {
-        if (message.kind == MP_SAY_DRAIN)
-            mp_watchdog_end(upgrade->shared->watchdog, "the newest process of the gateway ends");
-        else if (message.kind == MP_SAY_NEWEST)
+        if (message.kind == MP_SAY_DRAIN) {
+            (upgrade->has_drained ? mp_watchdog_stop : mp_watchdog_end)(upgrade->shared->watchdog,
+                                                                        "the newest process of the gateway ends");
+            upgrade->has_drained = true;
+        } else if (message.kind == MP_SAY_NEWEST)
             take_newest(upgrade, &message);
         else if (message.kind == MP_SAY_NEWS)
             mp_upgrade_take_news(upgrade, link, message.body);

@@ -2,6 +2,7 @@
 -- another restart finds what each process has.
 local resume = require "spec.helpers.resume"
 local upgrading = require "spec.helpers.upgrading"
+local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local scripts = { ["tools/pid.lua"] = 'return tool { "Answers.", function() return "pong" end }' }
@@ -120,6 +121,38 @@ describe("an older process whose gateway is stopped", function()
     other:delete()
     for _, one in ipairs { me, other } do one:close() end
     assert.has_nothing_left(new)
+  end)
+end)
+
+describe("a gateway that is stopped", function()
+  -- `drain` is just above a second, after which a wait of whole seconds would come too late
+  it("ends by itself where an older process stands still", function()
+    local g <close> = upgrading.start_quick { scripts = scripts, config = { limits = { drain = "1100ms" } } }
+    local me = g:client "2025-11-25"
+    g:must_upgrade()
+    local older = g:older()[1]
+    uv.kill(older, "sigstop")
+    g:signal "sigterm"
+    wait.for_fact("the newest process to have ended", 20, function() return not g:is_alive() end)
+    uv.kill(older, "sigcont")
+    g:wait_exit()
+    assert.equal(2, select(2, g:log():gsub("info  stopped", "")), g:log())
+    me:close()
+  end)
+
+  it("stops its older processes, too, at the second signal", function()
+    local g <close> = upgrading.start_quick { scripts = { ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(600) return "held" end }' } }
+    local me = g:client "2025-11-25"
+    local stream = me:open("tools/call", { name = "hold", arguments = {} })
+    g:wait_status(function(now) return now.gauges.requests_in_flight >= 1 end)
+    g:must_upgrade()
+    g:signal "sigterm"
+    wait.for_fact("both to drain", 20, function() return select(2, g:log():gsub("info  draining", "")) == 2 end)
+    g:signal "sigterm"
+    g:wait_exit()
+    assert.equal(2, select(2, g:log():gsub("info  stopping now", "")), g:log())
+    stream:close()
+    me:close()
   end)
 end)
 
