@@ -149,14 +149,23 @@ static void give_back(mp_store_outbox *outbox, change *it)
         free_change(outbox, it);
 }
 
-/* The owner has no place for the record of a session. */
-static void tell_refused(mp_store *store, mp_str key)
+static bool has_change(mp_store_outbox *outbox, mp_str key)
 {
+    MP_LOCKED(&outbox->lock);
+    return mp_map_find(&outbox->by_key, key) != NULL;
+}
+
+/* The owner has no place for the record of a session. It may have one for a later record, which waits. */
+static void tell_refused(mp_store_outbox *outbox, mp_str key)
+{
+    mp_store *store = outbox->store;
     mp_scoped_buf text = {0};
     int64_t no_number = 0;
     const mp_store_operation get = {.kind = MP_STORE_GET, .key = key};
-    if (store->on_refused != NULL)
-        store->on_refused(store->refused_ctx, key, mp_store_do(store, &get, &text, &no_number) != MP_STORE_NONE);
+    if (store->on_refused != NULL) {
+        bool is_there = mp_store_do(store, &get, &text, &no_number) != MP_STORE_NONE;
+        store->on_refused(store->refused_ctx, key, is_there || has_change(outbox, key));
+    }
 }
 
 static bool send_change(mp_store_outbox *outbox, change *it)
@@ -172,12 +181,19 @@ static bool send_change(mp_store_outbox *outbox, change *it)
     mp_store_result result = mp_store_do(outbox->store, &operation, &no_text, &no_number);
     bool is_answered = result != MP_STORE_AWAY && result != MP_STORE_UNKNOWN;
     if (result == MP_STORE_FULL && is_of_session(it->node.key))
-        tell_refused(outbox->store, it->node.key);
+        tell_refused(outbox, it->node.key);
     if (is_answered)
         free_change(outbox, it);
     else
         give_back(outbox, it);
     return is_answered;
+}
+
+/* No job begins for a while. */
+static void rest(mp_store_outbox *outbox)
+{
+    MP_LOCKED(&outbox->lock);
+    outbox->again_at = mp_store_now() + AGAIN_MS;
 }
 
 /* Sends the changes of now, and tells those who wait for them once the owner's file has them. False: the owner did not
@@ -189,11 +205,20 @@ static bool send_some(mp_store_outbox *outbox, uint64_t until)
     change *it;
     for (size_t left = atomic_load(&outbox->count); is_sent && left > 0 && (it = take_change(outbox)) != NULL; left--)
         is_sent = send_change(outbox, it) && (left == 1 || mp_store_now() < until);
-    if (is_sent && asks)
-        is_sent = mp_store_await_saved(outbox->store);
+    if (is_sent && asks && !mp_store_await_saved(outbox->store)) {
+        is_sent = false;
+        rest(outbox);
+    }
     if (is_sent && follows)
         mp_store_tell_written(outbox->store);
     return is_sent;
+}
+
+/* True if the file was late already: nobody waits for it then, and it is asked once. */
+static bool is_late(mp_store *store)
+{
+    MP_LOCKED(&store->lock);
+    return store->is_late;
 }
 
 bool mp_store_await_saved(mp_store *store)
@@ -201,7 +226,7 @@ bool mp_store_await_saved(mp_store *store)
     mp_buf no_text = {0};
     int64_t number = 0;
     mp_store_operation it = {.kind = MP_STORE_SAVED};
-    uint64_t until = mp_store_now() + MP_STORE_LATE_MS;
+    uint64_t until = mp_store_now() + (is_late(store) ? 0 : MP_STORE_LATE_MS);
     mp_store_result result;
     while ((result = mp_store_do(store, &it, &no_text, &number)) != MP_STORE_DONE && mp_store_now() < until) {
         it.number = (uint64_t)number;
