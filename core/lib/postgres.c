@@ -23,6 +23,8 @@ MP_COUNTER(dropped_notifications, "dropped", "reason", "postgres_messages",
 #define MAX_PARAMS 1000                            /* of one query, as of SQLite */
 #define MAX_BYTES ((size_t)16 << 20)               /* of the SQL that is sent together, and of its parameters */
 #define MAX_STORED_BYTES ((size_t)16 << 10)        /* of SQL that connection and server keep prepared */
+#define TURN_BYTES                                                                                                     \
+    ((ptrdiff_t)64 << 10) /* of results that become tables in one turn of the loop: about a millisecond */
 #define POOL "moonpool.postgres"
 #define LEASE "moonpool.lease"
 #define CHANNEL "moonpool.postgres.channel"
@@ -36,6 +38,15 @@ typedef struct {
     char *shown;               /* "db.internal:5432/shop" */
 } pool;
 
+/* Results that become tables, in several turns of the loop if they are large. */
+typedef struct {
+    bool is_begun, is_open;     /* open: the list of the present query's rows is above `all` on the stack */
+    const char *MP_NULLABLE at; /* the next item; NULL: none is left */
+    int all, top;               /* index of the table of all results, and of the last value, between turns */
+    lua_Integer count, row;     /* values in that table; rows of the present query */
+    int columns, cell;
+} pushed;
+
 /* A task's place at a connection, for one statement or for a transaction. */
 typedef struct {
     mp_resource resource;
@@ -47,6 +58,7 @@ typedef struct {
     bool is_late;
     mp_postgres_end late; /* how the statement stood when its time was over */
     mp_open_span span;
+    pushed lists;
 } place;
 
 typedef struct {
@@ -225,63 +237,71 @@ static int l_release(lua_State *L)
 
 /* -- results ------------------------------------------------------------------------------------------------------- */
 
-/* Pushes { rows, count, rows, count, … } of the queries, in which a row is a table by column name.  [-0, +1, throws] */
-static void push_lists(lua_State *L, const mp_postgres_lease *lease, int lists)
+/* Begins to push { rows, count, rows, count, … } of the queries, in which a row is a table by column name. The
+ * metatable of lists is on top of the stack.  [-0, +1, throws] */
+static void begin_lists(lua_State *L, place *it)
+{
+    it->lists = (pushed){.at = mp_postgres_items(MP_NEVER_NULL(it->lease)), .all = lua_gettop(L) + 1, .is_begun = true};
+    lua_newtable(L);
+}
+
+/* Goes on with them for one turn of the loop. False: there is more.  [-0, +?, throws] */
+static bool push_lists(lua_State *L, place *it)
 {
     mp_postgres_item item;
-    lua_Integer count = 0, row = 0;
-    int columns = 0, cell = 0;
-    lua_newtable(L);
-    int all = lua_gettop(L), rows = all + 1;
-    const char *at = mp_postgres_items(lease);
-    bool is_open = false; /* `rows` is there */
-    while (at != NULL) {
-        if (!is_open) {
+    pushed *to = &it->lists;
+    int lists = to->all - 1, rows = to->all + 1;
+    const char *begin = to->at;
+    while (to->at != NULL) {
+        if (!to->is_open) {
             lua_newtable(L);
             lua_pushvalue(L, lists);
             lua_setmetatable(L, -2);
-            is_open = true;
+            to->is_open = true;
         }
-        at = mp_postgres_next(lease, at, &item);
+        to->at = mp_postgres_next(MP_NEVER_NULL(it->lease), to->at, &item);
         switch (item.kind) {
         case MP_POSTGRES_COLUMN: /* its name and its type stay on the stack */
             luaL_checkstack(L, 12, "too many columns");
             lua_pushlstring(L, item.text.ptr, item.text.len);
             lua_pushinteger(L, item.number);
-            columns++;
+            to->columns++;
             break;
         case MP_POSTGRES_ROW:
-            lua_settop(L, rows + 2 * columns);
-            lua_createtable(L, 0, columns);
+            lua_settop(L, rows + 2 * to->columns);
+            lua_createtable(L, 0, to->columns);
             lua_pushvalue(L, -1);
-            lua_rawseti(L, rows, ++row);
-            cell = 0;
+            lua_rawseti(L, rows, ++to->row);
+            to->cell = 0;
             break;
         case MP_POSTGRES_CELL:
-            lua_pushvalue(L, rows + 1 + 2 * cell);
-            mp_postgres_push_value(L, lua_tointeger(L, rows + 2 + 2 * cell), item.text, lists);
+            lua_pushvalue(L, rows + 1 + 2 * to->cell);
+            mp_postgres_push_value(L, lua_tointeger(L, rows + 2 + 2 * to->cell), item.text, lists);
             lua_rawset(L, -3);
-            cell++;
+            to->cell++;
             break;
         case MP_POSTGRES_NULL:
-            cell++;
+            to->cell++;
             break;
         case MP_POSTGRES_COUNT:
             lua_settop(L, rows);
-            lua_rawseti(L, all, ++count);
+            lua_rawseti(L, to->all, ++to->count);
             lua_pushinteger(L, item.number);
-            lua_rawseti(L, all, ++count);
-            columns = 0;
-            row = 0;
-            is_open = false;
+            lua_rawseti(L, to->all, ++to->count);
+            to->columns = 0;
+            to->row = 0;
+            to->is_open = false;
             break;
         }
+        if (to->at != NULL && to->at - begin > TURN_BYTES && mp_op_may_wait(L))
+            return false;
     }
-    if (is_open) {
+    if (to->is_open) {
         lua_settop(L, rows);
-        lua_rawseti(L, all, ++count);
+        lua_rawseti(L, to->all, ++to->count);
     }
-    lua_settop(L, all);
+    lua_settop(L, to->all);
+    return true;
 }
 
 /* Pushes nil, why, the reason ("error", "unavailable" or "unknown"), and the SQLSTATE.  [-0, +4, throws] */
@@ -304,7 +324,34 @@ static int push_failure(lua_State *L, place *it, mp_postgres_end end, const char
     return 4;
 }
 
-/* Pushes the results of postgres.run(). Stack: 1 the lease, 2 the queries, 3 the seconds.  [-0, +3|4, throws] */
+static waiting *new_op(lua_State *L, place *it)
+{
+    double seconds = luaL_checknumber(L, 3);
+    luaL_argcheck(L, seconds > 0 && seconds <= 86400, 3, "from above 0 to a day");
+    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    op->of = it;
+    return op;
+}
+
+static void on_turn(mp_timer *timer)
+{
+    end_wait(mp_container(timer, place, timer));
+}
+
+static int push_results(lua_State *L, int status, lua_KContext context);
+
+/* Goes on with the results in the next turn of the loop, when others have had theirs.  [-0, +?, parks] */
+static int push_later(lua_State *L, place *it)
+{
+    it->lists.top = lua_gettop(L);
+    luaL_checkstack(L, 4, "too many columns");
+    waiting *op = new_op(L, it);
+    it->op = &op->super;
+    mp_timer_start(op->super.loop, &it->timer, 0, on_turn);
+    return mp_op_park_then(L, &op->super, push_results, 0);
+}
+
+/* Pushes the results of postgres.run(). Stack: 1 the lease, 2 the queries, 3 the seconds.  [-0, +3|4, throws, parks] */
 static int push_results(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext context)
 {
     place *it = lua_touserdata(L, 1);
@@ -316,14 +363,20 @@ static int push_results(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KConte
     mp_postgres_end end = mp_postgres_end_of(lease);
     if (end != MP_POSTGRES_DONE && end != MP_POSTGRES_MORE)
         return push_failure(L, it, end, mp_postgres_why(lease), mp_postgres_state(lease));
-    lua_pushboolean(L, true);
-    lua_getiuservalue(L, 1, 1);
-    lua_getiuservalue(L, -1, 1);
-    int lists = lua_gettop(L);
-    push_lists(L, lease, lists);
+    if (it->lists.is_begun) {
+        lua_settop(L, it->lists.top);
+    } else {
+        lua_pushboolean(L, true);
+        lua_getiuservalue(L, 1, 1);
+        lua_getiuservalue(L, -1, 1);
+        begin_lists(L, it);
+    }
+    if (!push_lists(L, it))
+        return push_later(L, it);
+    it->lists.is_begun = false;
     lua_pushboolean(L, end == MP_POSTGRES_MORE);
-    lua_remove(L, lists);
-    lua_remove(L, lists - 1);
+    lua_remove(L, it->lists.all - 1);
+    lua_remove(L, it->lists.all - 2);
     if (end == MP_POSTGRES_DONE)
         mp_open_span_close(&it->span);
     if (end == MP_POSTGRES_DONE && !it->keeps)
@@ -437,15 +490,6 @@ static int wait_for_end(lua_State *L, place *it, mp_op *op)
     return mp_op_park_then(L, op, push_results, 0);
 }
 
-static waiting *new_op(lua_State *L, place *it)
-{
-    double seconds = luaL_checknumber(L, 3);
-    luaL_argcheck(L, seconds > 0 && seconds <= 86400, 3, "from above 0 to a day");
-    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
-    op->of = it;
-    return op;
-}
-
 /* postgres.run(lease, queries, seconds, keeps, fetch): sends the queries together and waits. true, { rows, count, … },
  * and true if there are more rows; or nil, why, "error", "unavailable" or "unknown", and the SQLSTATE or nil. `keeps`:
  * the lease has the connection until release(), else until the statement has ended. `fetch`: rows that are wanted at
@@ -467,6 +511,7 @@ static int l_run(lua_State *L)
     waiting *op = new_op(L, it);
     it->keeps = keeps;
     it->is_late = false;
+    it->lists.is_begun = false;
     const char *why = start(L, it, &statement, &err);
     if (why != NULL)
         return push_failure(L, it, MP_POSTGRES_UNAVAILABLE, why, "");
@@ -483,6 +528,7 @@ static int l_more(lua_State *L)
     luaL_argcheck(L, it->lease != NULL && it->op == NULL && mp_postgres_end_of(it->lease) == MP_POSTGRES_MORE, 1,
                   "it has no more rows");
     waiting *op = new_op(L, it);
+    it->lists.is_begun = false;
     mp_postgres_go_on(MP_NEVER_NULL(it->lease));
     it->op = &op->super;
     return wait_for_end(L, it, &op->super);
