@@ -6,6 +6,7 @@
 --   u:ran "echo"                                    -- how often it ran
 --   u:wait({ method = "notifications/cancelled" })  -- an entry of what it received: kind, method, tool, id (bytes), text (bytes), json, head, headers, …
 --   u:wait_held(2); u:release()                     -- calls of the tool `hold`
+--   u.unfollowed["stub://text"] = true              -- the subscription to this resource is refused
 --   u:offer("tools", { "name", '{"name":…}' }); u:lose_sessions "404"; u:push(text); u:behave()
 -- A stub records mistakes of its client, such as an id that is used twice or a header that differs from the body, and
 -- fails the spec at its end.

@@ -377,9 +377,12 @@ end
 function federated.on_read(record)
   local _, again = subscribe.ensure(record, function() return revived_of(record) end)
   -- what has changed since the process before this one ended is not known
-  for _, uri in ipairs(type(again) == "table" and again or {}) do tell_updated(record, uri) end
+  for _, uri in ipairs(again) do tell_updated(record, uri) end
 end
 
-function federated.on_tick(record) notifications.sweep(record) end
+function federated.on_tick(record)
+  notifications.sweep(record)
+  if subscribe.is_due(record) then federated.begin(function() federated.on_read(record) end) end
+end
 
 return notifications

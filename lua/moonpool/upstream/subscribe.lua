@@ -6,7 +6,9 @@
 --   state   { serial, id?, uris = { [uri] = when it was added, by host.time.now }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = when it is forgotten, by host.time.now }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks;
---           `has_revived`: all that sessions of an earlier process wanted is among the URIs; `revived_at`: when this was tried last
+--   state.revival   of what sessions of an earlier process wanted: { is_whole = no more of it is asked for, after = when the next attempt
+--           may be, by host.time.now, pause = the seconds before it, if the last one left something, refused = { [uri] = how often },
+--           over = for how many there was no room, of those that were counted }
 --   state.own   of channels that belong to single clients: { [key of the channel] = { way = how the channel is opened,
 --           sealed, uris = { [uri] = { at = when it was added, by = whose share it takes } } } }
 
@@ -34,7 +36,9 @@ local ACK_KEPT_S = 60       -- seconds for which the store remembers a request t
 local AT_ONCE = 16          -- subscriptions to resources of a stateful upstream after which another task has its turn
 local TURN_S = 30           -- seconds that a task waits for another task that changes the subscriptions
 local KEPT_S = 86400        -- seconds for which the store remembers the subscriptions; each reading of the lists starts them again
-local REVIVE_S = 1          -- seconds, at least, between two attempts to subscribe to what sessions of an earlier process wanted
+-- seconds between attempts to subscribe to what sessions of an earlier process wanted: the first pause, which doubles, and the longest
+local REVIVE_S, MOST_REVIVE_S = 1, 300
+local MOST_REFUSALS = 3     -- refusals after which a resource that such a session wanted is given up: a template's may be gone for ever
 local PAUSE_S = 0.02        -- seconds between two looks whether another task has finished
 
 local ID = "io.modelcontextprotocol/subscriptionId"
@@ -44,9 +48,9 @@ local function ack_key(name, id) return "callers:ack:" .. host.upstream.instance
 
 local function load(record)
   local state = json.decode(host.store.get(key_of(record)) or "null")
-  if type(state) ~= "table" then return { serial = 0, uris = {}, by = {}, tasks = {}, own = {} } end
+  if type(state) ~= "table" then state = { serial = 0, uris = {}, tasks = {} } end
   -- lacking in the state of an older version, in a store with a file
-  state.by, state.own = state.by or {}, state.own or {}
+  state.by, state.own, state.revival = state.by or {}, state.own or {}, state.revival or { refused = {} }
   return state
 end
 
@@ -54,9 +58,10 @@ local function save(record, state)
   local by = {}
   for uri in pairs(state.uris) do by[uri] = state.by[uri] end
   for _, one in pairs(state.own) do one.uris = json.object(one.uris) end
+  state.revival.refused = json.object(state.revival.refused)
   host.store.set(key_of(record), json.encode {
     serial = state.serial, id = state.id, uris = json.object(state.uris), by = json.object(by), tasks = json.object(state.tasks), is_deaf = state.is_deaf,
-    own = json.object(state.own), has_revived = state.has_revived, revived_at = state.revived_at,
+    own = json.object(state.own), revival = state.revival,
   }, KEPT_S)
 end
 
@@ -109,16 +114,20 @@ end
 -- True if the channel brings notifications that belong to no request.
 local function has_way(server_info) return server_info.transport ~= "http" or server_info.has_stream == true end
 
+-- True: it is done; false: it is refused; nil: there is no answer.
 local function ask(channel, server_info, method, uri)
   local id = channel:next_id()
   local event = exchange.ask(channel, id, message.request(id, method, { uri = uri }), { transport = server_info.transport })
-  return event ~= nil and event.error == nil
+  if not event then return nil end
+  return event.error == nil
 end
 
 local function may_subscribe(server_info)
   local can = server_info.capabilities and server_info.capabilities.resources
   return type(can) == "table" and can.subscribe == true
 end
+
+local function can_follow(server_info) return server_info.is_modern or may_subscribe(server_info) and has_way(server_info) end
 
 -- -- upstreams of a stateless revision -------------------------------------------------------------------------------
 
@@ -226,73 +235,143 @@ local function current(record)
   local state = load(record)
   local wanted = state.uris
   if state.serial ~= server_info.serial then
-    state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks, own = state.own, has_revived = state.has_revived,
-      revived_at = state.revived_at }
+    state = { serial = server_info.serial, uris = {}, by = state.by, tasks = state.tasks, own = state.own, revival = state.revival }
   end
   return channel, server_info, state, wanted
 end
 
+-- False if the upstream has not acknowledged the request to listen.
 local function bring(record, channel, server_info, state, wanted)
   if server_info.is_modern then
     local is_same = state.id ~= nil
     for uri in pairs(wanted) do is_same = is_same and state.uris[uri] ~= nil end
-    if is_same then return end
-    state.uris = listen(record, channel, server_info, state, wanted) or state.uris
-  elseif may_subscribe(server_info) and has_way(server_info) then
+    if is_same then return true end
+    local honoured = listen(record, channel, server_info, state, wanted)
+    state.uris = honoured or state.uris
+    return honoured ~= nil
+  elseif can_follow(server_info) then
     for _, uri in ipairs(sorted(wanted)) do
       if not state.uris[uri] and ask(channel, server_info, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
     end
   end
+  return true
 end
 
--- A copy of the set of wanted URIs with more of them, as many as there is room for; the others are counted.
-local function with(state, wanted, uris)
-  local all, count, at = {}, counts_of { uris = wanted, by = {}, own = state.own }, host.time.now()
-  for uri, since in pairs(wanted) do all[uri] = since end
-  for _, uri in ipairs(uris) do
-    if not all[uri] and count < MOST_URIS then
-      all[uri], count = at, count + 1
-    elseif not all[uri] then
-      host.upstream.count_refused "subscriptions"
-    end
-  end
-  return all
+-- -- what sessions of an earlier process wanted ------------------------------------------------------------------------
+
+-- Notes a refusal of a URI; it is given up, and counted, with the last one. True if it is asked for again.
+local function note_refusal(revival, uri)
+  local times = (revival.refused[uri] or 0) + 1
+  revival.refused[uri] = times
+  if times == MOST_REFUSALS then host.upstream.count_refused "subscriptions" end
+  return times < MOST_REFUSALS
 end
 
--- Subscribes also to what sessions of an earlier process wanted, if all of it was not subscribed to yet: `revived` is as
--- for subscribe.ensure. Returns a list of the URIs that are new.
-local function bring_revived(record, channel, server_info, state, wanted, revived)
-  local before, new = state.revived_at, {}
-  if not revived or state.has_revived or before and host.time.now() < before + REVIVE_S then
-    bring(record, channel, server_info, state, wanted)
-    return new
-  end
-  local uris, by, is_whole = revived()
-  bring(record, channel, server_info, state, with(state, wanted, uris))
+-- Notes when the next attempt may be; `is_left`: this one leaves something that the upstream has not taken.
+local function note_attempt(revival, is_left)
+  revival.pause = is_left and math.min((revival.pause or REVIVE_S / 2) * 2, MOST_REVIVE_S) or nil
+  revival.after = host.time.now() + (revival.pause or 0)
+end
+
+-- Subscribes to these URIs of a stateful upstream, and calls take(uri) for each that it takes. Ends at one without an
+-- answer, so that a slow upstream costs one wait. Returns true if some are left.
+local function ask_again(channel, server_info, revival, uris, take)
+  local is_left = false
   for _, uri in ipairs(uris) do
-    if not state.uris[uri] then
-      is_whole = false
+    local is_taken = ask(channel, server_info, "resources/subscribe", uri)
+    if is_taken then
+      take(uri)
     else
-      state.by[uri] = state.by[uri] or by[uri]
-      if not before or not wanted[uri] then new[#new + 1] = uri end
+      is_left = note_refusal(revival, uri) or is_left
     end
+    if is_taken == nil then return true end
   end
-  state.has_revived, state.revived_at = is_whole, host.time.now()
-  return new
+  return is_left
 end
 
---- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True; or nil and
---- why. `revived()` returns the URIs that sessions of an earlier process have subscribed to, for each the share that it
---- takes, and true if these are all: it is called each time until all of them were subscribed to. Those that are new are
---- the second value.
+-- Of these URIs, those to ask for, which `run` has not asked for yet and there is room for. The others are counted once.
+local function chosen(state, wanted, uris, run)
+  local revival, list, seen, over = state.revival, {}, {}, 0
+  local count = counts_of { uris = wanted, by = {}, own = state.own }
+  for _, uri in ipairs(uris) do
+    local is_wanted = not (wanted[uri] or seen[uri] or run.asked[uri]) and (revival.refused[uri] or 0) < MOST_REFUSALS
+    seen[uri] = true
+    if is_wanted and count < MOST_URIS then
+      list[#list + 1], count = uri, count + 1
+    elseif is_wanted then
+      over = over + 1
+    end
+  end
+  for _ = (revival.over or 0) + 1, over do host.upstream.count_refused "subscriptions" end
+  revival.over = math.max(revival.over or 0, over)
+  return list
+end
+
+-- Asks for these URIs also; returns true if some are left.
+local function bring_more(record, channel, server_info, state, wanted, more)
+  local at = host.time.now()
+  if not server_info.is_modern then
+    bring(record, channel, server_info, state, wanted)
+    return ask_again(channel, server_info, state.revival, more, function(uri) state.uris[uri] = at end)
+  end
+  local all, is_left = {}, false
+  for uri, since in pairs(wanted) do all[uri] = since end
+  for _, uri in ipairs(more) do all[uri] = at end
+  if not bring(record, channel, server_info, state, all) then return true end
+  for _, uri in ipairs(more) do is_left = not state.uris[uri] and note_refusal(state.revival, uri) or is_left end
+  return is_left
+end
+
+-- Subscribes to what clients want, and to some of what sessions of an earlier process wanted, if it is not all subscribed
+-- to. `run`: { revived, asked, told, new, is_left, has_more } of subscribe.ensure.
+local function bring_revived(record, channel, server_info, state, wanted, run)
+  local revival, has_more = state.revival, run.has_more
+  local is_due = run.revived and not revival.is_whole and (has_more or host.time.now() >= (revival.after or 0))
+  run.has_more = false
+  -- an upstream that cannot notify may be replaced by one that can
+  if not is_due or not can_follow(server_info) then return bring(record, channel, server_info, state, wanted) end
+  if not has_more then
+    run.uris, run.by, run.is_whole = run.revived()
+    run.is_first = revival.after == nil
+  end
+  local list = chosen(state, wanted, run.uris, run)
+  run.has_more = not server_info.is_modern and #list > AT_ONCE
+  local more = run.has_more and table.move(list, 1, AT_ONCE, 1, {}) or list
+  for _, uri in ipairs(more) do run.asked[uri] = true end
+  run.is_left = bring_more(record, channel, server_info, state, wanted, more) or run.is_left
+  for _, uri in ipairs(run.uris) do
+    if state.uris[uri] then
+      state.by[uri] = state.by[uri] or run.by[uri]
+      if not run.told[uri] and (run.is_first or not wanted[uri]) then run.new[#run.new + 1], run.told[uri] = uri, true end
+    end
+  end
+  if run.has_more then return end
+  note_attempt(revival, run.is_left)
+  revival.is_whole = run.is_whole and not run.is_left
+end
+
+--- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True, or nil.
+--- `revived()` returns the URIs that sessions of an earlier process have subscribed to, for each the share that it takes,
+--- and true if these are all: it is called each time until no more of them is asked for, with pauses. Those that are new
+--- are the second value.
 function subscribe.ensure(record, revived)
-  return alone(record, function()
-    local channel, server_info, state, wanted = current(record)
-    if not channel then return nil, server_info.reason end
-    local new = bring_revived(record, channel, server_info, state, wanted, revived)
-    keep(record, channel, server_info, state)
-    return true, new
-  end)
+  local run, done = { revived = revived, asked = {}, told = {}, new = {} }, nil
+  repeat
+    done = alone(record, function()
+      local channel, server_info, state, wanted = current(record)
+      if not channel then return nil end
+      bring_revived(record, channel, server_info, state, wanted, run)
+      keep(record, channel, server_info, state)
+      return true
+    end)
+  until not done or not run.has_more
+  return done, run.new
+end
+
+--- True if it is time to ask again for what sessions of an earlier process wanted and the upstream has not taken.
+function subscribe.is_due(record)
+  local revival = load(record).revival
+  return revival.pause ~= nil and host.time.now() >= revival.after and host.upstream.open_channel(record.name, channel_key.shared) ~= nil
 end
 
 --- The request that listens has ended: another one is opened by the next subscribe.ensure.
@@ -339,7 +418,7 @@ local function add_some(record, uris, first, accepted, of_call)
   end
   if server_info.is_modern and new[1] then
     state.uris = listen(record, channel, server_info, state, set) or state.uris
-  elseif not server_info.is_modern and may_subscribe(server_info) and has_way(server_info) then
+  elseif not server_info.is_modern and can_follow(server_info) then
     for _, uri in ipairs(new) do
       -- noted before the answer: if the client disconnects meanwhile, the next sweep unsubscribes
       state.uris[uri], state.by[uri] = at, state.by[uri] or who

@@ -43,6 +43,16 @@ local function times_asked_for(u, uri)
   return count
 end
 
+-- The same, over either revision.
+local function times_asked_with(u, uri)
+  if not u.is_modern then return times_asked_for(u, uri) end
+  local count = 0
+  for _, request in ipairs(u:all { method = "subscriptions/listen" }) do
+    for _, one in ipairs(request.json.params.notifications.resourceSubscriptions or {}) do count = count + (one == uri and 1 or 0) end
+  end
+  return count
+end
+
 -- How often the upstream was asked to notify of changes of the resource.
 local function times_asked(u)
   if not u.is_modern then return #u:all { method = "resources/subscribe" } end
@@ -116,6 +126,31 @@ describe("what clients of the shared channel to an upstream follow is subscribed
       local before = #u:all { method = row[3] }
       local _ <close> = restart(g, { me })
       wait.for_fact("a refused attempt and another one", 30, function() return #u:all { method = row[3] } > before + 1 end)
+      local stream = me:get_stream()
+      stream:head()
+      u:announce(UPDATED, { uri = URI })
+      assert.equal(URI, stream:wait_event(UPDATED, 20).json.params.uri)
+      stream:close()
+      me:delete()
+      me:close()
+    end)
+  end
+
+  for _, row in ipairs { { "2025-06-18", "stdio", "resources/subscribe" }, { "2026-07-28", "http", "subscriptions/listen" } } do
+    it(("at three attempts, if the upstream refuses one of them each time, and is counted once, over %s"):format(row[2]), function()
+      local u <close> = upstream.start { revision = row[1], transport = row[2] }
+      u:offer("resources", RESOURCES)
+      local g = start(u, { entries = { one = { prefix = "", refresh = "1s", list_wait = "20s" } } })
+      local me = g:client "2025-11-25"
+      follow(me, URI)
+      follow(me, "stub://third")
+      u.unfollowed["stub://third"] = true
+      local before = times_asked_with(u, "stub://third")
+      local new <close> = restart(g, { me })
+      local readings = #u:all { method = "tools/list" }
+      wait.for_fact("the last attempt, and further readings", 60, function() return #u:all { method = "tools/list" } > readings + 12 end)
+      assert.equal(before + 3, times_asked_with(u, "stub://third"))
+      assert.equal(1, new:status().counters.refused.upstream_subscriptions)
       local stream = me:get_stream()
       stream:head()
       u:announce(UPDATED, { uri = URI })

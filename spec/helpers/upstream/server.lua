@@ -188,6 +188,7 @@ methods["logging/setLevel"] = function(x, reply)
   reply "{}"
 end
 methods["resources/subscribe"] = function(x, reply)
+  if x.server.unfollowed[x.params.uri] then return reply(nil, { -32002, "Resource not found" }) end
   x.session.subscribed = x.session.subscribed or {}
   x.session.subscribed[x.params.uri] = true
   reply "{}"
@@ -204,6 +205,10 @@ methods["subscriptions/listen"] = function(x, reply)
   x.filter = x.params.notifications
   local honoured = {}
   for name, value in pairs(x.filter) do honoured[name] = value end
+  honoured.resourceSubscriptions = honoured.resourceSubscriptions and setmetatable({}, cjson.array_mt)
+  for _, uri in ipairs(x.filter.resourceSubscriptions or {}) do
+    if not x.server.unfollowed[uri] then table.insert(honoured.resourceSubscriptions, uri) end
+  end
   x:emit(('{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":%s,"_meta":{"%ssubscriptionId":%s}}}'):format(
     cjson.encode(honoured), META, x.id))
 end
@@ -589,7 +594,7 @@ function server.new(options, methods_of)
     held = {}, listens = {}, with_listen = options.listen ~= false, running = {}, rules = {}, offers = {}, catalogues = {}, legacy = {}, handlers = {},
     early = options.early or "-32601", instructions = options.instructions, page = options.page or math.huge, strict = options.strict ~= false,
     with_tasks = options.tasks, tasks = {}, modern_ids = {}, overtaken = 0, ttl_ms = options.ttl_ms or 0, capability_bytes = options.capabilities,
-    scheme = options.scheme or "stub",
+    scheme = options.scheme or "stub", unfollowed = {},
   }, { __index = function(_, name) return methods_of[name] or server[name] end, __close = function(it, fault) it:close(fault) end })
   local all = wanted == "dual" and { MODERN, table.unpack(SUPPORTED) } or type(wanted) == "table" and wanted or { wanted }
   for _, revision in ipairs(all) do
