@@ -223,44 +223,88 @@ function notifications.unsubscribed(call, uri, resource)
   if record then notifications.sweep(record, true) end
 end
 
--- The resources of an upstream, as it has them, of these lines of host.topic.revived; and for each the share that it
--- takes.
+-- True if no list of an upstream is missing, so that a resource that is not listed is not there.
+local function has_all_lists(record)
+  local facts = catalogue.of(record.name, catalogue.class).facts
+  return facts.revision ~= nil and facts.missing == nil
+end
+
+-- The resources of an upstream, as it has them, of these lines of host.topic.revived; for each the share that it takes,
+-- and its line; and the lines of resources that are not known.
 local function own_uris(record, list)
-  local own, by = {}, {}
+  local own, by, line_of, unknown = {}, {}, {}, {}
   for _, line in ipairs(list) do
     local digits, normal = line:match "^(%x*) (.*)$"
     local resource = registry.resource(normal)
     if resource and resource.upstream == record.name then
       -- as the upstream lists it; for a template only the normalized URI is known
       local uri = not resource.template and resource.original or wrapping.inward(record, normal) or normal
-      own[#own + 1], by[uri] = uri, subscribe.share(digits)
+      own[#own + 1], by[uri], line_of[uri] = uri, subscribe.share(digits), line
+    elseif not resource then
+      unknown[#unknown + 1] = line
     end
   end
-  return own, by
+  return own, by, line_of, unknown
+end
+
+-- Subscribes, on an open channel with this key, to what is left of what sessions of an earlier process wanted there.
+-- Returns the seconds until the next attempt if the upstream has not taken all, or its lists were read meanwhile.
+local function revive_own(record, key)
+  local has_all
+  local new, pause = subscribe.revive_own(record, key, function(lines)
+    local wanted = {}
+    has_all = has_all_lists(record)
+    federated.keep_up()
+    for _, line in ipairs(lines) do
+      -- its client may have left, or have unsubscribed
+      if host.topic.audiences(subscriptions.resource_topic(line:match " (.*)$", key))[1] then wanted[#wanted + 1] = line end
+    end
+    local own, by, line_of, unknown = own_uris(record, wanted)
+    return own, by, line_of, has_all and {} or unknown
+  end)
+  for _, uri in ipairs(new) do tell_updated(record, uri, key) end
+  return pause or has_all == false and has_all_lists(record) and GATHER_S or nil
 end
 
 -- The first channel with this key in this process, opened for the running call: what sessions have subscribed to on such
--- a channel of an earlier process is subscribed to again, whichever of them, or of their principal's new ones, the call
--- is of. Returns these URIs.
-local function revive_own(record, key)
+-- a channel of an earlier process is noted, whichever of them, or of their principal's new ones, the call is of. False
+-- if it is not known what this is.
+local function note_own(record, key)
   local call = host.call.current()
   local way = call and own_way(record, call)
-  if not way or way.key ~= key then return {} end
+  if not way or way.key ~= key then return false end
   local topics = subscriptions.resource_topic("", key)
   -- the first is the cheaper one: the other reads the names of all topics, once for each principal or class
-  local list = channel_key.is_of_session(key) and host.session.revived(call, topics) or host.topic.revived(topics)
-  local own, by = own_uris(record, list)
-  return subscribe.revive_own(record, way, own, by, call)
+  subscribe.note_own(record, way, channel_key.is_of_session(key) and host.session.revived(call, topics) or host.topic.revived(topics), call)
+  return true
 end
 
 local OPENED_S <const> = 86400     -- seconds for which the store remembers that a client's own channel was opened
+local ATTEMPTS <const> = 4         -- attempts to subscribe one after another; further ones come with readings of the lists
+
+-- As revive_own, with further attempts; `pause`: the seconds before the first one, or nil.
+local function revive_own_soon(record, key, pause)
+  for _ = 1, ATTEMPTS do
+    if pause then retired:wait(pause + GATHER_S) end              -- the clocks of the two may differ a little
+    pause = not is_retired and revive_own(record, key)
+    if not pause then return end
+  end
+end
+
+local function follow_again(record, key, is_first)
+  for _, uri in ipairs(is_first and {} or subscribe.again(record, key)) do tell_updated(record, uri, key) end
+  revive_own_soon(record, key)
+end
 
 -- What has changed since the channel was lost is not known: its lists are read, and each subscribed resource may have
--- changed.
+-- changed. A client that leaves ends the call that has opened the channel, so that another task subscribes.
 function open.on_opened(record, key)
   if channel_key.is_shared(key) or channel_key.is_of_call(key) or auth.is_personal(record) then return end
-  local is_first = host.store.add(("callers:opened:%s:%s:%s"):format(host.upstream.instance, record.name, key), "", OPENED_S) ~= false
-  for _, uri in ipairs((is_first and revive_own or subscribe.again)(record, key)) do tell_updated(record, uri, key) end
+  local opened = ("callers:opened:%s:%s:%s"):format(host.upstream.instance, record.name, key)
+  local is_first = host.store.add(opened, "", OPENED_S) ~= false
+  if is_first and not note_own(record, key) then host.store.delete(opened) end
+  local function follow() follow_again(record, key, is_first) end
+  if subscribe.has_own(record, key, is_first) and not federated.begin(follow) then follow() end
   if is_first then return end
   local class = own_lists.of_event(record, { key = key })
   if class then federated.begin(function() federated.read_own(record, class) end) end
@@ -369,15 +413,19 @@ end)
 -- list is missing. Those of sessions with a channel of their own are not among them.
 local function revived_of(record)
   federated.keep_up()
-  local is_whole = catalogue.of(record.name, catalogue.class).facts.missing == nil
+  local has_all = has_all_lists(record)
   local own, by = own_uris(record, host.topic.revived(subscriptions.resource_topic ""))
-  return own, by, is_whole
+  return own, by, has_all
 end
 
 function federated.on_read(record)
   local _, again = subscribe.ensure(record, function() return revived_of(record) end)
   -- what has changed since the process before this one ended is not known
   for _, uri in ipairs(again) do tell_updated(record, uri) end
+  for _, key in ipairs(subscribe.noted(record)) do
+    local pause = revive_own(record, key)
+    if pause then federated.begin(function() revive_own_soon(record, key, pause) end) end
+  end
 end
 
 function federated.on_tick(record)

@@ -355,7 +355,8 @@ end
 --- and true if these are all: it is called each time until no more of them is asked for, with pauses. Those that are new
 --- are the second value.
 function subscribe.ensure(record, revived)
-  local run, done = { revived = revived, asked = {}, told = {}, new = {} }, nil
+  local run = { revived = revived, asked = {}, told = {}, new = {} }
+  local done
   repeat
     done = alone(record, function()
       local channel, server_info, state, wanted = current(record)
@@ -534,22 +535,28 @@ function subscribe.own_way(record, key)
   return text and json.decode(text) or nil
 end
 
--- Takes a place for a client's subscription on its own channel, before it is asked for: if the client disconnects
--- meanwhile, the next sweep unsubscribes. True if it had none; nil and why it gets none.
-local function take_own(record, way, uri, who)
+-- Takes places for subscriptions on a channel of single clients, before they are asked for: if a client disconnects
+-- meanwhile, the next sweep unsubscribes. `shares`: URI -> whose share it takes. Returns the set of the URIs that have a
+-- place, each with true if it had none, and why others get none; or nil and why.
+local function take_own(record, way, shares)
   return alone(record, function()
     local state = load(record)
-    local own = state.own[way.key] or { uris = {} }
-    local before = own.uris[uri]
-    local refusal = not before and no_room(counts_of(state, who))
-    if refusal then
-      host.upstream.count_refused "subscriptions"
-      return nil, refusal
+    local own, taken, why = state.own[way.key] or { uris = {} }, {}, nil
+    state.own[way.key] = own
+    for _, uri in ipairs(sorted(shares)) do
+      local before = own.uris[uri]
+      local refusal = not before and no_room(counts_of(state, shares[uri]))
+      if refusal then
+        host.upstream.count_refused "subscriptions"
+        why = refusal
+      else
+        own.uris[uri], taken[uri] = { at = host.time.now(), by = before and before.by or shares[uri] }, not before
+      end
     end
+    if next(taken) == nil then return taken, why end
     own.way = host.seal.make(json.encode(way), PURPOSE)                                   -- ids of sessions are secrets
-    own.uris[uri], state.own[way.key] = { at = host.time.now(), by = before and before.by or who }, own
     save(record, state)
-    return not before
+    return taken, why
   end)
 end
 
@@ -574,8 +581,9 @@ end
 --- Subscribes to changes of a resource on a client's own channel, `way` (as of forward.way_of), by `send()`, for the
 --- client of a call. True; or nil and a sentence for the client.
 function subscribe.add_own(record, way, uri, call, send)
-  local is_new, refusal = take_own(record, way, uri, share_of(call))
-  if refusal then return nil, refusal end
+  local taken, refusal = take_own(record, way, { [uri] = share_of(call) })
+  local is_new = taken and taken[uri]
+  if is_new == nil then return nil, refusal end
   local answer = send()
   local channel = answer and host.upstream.open_channel(record.name, way.key)
   if channel and has_way(channel:server_info()) then return true end
@@ -592,12 +600,72 @@ function subscribe.remove_own(record, is_gone)
   end
 end
 
---- A session of an earlier process, of which `call` is one, has opened its own channel, `way` (as of forward.way_of): what
---- was subscribed to there is subscribed to again; `by`: whose share each URI takes. Returns these URIs.
-function subscribe.revive_own(record, way, uris, by, call)
-  if not uris[1] then return uris end
-  for _, uri in ipairs(uris) do take_own(record, way, uri, by[uri] or share_of(call)) end
-  return subscribe.again(record, way.key)
+-- What sessions of an earlier process wanted on a channel of single clients, until it is done: as state.revival, with
+-- `way`, `lines` (of host.topic.revived, those that are left) and `who`, whose share they take if they say nothing else.
+local function revival_key(record, key) return ("callers:revival:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
+
+local function keep_revival(record, it)
+  local key = revival_key(record, it.way.key)
+  if not it.lines[1] then return host.store.delete(key) end
+  it.refused = json.object(it.refused)
+  host.store.set(key, host.seal.make(json.encode(it), PURPOSE), KEPT_S)
+end
+
+local function revival_of(record, key)
+  local text = host.store.get(revival_key(record, key))
+  local opened = text and host.seal.open(text, PURPOSE)
+  return opened and json.decode(opened) or nil
+end
+
+--- What sessions of an earlier process wanted on a channel of single clients, `way` (as of forward.way_of), which `call` has
+--- opened: lines of host.topic.revived. subscribe.revive_own subscribes to it.
+function subscribe.note_own(record, way, lines, call)
+  if lines[1] then keep_revival(record, { way = way, lines = lines, who = share_of(call), refused = {} }) end
+end
+
+--- The keys of the channels of single clients, open or not, for which subscribe.note_own has noted what is not done yet.
+function subscribe.noted(record)
+  local start = revival_key(record, "")
+  local keys = host.store.keys(start)
+  for i, key in ipairs(keys) do keys[i] = key:sub(#start + 1) end
+  return keys
+end
+
+--- True if there is something to subscribe to on a channel of single clients that was opened; `is_first`: for the first
+--- time in this process.
+function subscribe.has_own(record, key, is_first)
+  return host.store.get(revival_key(record, key)) ~= nil or not is_first and load(record).own[key] ~= nil
+end
+
+-- The lines that are left: those of these URIs that were not taken and are not given up, and those of no URI yet.
+local function lines_left(it, uris, line_of, missing, shares, taken, done)
+  for _, uri in ipairs(uris) do
+    local is_left = not done[uri] and taken[uri] ~= nil and (it.refused[uri] or 0) < MOST_REFUSALS
+    if is_left and shares[uri] then missing[#missing + 1], shares[uri] = line_of[uri], nil end
+  end
+  return missing
+end
+
+--- Subscribes to what subscribe.note_own has noted, if the channel is open and it is time. `own_uris(lines)` returns the
+--- URIs, for each the share that it takes, the line of each, and the lines whose resources may still be listed. Returns
+--- the URIs that are new, and the seconds until the next attempt if the upstream has not taken all.
+function subscribe.revive_own(record, key, own_uris)
+  local claim <close> = host.upstream.claim(record.name, "revival " .. key)
+  local channel = claim and host.upstream.open_channel(record.name, key)
+  local it = channel and revival_of(record, key)
+  if not it or host.time.now() < (it.after or 0) or not can_follow(channel:server_info()) then return {} end
+  local uris, by, line_of, missing = own_uris(it.lines)
+  local shares, new, done, gone = {}, {}, {}, {}
+  for _, uri in ipairs(uris) do shares[uri] = by[uri] or it.who end
+  local taken = take_own(record, it.way, shares)
+  if not taken then return {} end
+  local is_left = ask_again(channel, channel:server_info(), it, sorted(taken), function(uri) new[#new + 1], done[uri] = uri, true end)
+  for uri, is_new in pairs(taken) do gone[uri] = is_new and not done[uri] or nil end
+  if next(gone) ~= nil then give_own(record, function(one, uri) return one == key and gone[uri] == true end) end
+  it.lines = lines_left(it, uris, line_of, missing, shares, taken, done)
+  note_attempt(it, is_left)
+  keep_revival(record, it)
+  return new, it.pause
 end
 
 --- A channel of single clients was opened again: its subscriptions are made again. Returns their URIs, sorted.

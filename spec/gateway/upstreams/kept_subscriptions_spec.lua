@@ -222,3 +222,52 @@ for _, row in ipairs { { "with a principal", "2026-07-28", "http", { token = "an
     me:close()
   end)
 end
+
+describe("what clients follow on channels of their own is subscribed to after a restart", function()
+  local ROWS <const> = { { "a session", "2025-11-25", "http" }, { "a principal", "2025-06-18", "stdio", { token = "ann-1" } } }
+  for _, row in ipairs(ROWS) do
+    -- A client of this gateway that follows URI on such a channel, and the upstream.
+    local function follower(entry)
+      local u = upstream.start { revision = row[2], transport = row[3] }
+      local g = start(u, { entries = { one = entry }, scripts = row[4] and { ["auth/main.lua"] = credentials.script } })
+      local me = g:client("2025-11-25", row[4])
+      follow(me, URI)
+      assert.equal(1, times_asked_for(u, URI))
+      return u, g, me
+    end
+
+    -- Fails unless the client is notified of changes of URI.
+    local function expect_notified(u, me)
+      local stream = me:get_stream()
+      stream:head()
+      u:announce(UPDATED, { uri = URI })
+      assert.equal(URI, stream:wait_event(UPDATED, 20).json.params.uri)
+      stream:close()
+      me:delete()
+      me:close()
+    end
+
+    it("if the list of resources was missing when it called first, of " .. row[1], function()
+      local peer, g, me = follower { prefix = "", refresh = "1h", list_wait = "2s" }
+      local u <close> = peer
+      u:when("resources/list", upstream.faults.error(-32000, "busy"))
+      local _ <close> = restart(g, { me })
+      wait.for_fact("the lists", 20, function() return #me:result("tools/list", {}).tools > 0 end)
+      me:result("tools/call", { name = "echo", arguments = { text = "a" } })
+      assert.equal(1, times_asked_for(u, URI))
+      u:behave()
+      wait.for_fact("another subscription", 30, function() return times_asked_for(u, URI) == 2 end)
+      expect_notified(u, me)
+    end)
+
+    it("again, if the upstream refuses it first, of " .. row[1], function()
+      local peer, g, me = follower { prefix = "", refresh = "1h", list_wait = "20s" }
+      local u <close> = peer
+      u:when("resources/subscribe", upstream.faults.error(-32000, "busy"), 1)
+      local _ <close> = restart(g, { me })
+      me:result("resources/read", { uri = URI })
+      wait.for_fact("a refused attempt and another one", 30, function() return times_asked_for(u, URI) == 3 end)
+      expect_notified(u, me)
+    end)
+  end
+end)
