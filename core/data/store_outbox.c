@@ -164,7 +164,7 @@ static void tell_refused(mp_store_outbox *outbox, mp_str key)
     const mp_store_operation get = {.kind = MP_STORE_GET, .key = key};
     if (store->on_refused != NULL) {
         bool is_there = mp_store_do(store, &get, &text, &no_number) != MP_STORE_NONE;
-        store->on_refused(store->refused_ctx, key, is_there || has_change(outbox, key));
+        store->on_refused(MP_NEVER_NULL(store->refused_ctx), key, is_there || has_change(outbox, key));
     }
 }
 
