@@ -162,10 +162,11 @@ static void tell_refused(mp_store_outbox *outbox, mp_str key)
     mp_scoped_buf text = {0};
     int64_t no_number = 0;
     const mp_store_operation get = {.kind = MP_STORE_GET, .key = key};
-    if (store->on_refused != NULL) {
-        bool is_there = mp_store_do(store, &get, &text, &no_number) != MP_STORE_NONE;
-        store->on_refused(MP_NEVER_NULL(store->refused_ctx), key, is_there || has_change(outbox, key));
-    }
+    mp_store_refused *tell = store->on_refused;
+    if (tell == NULL)
+        return;
+    bool is_there = mp_store_do(store, &get, &text, &no_number) != MP_STORE_NONE;
+    tell(MP_NEVER_NULL(store->refused_ctx), key, is_there || has_change(outbox, key));
 }
 
 static bool send_change(mp_store_outbox *outbox, change *it)
