@@ -166,7 +166,7 @@ static void tell_refused(mp_store_outbox *outbox, mp_str key)
     if (tell == NULL)
         return;
     bool is_there = mp_store_do(store, &get, &text, &no_number) != MP_STORE_NONE;
-    tell(MP_NEVER_NULL(store->refused_ctx), key, is_there || has_change(outbox, key));
+    tell(store->refused_ctx, key, is_there || has_change(outbox, key));
 }
 
 static bool send_change(mp_store_outbox *outbox, change *it)

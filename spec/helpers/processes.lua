@@ -80,6 +80,8 @@ function processes:start(options)
   g.status = function() return self:own_status(g) end
   self.all[#self.all + 1] = g
   self:settle()
+  self:own_status(g) -- the socket for others, which keeps descriptors in reserve, may open after "ready": it serves now
+  g.baseline_fds = g:fds()
   return g
 end
 
