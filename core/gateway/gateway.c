@@ -260,9 +260,8 @@ static void serve_gateway(gateway *h)
         }
         uint64_t ended;
         if (read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
-            running -= (int)ended;
-        if (running == 0)
-            mp_traces_flush();
+            if ((running -= (int)ended) == 0)
+                mp_traces_flush();
         bool may_reload = !atomic_load(&h->shared.draining);
         mp_reload_run(h->shared.reload, may_reload);
         if (may_reload)
@@ -282,8 +281,8 @@ static void take_down(gateway *h, int code)
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_join(h->workers[i]);
     mp_pool_stop();
-    mp_store_finish_waits(
-        h->shared.process_state.store); /* tasks that wait for it, and their streams, are freed next */
+    /* tasks that wait for the store, and their streams, are freed next */
+    mp_store_finish_waits(h->shared.process_state.store);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_unwind(h->workers[i]);
     mp_watchdog_spare(h->shared.watchdog, code);

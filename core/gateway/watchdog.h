@@ -46,7 +46,7 @@ bool mp_watchdog_take_hangup(mp_watchdog *watchdog);
 bool mp_watchdog_take_upgrade(mp_watchdog *watchdog);
 /* Begins to drain, as the first SIGTERM does, without limits.linger; `why` is for the log. */
 void mp_watchdog_end(mp_watchdog *watchdog, const char *why);
-/* Ends what drains already, as the second SIGTERM does. */
+/* Stops at once, also a process that drains already: as the second SIGTERM does. */
 void mp_watchdog_stop(mp_watchdog *watchdog, const char *why);
 /* True if a SIGUSR1 arrived since the last call: the files of the log and of the audit are to be opened again. After
  * mp_watchdog_take_hangup. */

@@ -193,14 +193,15 @@ static bool read_older(mp_upgrade *upgrade, const mp_older *one)
     return taken == 0;
 }
 
-/* The service ends: older processes end with it, and stop now where a second signal says so to this one. */
+/* The service ends: older processes end with it. They stop at once when this process has no time left for its calls, as
+ * after a second signal. */
 static void drain_older(mp_upgrade *upgrade)
 {
-    bool stops = mp_monotonic_ms() + MP_ENDING_MS >= atomic_load(&upgrade->shared->end_at);
-    if (!atomic_load(&upgrade->shared->draining) || (upgrade->has_drained && (!stops || upgrade->has_stopped)))
+    uint64_t end_at = atomic_load(&upgrade->shared->end_at); /* 0: it is not set yet */
+    bool stops = end_at != 0 && mp_monotonic_ms() + MP_ENDING_MS >= end_at;
+    if (!atomic_load(&upgrade->shared->draining) || upgrade->drains >= (stops ? 2 : 1))
         return;
-    upgrade->has_stopped = upgrade->has_drained;
-    upgrade->has_drained = true;
+    upgrade->drains++;
     for (int i = 0; i < upgrade->older_count; i++)
         mp_process_link_send(upgrade->older[i].link, MP_SAY_DRAIN, MP_STR_NONE, MP_UNSET, 0);
 }
@@ -220,7 +221,7 @@ void mp_upgrade_run_links(mp_upgrade *upgrade)
 
 bool mp_upgrade_has_older(const mp_upgrade *upgrade)
 {
-    return upgrade->has_drained && upgrade->state != MP_UPGRADE_OLDER && upgrade->older_count > 0;
+    return upgrade->drains > 0 && upgrade->state != MP_UPGRADE_OLDER && upgrade->older_count > 0;
 }
 
 void mp_upgrade_await_older(mp_upgrade *upgrade)

@@ -35,17 +35,24 @@ static void take_newest(mp_upgrade *upgrade, mp_link_message *message)
         mp_store_turn(upgrade->shared->process_state.store, path);
 }
 
+static void take_drain(mp_upgrade *upgrade)
+{
+    static const char why[] = "the newest process of the gateway ends";
+    if (upgrade->drains++ == 0)
+        mp_watchdog_end(upgrade->shared->watchdog, why);
+    else
+        mp_watchdog_stop(upgrade->shared->watchdog, why);
+}
+
 static void run_link(mp_upgrade *upgrade)
 {
     mp_link_message message;
     mp_process_link *link = upgrade->link;
     int taken = -1;
     while ((link = upgrade->link) != NULL && (taken = mp_process_link_take(link, &message)) > 0) {
-        if (message.kind == MP_SAY_DRAIN) {
-            (upgrade->has_drained ? mp_watchdog_stop : mp_watchdog_end)(upgrade->shared->watchdog,
-                                                                        "the newest process of the gateway ends");
-            upgrade->has_drained = true;
-        } else if (message.kind == MP_SAY_NEWEST)
+        if (message.kind == MP_SAY_DRAIN)
+            take_drain(upgrade);
+        else if (message.kind == MP_SAY_NEWEST)
             take_newest(upgrade, &message);
         else if (message.kind == MP_SAY_NEWS)
             mp_upgrade_take_news(upgrade, link, message.body);

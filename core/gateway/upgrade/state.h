@@ -28,7 +28,7 @@ typedef enum {
     MP_SAY_OLDER,   /* to the newer process: facts of another older process, and a link to it */
     MP_SAY_NEWEST,  /* to an older process: facts of the newest process, and a link to it */
     MP_SAY_COMMIT,  /* to the newer process: it is the newest one from now on */
-    MP_SAY_DRAIN,   /* from the newest process to an older one: the gateway is stopping; for the second time: now */
+    MP_SAY_DRAIN,   /* from the newest process to an older one: the gateway drains; the second one: it stops at once */
     MP_SAY_ASK,     /* from an older process to the newest one: SIGUSR2 has arrived there */
     MP_SAY_TICKETS, /* to the newer one: mp_certificates_hand, bytes instead of texts */
     MP_SAY_PLACES,  /* to the newer process: the shared memory with counts of all processes (rpc/places.h) */
@@ -93,8 +93,7 @@ struct mp_upgrade {
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
     bool is_unwell;       /* JOINS: MP_SAY_UNWELL was sent to the process before this one */
     bool is_signalled;    /* an upgrade is to begin when none is under way */
-    bool has_drained;     /* the newest process has sent, or this older one has received, that the gateway ends */
-    bool has_stopped;     /* and that older processes are to stop now */
+    int drains;           /* MP_SAY_DRAIN messages to each older process, or as an older one from the newest */
     int folder_fd;        /* holds the folder of the sockets; -1: there was no upgrade */
     int opened;           /* how many steps of opening sockets for other processes are done, MP_UPGRADE_OPENED if all */
     uint64_t keep_until;  /* OLDER: the time at which this process ends, also with sessions left */
