@@ -587,13 +587,9 @@ static int l_channel(lua_State *L)
 {
     const pool *of = luaL_checkudata(L, 1, POOL);
     mp_str name = mp_check_str(L, 2);
-    lua_settop(L, 2);
-    channel *it = lua_newuserdatauv(L, sizeof *it, 2);
-    *it = (channel){.super = {.kind = &channels}, .of = of, .channel = name};
-    luaL_setmetatable(L, CHANNEL);
-    lua_insert(L, 1);
-    lua_setiuservalue(L, 1, 2);
-    lua_setiuservalue(L, 1, 1);
+    channel *it = mp_listening_new(L, sizeof *it, &channels, CHANNEL);
+    it->of = of;
+    it->channel = name;
     return 1;
 }
 

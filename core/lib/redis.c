@@ -394,14 +394,11 @@ static int l_channel(lua_State *L)
 {
     const connection *of = luaL_checkudata(L, 1, CONNECTION);
     mp_str name = mp_check_str(L, 2);
-    lua_settop(L, 3);
-    channel *it = lua_newuserdatauv(L, sizeof *it, 2);
-    *it = (channel){.super = {.kind = &channels}, .of = of, .channel = name, .is_pattern = lua_toboolean(L, 3)};
-    luaL_setmetatable(L, CHANNEL);
-    lua_pushvalue(L, 1);
-    lua_setiuservalue(L, 4, 1);
-    lua_pushvalue(L, 2);
-    lua_setiuservalue(L, 4, 2);
+    bool is_pattern = lua_toboolean(L, 3);
+    channel *it = mp_listening_new(L, sizeof *it, &channels, CHANNEL);
+    it->of = of;
+    it->channel = name;
+    it->is_pattern = is_pattern;
     return 1;
 }
 

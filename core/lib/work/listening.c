@@ -1,4 +1,5 @@
 #include "lib/work/listening.h"
+#include <lauxlib.h>
 
 #define MAX_MESSAGES MP_LIMIT(job_messages, 1024) /* what a job that takes a millisecond does in a second */
 #define MAX_BYTES ((size_t)16 << 20)
@@ -24,6 +25,19 @@ static message *MP_NULLABLE take_first(mp_listening *source)
     source->bytes -= first->channel_len + first->text_len;
     mp_stat_add(source->kind->waiting, -1);
     return first;
+}
+
+void *mp_listening_new(lua_State *L, size_t size, const mp_listening_kind *kind, const char *metatable)
+{
+    void *made = lua_newuserdatauv(L, size, 2);
+    memset(made, 0, size);
+    ((mp_listening *)made)->kind = kind;
+    luaL_setmetatable(L, metatable);
+    for (int i = 1; i <= 2; i++) {
+        lua_pushvalue(L, i);
+        lua_setiuservalue(L, -2, i);
+    }
+    return made;
 }
 
 bool mp_listening_open(mp_listening *source, mp_loop *loop, void (*ready)(void *ctx), void *ctx)

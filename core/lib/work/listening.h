@@ -30,14 +30,16 @@ struct mp_listening {
     bool is_behind; /* one was dropped: all others are until none waits */
 };
 
+/* Pushes the userdata of a library, of `size` bytes, zeroed but for its kind. It begins with an mp_listening, and has
+ * the values at 1, the server, and at 2, the channel's name, as its user values.  [-0, +1, throws] */
+void *mp_listening_new(lua_State *L, size_t size, const mp_listening_kind *kind, const char *metatable);
 /* `ready` runs when a message may be taken, and only marks. False: as `open`. */
 bool mp_listening_open(mp_listening *source, mp_loop *loop, void (*ready)(void *ctx), void *ctx);
 /* Drops what waits. */
 void mp_listening_close(mp_listening *source);
 bool mp_listening_has_message(const mp_listening *source);
-/* Takes the oldest message, and pushes its text and the name of its channel; or nil, nil: messages may have been
- * missed.
- * [-0, +2, throws] */
+/* Takes the oldest message, and pushes its text and the name of its channel; nil twice where messages may have been
+ * missed.  [-0, +2, throws] */
 void mp_listening_take(lua_State *L, mp_listening *source);
 
 /* For the library, on the thread of the loop. `source` is an mp_listening. The texts are copied. */

@@ -3,6 +3,7 @@
 local certificates = require "spec.helpers.certificates"
 local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
+local listening = require "spec.helpers.listening"
 local postgres = require "spec.helpers.postgres"
 local proxy = require "spec.helpers.proxy"
 local shell = require "spec.helpers.shell"
@@ -11,32 +12,12 @@ local wait = require "spec.helpers.wait"
 
 local it_real = postgres.it(it, pending)
 
--- A job that notes each message in the store; "gap" stands for nil. `name`: of the channel. `more`: Lua that runs before.
 local function job(at, more, name)
-  return ([[
-    local db = try(postgres.open { "postgres://app@%s/postgres" })
-    return listen { db, %q, function(message, channel, call)
-      %s
-      local n = store.incr "n"
-      store.set("seen:" .. n, (message or "gap") .. (channel and channel ~= "news" and " of " .. channel or ""))
-      store.set("who", call.principal.id)
-    end }]]):format(at, name or "news", more or "")
+  return listening.job(("postgres.open { 'postgres://app@%s/postgres' }"):format(at), name or "news", "", more)
 end
 
-local function start(at, scripts, more)
-  local options = { workers = 2, scripts = scripts }
-  for key, value in pairs(more or {}) do options[key] = value end
-  return postgres.gateway(at, options)
-end
-
-local function wait_seen(me, wanted)
-  local got
-  local is_there = pcall(wait.for_fact, "the messages", 20, function()
-    got = code.run(me, [[local list = json.array {} for i = 1, store.get "n" or 0 do list[i] = store.get("seen:" .. i) or "…" end return list]])
-    return table.concat(got, " ") == table.concat(wanted, " ")
-  end)
-  if not is_there then assert.same(wanted, got) end
-end
+local function start(at, scripts, more) return listening.start(postgres, at, scripts, more) end
+local wait_seen = listening.wait_seen
 
 local CONNECTIONS <const> = "from pg_stat_activity where application_name = 'moonpool'"
 local function wait_listeners(server, count)

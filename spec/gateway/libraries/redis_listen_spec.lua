@@ -2,6 +2,7 @@
 -- where messages may have been missed.
 local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
+local listening = require "spec.helpers.listening"
 local proxy = require "spec.helpers.proxy"
 local redis = require "spec.helpers.redis"
 local shell = require "spec.helpers.shell"
@@ -10,36 +11,12 @@ local wait = require "spec.helpers.wait"
 
 local it_real, describe = redis.it(it, pending), redis.each(describe, setup, teardown)
 
--- A job that notes each message in the store; "gap" stands for nil. `options` of listen, and Lua that runs before.
 local function job(at, options, more)
-  return ([[
-    local cache = try(redis.open { "redis://%s" })
-    return listen { cache, "news", %s function(message, channel, call)
-      %s
-      local n = store.incr "n"
-      store.set("seen:" .. n, (message or "gap") .. (channel and channel ~= "news" and " of " .. channel or ""))
-      store.set("who", call.principal.id)
-    end }]]):format(at, options or "", more or "")
+  return listening.job(("redis.open { 'redis://%s' }"):format(at), "news", options, more)
 end
 
-local function start(at, scripts, more)
-  local options = { workers = 2, scripts = scripts }
-  for name, value in pairs(more or {}) do options[name] = value end
-  return redis.gateway(at, options)
-end
-
-local function seen(me)
-  return code.run(me, [[local list = json.array {} for i = 1, store.get "n" or 0 do list[i] = store.get("seen:" .. i) or "…" end return list]])
-end
-
-local function wait_seen(me, wanted)
-  local got
-  local is_there = pcall(wait.for_fact, "the messages", 20, function()
-    got = seen(me)
-    return table.concat(got, " ") == table.concat(wanted, " ")
-  end)
-  if not is_there then assert.same(wanted, got) end
-end
+local function start(at, scripts, more) return listening.start(redis, at, scripts, more) end
+local seen, wait_seen = listening.seen, listening.wait_seen
 
 local function wait_listeners(server, count)
   wait.for_fact(count .. " to listen", 20, function() return server:cli("PUBSUB", "NUMSUB", "news"):match "%d+$" == tostring(count) end)
