@@ -28,6 +28,20 @@ local function restarted(g)
   return upgrading.start_quick { dir = g.dir }
 end
 
+-- Behind a restart the session of `gone` is unknown, and that of `kept` goes on.
+local function expect_after_restart(g, gone, kept)
+  local new <close> = restarted(g)
+  for _, one in ipairs { gone, kept } do
+    let_connect_anew(one)
+    one.gateway = new
+  end
+  assert.equal(404, gone:delete().status)
+  assert.equal("pong", served(kept))
+  kept:delete()
+  for _, one in ipairs { gone, kept } do one:close() end
+  assert.has_nothing_left(new)
+end
+
 local store = { config = { store = { file = "data/store.db" } }, files = { ["data/.keep"] = "" } }
 
 local function started(more)
@@ -51,16 +65,7 @@ describe("an older process whose store is that of the newest one", function()
     wait.for_fact("the end of the session to be with the newest process", 20, function()
       return g:status().gauges.store_room_entries.sessions == 1
     end)
-    local new <close> = restarted(g)
-    for _, one in ipairs { me, other } do
-      let_connect_anew(one)
-      one.gateway = new
-    end
-    assert.equal(404, me:delete().status)
-    assert.equal("pong", served(other))
-    other:delete()
-    for _, one in ipairs { me, other } do one:close() end
-    assert.has_nothing_left(new)
+    expect_after_restart(g, me, other)
   end)
 
   it("keeps the events that it sends while that one stands still", function()
@@ -111,16 +116,7 @@ describe("an older process whose gateway is stopped", function()
     stream:close()
     g:wait_exit()
     assert.is_nil(g:log():find("not saved", 1, true), g:log())
-    local new <close> = restarted(g)
-    for _, one in ipairs { me, other } do
-      let_connect_anew(one)
-      one.gateway = new
-    end
-    assert.equal(404, me:delete().status)
-    assert.equal("pong", served(other))
-    other:delete()
-    for _, one in ipairs { me, other } do one:close() end
-    assert.has_nothing_left(new)
+    expect_after_restart(g, me, other)
   end)
 end)
 

@@ -64,6 +64,15 @@ local function times_asked(u)
   return count
 end
 
+-- Fails unless the client is notified of changes of URI, or of `uri`.
+local function expect_notified(u, me, uri)
+  local stream = me:get_stream()
+  stream:head()
+  u:announce(UPDATED, { uri = uri or URI })
+  assert.equal(uri or URI, stream:wait_event(UPDATED, 20).json.params.uri)
+  stream:close()
+end
+
 for _, row in ipairs(upstream.kinds()) do
   describe(("a resource of an upstream of %s over %s, to which a client has subscribed before a restart,"):format(row[1], row[2]), function()
     it("is subscribed to again, and the client is notified", function()
@@ -77,11 +86,7 @@ for _, row in ipairs(upstream.kinds()) do
       local is_own = row[2] == "http" and not u.is_modern
       if is_own then me:result("resources/read", { uri = URI }) end
       wait.for_fact("another subscription", 30, function() return times_asked(u) > before end)
-      local stream = me:get_stream()
-      stream:head()
-      u:announce(UPDATED, { uri = URI })
-      assert.equal(URI, stream:wait_event(UPDATED, 20).json.params.uri)
-      stream:close()
+      expect_notified(u, me)
       me:delete()
       me:close()
     end)
@@ -103,11 +108,7 @@ describe("what sessions of one principal follow on its channel to an upstream", 
     for _, uri in ipairs { URI, "stub://third" } do
       wait.for_fact("another subscription to " .. uri, 30, function() return times_asked_for(u, uri) == 2 end)
     end
-    local stream = second:get_stream()
-    stream:head()
-    u:announce(UPDATED, { uri = "stub://third" })
-    assert.equal("stub://third", stream:wait_event(UPDATED, 20).json.params.uri)
-    stream:close()
+    expect_notified(u, second, "stub://third")
     for _, client in ipairs { first, second } do
       client:delete()
       client:close()
@@ -126,11 +127,7 @@ describe("what clients of the shared channel to an upstream follow is subscribed
       local before = #u:all { method = row[3] }
       local _ <close> = restart(g, { me })
       wait.for_fact("a refused attempt and another one", 30, function() return #u:all { method = row[3] } > before + 1 end)
-      local stream = me:get_stream()
-      stream:head()
-      u:announce(UPDATED, { uri = URI })
-      assert.equal(URI, stream:wait_event(UPDATED, 20).json.params.uri)
-      stream:close()
+      expect_notified(u, me)
       me:delete()
       me:close()
     end)
@@ -151,11 +148,7 @@ describe("what clients of the shared channel to an upstream follow is subscribed
       wait.for_fact("the last attempt, and further readings", 60, function() return #u:all { method = "tools/list" } > readings + 12 end)
       assert.equal(before + 3, times_asked_with(u, "stub://third"))
       assert.equal(1, new:status().counters.refused.upstream_subscriptions)
-      local stream = me:get_stream()
-      stream:head()
-      u:announce(UPDATED, { uri = URI })
-      assert.equal(URI, stream:wait_event(UPDATED, 20).json.params.uri)
-      stream:close()
+      expect_notified(u, me)
       me:delete()
       me:close()
     end)
@@ -236,17 +229,6 @@ describe("what clients follow on channels of their own is subscribed to after a 
       return u, g, me
     end
 
-    -- Fails unless the client is notified of changes of URI.
-    local function expect_notified(u, me)
-      local stream = me:get_stream()
-      stream:head()
-      u:announce(UPDATED, { uri = URI })
-      assert.equal(URI, stream:wait_event(UPDATED, 20).json.params.uri)
-      stream:close()
-      me:delete()
-      me:close()
-    end
-
     it("if the list of resources was missing when it called first, of " .. row[1], function()
       local peer, g, me = follower { prefix = "", refresh = "1h", list_wait = "2s" }
       local u <close> = peer
@@ -258,6 +240,8 @@ describe("what clients follow on channels of their own is subscribed to after a 
       u:behave()
       wait.for_fact("another subscription", 30, function() return times_asked_for(u, URI) == 2 end)
       expect_notified(u, me)
+      me:delete()
+      me:close()
     end)
 
     it("again, if the upstream refuses it first, of " .. row[1], function()
@@ -268,6 +252,8 @@ describe("what clients follow on channels of their own is subscribed to after a 
       me:result("resources/read", { uri = URI })
       wait.for_fact("a refused attempt and another one", 30, function() return times_asked_for(u, URI) == 3 end)
       expect_notified(u, me)
+      me:delete()
+      me:close()
     end)
   end
 end)
