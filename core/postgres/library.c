@@ -1,5 +1,5 @@
-/* library.c: libpq, the gate before it, and the threads that it blocks. More than 400 lines: a gate is no use without.
- */
+/* library.c: libpq, the gate before it, and the threads that it blocks. More than 400 lines: none of the three is of
+ * use without the others. */
 #define _GNU_SOURCE /* pthread_cond_clockwait, dup3 */
 #include "library.h"
 #include <dlfcn.h>
@@ -21,9 +21,8 @@ MP_REFUSED(refused_errands, "postgres_errands", MP_LIMIT_REACHED,
 #define CANCEL_MS 900   /* for a request to cancel, by libpq 17: less than the next */
 #define STOP_MS 1000    /* for which the end of the process waits until statements are cancelled */
 #define LOOK_MS 100     /* until a thread that waits sees that the process ends */
-#define MAX_LOGIN_BYTES                                                                                                \
-    ((size_t)256 << 10) /* that a server says until a connection has logged in, certificates too                       \
-                         */
+/* That a server says until a connection has logged in, certificates too. */
+#define MAX_LOGIN_BYTES ((size_t)256 << 10)
 
 mp_libpq mp_pq;
 
