@@ -239,7 +239,7 @@ int mp_config_check_cluster(mp_str text, mp_err *err)
     return 0;
 }
 
-/* The host of a server, and its port, which may be missing unless `needs_port`. */
+/* Checks the host of a server, and its port, which may be missing unless `needs_port`. */
 static int check_server(mp_str text, bool needs_port, mp_err *err)
 {
     bool is_bracketed = mp_str_starts(text, MP_STR("["));

@@ -13,7 +13,7 @@ typedef struct {
     mp_node node;
     int64_t most, through, waiting;
     bool is_shared;
-    bool is_asked; /* the thread asks the store, without the lock: until then nobody else does for this semaphore */
+    bool is_asked; /* the thread is asking the store, without the lock; until it has the answer, no other thread asks */
     bool is_due;   /* the store is to be told again how many places this process holds */
     mp_link waiters;
     mp_link turn; /* link in semaphores->turns: the thread is to ask the store */
@@ -41,15 +41,15 @@ struct mp_pass {
 struct mp_semaphores {
     pthread_mutex_t lock;
     mp_map by_name;
-    int64_t most_waiting; /* link in the passes of one semaphore */
+    int64_t most_waiting; /* limit of the passes that wait for one semaphore */
 
     mp_store *MP_NULLABLE store; /* NULL: this process shares its semaphores with no other one */
     char who[8];                 /* the number of this process */
     pthread_t thread;
-    pthread_cond_t news; /* there is a turn, a pass waits for a shared semaphore, or the semaphores are freed */
+    pthread_cond_t news; /* `turns` has one, a pass waits for a shared semaphore, or the semaphores are freed */
     bool is_ending;
     int64_t awaiting;            /* passes that wait for shared semaphores */
-    uint64_t looked_us, said_us; /* when all were last looked at, and the places held last reported to the store */
+    uint64_t looked_us, said_us; /* when all semaphores were last looked at, and all held places last reported */
     mp_link turns;               /* of semaphores for which the thread is to ask the store */
 };
 
@@ -111,8 +111,8 @@ static mp_store_operation report_of(const mp_semaphores *semaphores, const semap
                                 .n = count};
 }
 
-/* Reports to the store of this process how many places are held. False: it has fewer free places for this process, or
- * the thread has to ask another process. */
+/* Reports how many places this process holds, if it owns the store. False: the store has fewer free places, or another
+ * process owns it, which the thread is to ask. */
 static bool say_places(mp_semaphores *semaphores, semaphore *g, int64_t count, int64_t most)
 {
     int64_t n;
@@ -237,7 +237,7 @@ mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, 
     if (g->waiting > 0)
         admit_waiting(semaphores, g, &called); /* `most`, the number of places, may have grown */
     *waits = g->waiting > 0 || !take_place(semaphores, g);
-    int64_t open = g->most > g->through ? g->most - g->through : 0; /* for which the thread may be asking */
+    int64_t open = g->most > g->through ? g->most - g->through : 0; /* places for which the thread may be asking */
     bool is_refused = *waits && g->waiting >= semaphores->most_waiting + open;
     if (*waits && !is_refused)
         start_waiting(pass, g);
@@ -274,7 +274,8 @@ void mp_pass_leave(mp_pass *pass)
 /* time between two reports of the places that are held */
 #define SAY_US (MP_STORE_PLACE_MS * (uint64_t)1000 / 4)
 
-/* Asks the store for `more` places than are held, while the lock is given back. */
+/* Asks the store for `more` places than this process holds; 0: reports those that it holds. Gives the lock back while
+ * it waits. */
 static mp_store_result ask_for(mp_semaphores *semaphores, semaphore *g, int64_t more)
 {
     mp_buf nothing = {0};
@@ -290,8 +291,8 @@ static mp_store_result ask_for(mp_semaphores *semaphores, semaphore *g, int64_t 
     return result;
 }
 
-/* Admits waiting passes for which the store has places, and reports what is held. A report that fails is repeated with
- * the next one of all places. The caller holds the lock, which is given back meanwhile. */
+/* Admits waiting passes for which the store has places, and reports what is held. A report that fails is repeated when
+ * all places are next reported (SAY_US). The caller holds the lock, which is given back meanwhile. */
 static void ask_store(mp_semaphores *semaphores, semaphore *g, mp_link *called)
 {
     int64_t open = g->most - g->through, more = open < g->waiting ? open : g->waiting;

@@ -85,33 +85,33 @@ mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t 
 /* Appends the value of a key to `out`. NONE: the key has no value. */
 mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out);
 mp_store_result mp_store_delete(mp_store *store, mp_str key);
-/* As mp_store_set, and with `text` without ptr as mp_store_delete, but never waits: while another process owns the
- * store, the change is put into a queue, DONE, and handed to the owner until it has answered. FULL: the key's room, or
- * that queue, has no place; for the end of a session it always has. One thread at a time for each key. */
+/* As mp_store_set, or with ptr NULL in `text` as mp_store_delete, but never waits: while another process owns the
+ * store, the change goes into a queue, and is sent to the owner until it answers. FULL: the key's room, or the queue,
+ * has no place; the queue always takes the end of a session. One thread at a time for each key. */
 mp_store_result mp_store_post(mp_store *store, mp_str key, mp_str text, uint64_t life_ms);
 /* `refused` is called, by a thread of the pool, with the key of each session's record that mp_store_post has queued,
- * and for which the owner then had no place; `is_there`: an earlier one may be there. No such thread runs now. */
+ * and that the owner had no place for. `is_there`: it may have another one. Set it while no such thread runs. */
 typedef void mp_store_refused(void *ctx, mp_str key, bool is_there);
 void mp_store_on_refused(mp_store *store, mp_store_refused *MP_NULLABLE refused, void *MP_NULLABLE ctx);
 /* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about
  * 64 KiB. Each is a uint32_t, its length, and its bytes. Sets `*count` to their number: 0 if there are none. */
 mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count);
-/* For so long a process holds places of a semaphore (MP_STORE_PLACE) that it does not report again. */
+/* ms after which the places of a semaphore (MP_STORE_PLACE) that their process has not reported again are free */
 #define MP_STORE_PLACE_MS 5000
-/* Calls deliver(&ctx, loop) on the thread of the loop once the file, also that of another process which owns the store,
- * has all changes of now to the keys of sessions, or cannot be written; at once if there is nothing to wait for. The
- * file has them when it was written: a process that is killed loses none, a power cut the last second. `loop` is NULL
- * if the loop has ended. Any thread. */
+/* Calls deliver(&ctx, loop) on the thread of the loop once all changes so far to keys of sessions are in the file of
+ * the process that owns the store, or that file cannot be written; at once if there is nothing to wait for. A killed
+ * process loses no change that is in the file, a power cut those of the last second. `loop` is NULL if the loop has
+ * ended. Any thread. */
 void mp_store_when_saved(mp_store *store, mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop),
                          void *ctx);
-/* Waits for the same, a second at most. False: the file does not have them, or the owner did not answer. */
+/* As mp_store_when_saved, but waits, a second at most. False: the file lacks changes, or the owner did not answer. */
 bool mp_store_await_saved(mp_store *store);
-/* Returns once nobody waits any more, a second later at most; from now on nobody does. Call it when no loop runs any
- * more, and before what their threads have waited with is freed. */
+/* Returns when all waits of mp_store_when_saved have ended, after a second at most; later ones end at once. Call it
+ * when no loop runs any more, and before the `ctx` of a wait is freed. */
 void mp_store_finish_waits(mp_store *store);
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);
-/* Begins to send what the owner has not taken yet. Cheap if there is nothing. `loop` is the caller's own one. */
+/* Begins to send the queue of mp_store_post to the owner. Cheap if it is empty. `loop` is the caller's own loop. */
 void mp_store_send_outgoing(mp_store *store, mp_loop *loop);
 
 /* How full the fullest of the rooms that refuse entries is, from 0 to 1. 0: another process owns the store. */

@@ -27,7 +27,7 @@ static bool has_changes(const mp_store *store)
     return !is_empty(&store->urgent) || !is_empty(&store->others);
 }
 
-/* Where a change of this room is recorded. */
+/* Counts one more change of this room, and returns the lists in which to record it. */
 static mp_store_changes *record_of(mp_store *store, mp_room_id room)
 {
     if (!has_changes(store))
@@ -331,7 +331,7 @@ void mp_store_set_saving(mp_store *store, bool is_saving)
     mp_link waiting = {0};
     pthread_mutex_lock(&store->lock);
     store->is_saving = is_saving;
-    /* otherwise another process has taken the store over with all changes: who waits does so for its file */
+    /* otherwise another process has taken the store over with all changes: waits go on until its file has them */
     bool tells = !is_saving && atomic_load(&store->is_own);
     if (tells)
         mp_link_move(&store->waiters, &waiting);

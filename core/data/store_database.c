@@ -170,7 +170,7 @@ static int set_wal_aside(const mp_store_database *d, mp_err *err)
 static const char layout[] = "CREATE TABLE entries (key BLOB PRIMARY KEY, text BLOB NOT NULL, until INTEGER);"
                              "PRAGMA application_id = 1836019566; PRAGMA user_version = 1";
 
-/* What files of earlier versions do not have. */
+/* Tables that files of earlier versions lack. */
 static const char later_layout[] =
     "CREATE TABLE IF NOT EXISTS sessions (key BLOB PRIMARY KEY, text BLOB NOT NULL, until INTEGER);"
     "CREATE TABLE IF NOT EXISTS " MP_STORE_MARK_TABLE " (id INTEGER PRIMARY KEY, bytes BLOB);"

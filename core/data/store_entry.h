@@ -58,18 +58,18 @@ struct mp_store {
     mp_store_file *MP_NULLABLE file; /* NULL: the store is in memory only */
     bool is_tracked;                 /* changes are recorded for a file */
     bool saves_sessions;             /* also those of the keys that are saved with sessions */
-    mp_store_changes urgent, others; /* urgent: for which somebody may wait; they are written first */
-    /* number of urgent changes so far; and those among them that the batch has which is being written, and the file */
+    mp_store_changes urgent, others; /* urgent: clients may wait for them; they are written first */
+    /* numbers of urgent changes: all so far, those up to the batch that is being written, and those in the file */
     uint64_t urgent_noted, urgent_taken, urgent_written;
     pthread_cond_t news;
     bool is_closing;
-    /* who waits until the file, or the process that owns the store, has the changes of now, and who waits for those
-     * that are being written; the longest is first */
+    /* waits of mp_store_when_saved, the oldest first: `waiters` for changes that no batch has yet, `written` for those
+     * of the batch that is being written, or sent to the process that owns the store */
     mp_link waiters, written;
     atomic_int waiting; /* how many wait */
     bool is_saving;     /* the file is open, and its last write has not failed */
-    bool is_late;       /* the disk, or the owner, takes long: nobody waits until the next write is done */
-    bool is_ending;     /* nobody waits any more */
+    bool is_late;       /* the disk, or the owner, takes long: no wait begins until the next write is done */
+    bool is_ending;     /* the process ends: no wait begins any more */
 
     atomic_bool is_own;        /* this process owns the store: is changed under the lock */
     mp_buf *MP_NULLABLE moved; /* while entries are handed over: the keys that change meanwhile, see store_move.c */
@@ -128,15 +128,15 @@ mp_store_news mp_store_await(mp_store *store, uint64_t most_ms);
 bool mp_store_nap(mp_store *store, uint64_t most_ms);
 /* Changes whether the file can be written. With false, nobody waits for it any more. */
 void mp_store_set_saving(mp_store *store, bool is_saving);
-/* Those who wait do so for the changes that were taken, if these are all for which somebody may wait. True if somebody
- * waits for what was taken, or nobody does since the file is late. */
+/* Call it when changes were taken: if no urgent one is left, the waits so far are for these. True if there are such
+ * waits, or none may begin because the file is late. */
 bool mp_store_take_waiters(mp_store *store);
-/* The changes that were taken are in the file, or with the owner: tells those who wait for them. */
+/* The changes that were taken are in the file, here or of the owner: ends the waits for them. */
 void mp_store_tell_written(mp_store *store);
 /* Tells those who wait if one has waited for too long. */
 void mp_store_tell_late(mp_store *store);
 void mp_store_close(mp_store *store);
-/* A disk, or a process, that takes longer is in trouble: a client is not to wait for it. */
+/* ms; a disk or an owner that takes longer is in trouble, and clients do not wait for it */
 #define MP_STORE_LATE_MS 1000
 /* As MP_STORE_SAVED. The caller holds the lock. */
 mp_store_result mp_store_is_saved(const mp_store *store, uint64_t change, uint64_t *number);

@@ -13,7 +13,7 @@ struct mp_store_later {
     mp_store_operation operation; /* owns its texts */
     mp_store_answer answer;
     bool is_over;
-    int64_t bytes;                       /* that are counted */
+    int64_t bytes;                       /* its part of store_later_bytes */
     mp_timer at_once;                    /* ends what the pool has not taken */
     void (*MP_NULLABLE done)(void *ctx); /* NULL: nobody waits any more */
     void *ctx;

@@ -20,8 +20,8 @@ typedef enum {
                        earlier lock of the store; who holds it prolongs it and gives it back by cas. THERE: it is taken
                      */
     MP_STORE_SET_LOCKED, /* as SET, if the lock `old` has the fence `n`. THERE: it has not */
-    MP_STORE_SAVED,      /* whether the file has the change `number` of sessions, or with 0 all so far, whose number `n`
-                            of the answer is. DONE: it has, or cannot be written. THERE: not yet */
+    MP_STORE_SAVED,      /* asks if the file has change `number` of sessions; 0: all changes so far, whose number is `n`
+                            of the answer. DONE: it has, or cannot be written. THERE: not yet */
     MP_STORE_KINDS
 } mp_store_kind;
 
@@ -53,7 +53,7 @@ typedef struct mp_store_later mp_store_later;
 /* Does the operation. Of a store that is elsewhere this waits for at most some 50 ms. Sets `*n`, and appends to `out`.
  */
 mp_store_result mp_store_do(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n);
-/* The same if this process owns the store; else the result is AWAY. Does not wait. */
+/* Does the operation if this process owns the store; else the result is AWAY. Does not wait. */
 mp_store_result mp_store_run(mp_store *store, const mp_store_operation *operation, mp_buf *out, int64_t *n);
 /* Begins the operation, whose texts are copied, on a store that is elsewhere: `done` runs once, on `loop`. */
 mp_store_later *mp_store_begin(mp_store *store, mp_loop *loop, const mp_store_operation *operation,

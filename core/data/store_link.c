@@ -67,7 +67,7 @@ void mp_store_link_path(mp_store_link *link, char path[MP_STORE_PATH])
     memcpy(path, link->path, MP_STORE_PATH);
 }
 
-/* Whoever holds the lock closes a stale connection: before it is used, and before the lock is given back. */
+/* Closes a connection that has become stale. Called under the lock: after it is taken, and before it is given back. */
 static void close_stale(mp_store_link *link)
 {
     if (!atomic_exchange(&link->is_stale, false))

@@ -1,7 +1,7 @@
-/* store_outbox.c: changes of a store that another process owns, for which no thread may wait: of sessions and their
- * events, by workers that hold locks. They are collected in a queue, and one job of the pool at a time hands them to
- * the owner, in their order, each again until the owner has answered. A key is in the queue once: a later change of it
- * takes the place of one that was not sent; but the end of a session comes after its events. */
+/* store_outbox.c: changes of sessions and their events while another process owns the store. Workers make them under
+ * locks, and may not wait for the owner: so the changes go into a queue, and one job of the pool at a time sends them
+ * in their order, each again until the owner answers. A key is in the queue once: a later change replaces one that was
+ * not sent, in its place; only the end of a session moves to the end of the queue, behind the session's events. */
 #include "data/store_wire.h"
 #include "os/os.h"
 
@@ -10,13 +10,13 @@ MP_ACCOUNT(store_outgoing_bytes, "store_outgoing_bytes", "", "",
 MP_REFUSED(refused_store_outgoing, "store_outgoing", MP_LIMIT_REACHED,
            "changes of sessions and events over 64 MiB that the process which owns the store has not taken")
 
-/* As much as the events of all sessions have (MP_REPLAY_TOTAL). The end of a session is taken above it: it must not be
- * lost, and there are no more of these than sessions. */
+/* Of the queue: as much as the events of all sessions have (MP_REPLAY_TOTAL). Ends of sessions are queued beyond it:
+ * they must not be lost, and there is one for each session at most. */
 #define MOST_BYTES ((int64_t)MP_LIMIT(store_outgoing, 64 << 20))
 #define TURN_MS 200  /* of one job: the pool has other work */
 #define AGAIN_MS 100 /* from an operation that was not answered to the next job */
 #define POLL_NS 1000000L
-#define LAST_MS 2000 /* that the end of the process waits for an owner that does not answer */
+#define LAST_MS 2000 /* for which the end of the process waits for an owner that does not answer */
 
 typedef struct {
     mp_node node; /* in `by_key`, unless it is being sent */
@@ -68,7 +68,7 @@ static bool is_of_session(mp_str key)
     return mp_room_prefix(key)->room == MP_ROOM_SESSIONS;
 }
 
-/* Counts `more` bytes. False, which is counted: there is no room for them. `is_end`: of a session. */
+/* Counts `more` bytes. False, which is counted: there is no room. `is_end`: of a session, which always has room. */
 static bool take_room(bool is_end, int64_t more)
 {
     if (is_end || more <= 0)
@@ -134,7 +134,7 @@ static change *MP_NULLABLE take_change(mp_store_outbox *outbox)
     return it;
 }
 
-/* The change was not answered: it is the first one again, unless there is a later one of its key. */
+/* The owner did not answer: puts the change back as the first one, unless the queue has a later one of its key. */
 static void give_back(mp_store_outbox *outbox, change *it)
 {
     pthread_mutex_lock(&outbox->lock);
@@ -155,7 +155,7 @@ static bool has_change(mp_store_outbox *outbox, mp_str key)
     return mp_map_find(&outbox->by_key, key) != NULL;
 }
 
-/* The owner has no place for the record of a session. It may have one for a later record, which waits. */
+/* Reports that the owner has no place for a session's record. It may have one for a later record in the queue. */
 static void tell_refused(mp_store_outbox *outbox, mp_str key)
 {
     mp_store *store = outbox->store;
@@ -190,15 +190,15 @@ static bool send_change(mp_store_outbox *outbox, change *it)
     return is_answered;
 }
 
-/* No job begins for a while. */
+/* No job begins for AGAIN_MS. */
 static void rest(mp_store_outbox *outbox)
 {
     MP_LOCKED(&outbox->lock);
     outbox->again_at = mp_store_now() + AGAIN_MS;
 }
 
-/* Sends the changes of now, and tells those who wait for them once the owner's file has them. False: the owner did not
- * answer, its file does not have them yet, or the time is over. */
+/* Sends the changes that are queued now, and ends the waits for them once the owner's file has them. False: the owner
+ * did not answer, its file does not have them yet, or the time is over. */
 static bool send_some(mp_store_outbox *outbox, uint64_t until)
 {
     bool follows = !mp_store_is_own(outbox->store), is_sent = true;
@@ -215,7 +215,7 @@ static bool send_some(mp_store_outbox *outbox, uint64_t until)
     return is_sent;
 }
 
-/* True if the file was late already: nobody waits for it then, and it is asked once. */
+/* True if the file was late before: then the owner is asked once, without a wait. */
 static bool is_late(mp_store *store)
 {
     MP_LOCKED(&store->lock);

@@ -37,8 +37,7 @@ typedef struct {
     int64_t least_entries;              /* minimum, also if the percentage of store.entries is less */
     size_t least_bytes;
     bool evicts, ranks_by_number;
-    int after_owner; /* digits of a key behind those of its owner, by which the room has shares; NO_SHARES: it has none
-                      */
+    int after_owner; /* digits of a key behind those of its owner; NO_SHARES: owners have no shares of the room */
     const mp_stat *entries, *bytes, *refused;
 } rule;
 
@@ -72,12 +71,13 @@ MP_COUNTER(evicted_remembered, "evicted", "kind", "remembered",
 #define KIB(n) ((size_t)(n) << 10)
 
 #define NO_SHARES (-1)
-#define AFTER_OWNER_OF_TASK 4 /* the number of a process, in the id of a task (mp_id_make) */
+#define AFTER_OWNER_OF_TASK 4 /* digits of the process's number, which end the id of a task (mp_id_make) */
 
-/* sessions.max bounds the number of sessions; a client's description of itself has at most 64 KiB. One principal alone
- * has half. */
+/* sessions.max bounds the number of sessions; a client's description of itself has at most 64 KiB. One principal
+ * alone may fill half of the room. */
 #define SESSIONS_BYTES ((size_t)512 << 20)
-/* As many as MP_REPLAY_TOTAL has, whose keys take as much again if they are short, in the half of one principal. */
+/* The half that one principal may fill takes MP_REPLAY_TOTAL bytes of events, and as much for their keys, if the events
+ * are short. */
 #define EVENTS_BYTES ((size_t)256 << 20)
 
 /* An operator switches off at most 1,000 things (registry.MAX_OFF), and a name and its note have less than 4 KiB. */
@@ -152,7 +152,7 @@ void mp_room_note_evicted(mp_room_id id)
 
 /* -- shares -------------------------------------------------------------------------------------------------------- */
 
-#define OWNER 8 /* digits of the principal at the end of a key, or before the last ones */
+#define OWNER 8 /* digits of the principal in a key; `after_owner` digits of a rule follow them */
 
 typedef struct {
     mp_node node;

@@ -58,8 +58,8 @@ void mp_room_count(mp_room *room, mp_room_id id, mp_str key, int64_t entries, in
 /* Counts and logs that the room was full and has refused an entry. */
 void mp_room_refuse(mp_room *room, mp_room_id id, uint64_t now_ms);
 void mp_room_note_evicted(mp_room_id id);
-/* If the key is that of a session's record, what the keys of its events begin with, written to `to`; else empty. They
- * end with the record. */
+/* If the key is that of a session's record, what the keys of its events begin with, written to `to`; else empty. Events
+ * are deleted with the record. */
 #define MP_ROOM_EVENTS_OF 64
 mp_str mp_room_events_of(mp_room_id id, mp_str key, char to[MP_ROOM_EVENTS_OF]);
 /* The rooms are empty: returns the memory of their shares. The heaps are the caller's. */

@@ -42,7 +42,7 @@ typedef struct {
     uint64_t until_us;
 } mp_store_frame;
 
-/* Operations that only scripts begin, in the form of mp_store_operation. */
+/* For specs: scripts begin these operations by an mp_store_operation. */
 mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms);
 /* Adds `n` to the value of the key, an integer; a key without a value counts as 0. `life_ms` applies to a new value
  * only. NO_NUMBER: the value is not an integer. */
@@ -71,7 +71,7 @@ void mp_store_link_drop(mp_store_link *link);
 /* -- changes for which no thread waits (store_outbox.c) ------------------------------------------------------------ */
 
 mp_store_outbox *mp_store_outbox_new(mp_store *store);
-/* Sends what is left, for two seconds at most, and frees it. No thread of the pool runs any more. */
+/* Sends what is queued, for two seconds at most, and frees the outbox. Call it when no thread of the pool runs. */
 void mp_store_outbox_free(mp_store_outbox *outbox);
 
 /* -- hand-overs (store_serve.c, store_move.c) ---------------------------------------------------------------------- */

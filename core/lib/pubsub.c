@@ -121,8 +121,8 @@ static int l_revived(lua_State *L)
     return list_topics(L, mp_topic_revived);
 }
 
-/* session.revived(call, prefix): the same of the call's session, if an earlier process has opened it.  [-0, +1, throws]
- */
+/* session.revived(call, prefix): a list of the lines of mp_session_revived_topics for the call's session.
+ *  [-0, +1, throws] */
 static int l_session_revived(lua_State *L)
 {
     mp_buf *out = &mp_state_of(mp_vm_of(L))->out;

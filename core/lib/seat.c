@@ -1,6 +1,6 @@
 #include "lib/seat.h"
 
-#define KEPT 8 /* the last eighth */
+#define KEPT 8 /* the last eighth is shared out among the scripts */
 
 bool mp_seat_take(mp_link *taken, mp_seat *seat, unsigned holder, int64_t most, const mp_stat *refused)
 {

@@ -25,7 +25,7 @@ typedef struct mp_job {
 #define MP_POOL_QUEUE MP_LIMIT(pool_queue, 1024)  /* jobs that have not begun: some seconds of four threads */
 
 void mp_pool_start(void); /* before the first job */
-/* When no loop runs any more, before the loops are freed. Waits for running jobs; others complete without `work`. */
+/* Call it when no loop runs, before the loops are freed. Waits for running jobs; others complete without `work`. */
 void mp_pool_stop(void);
 
 /* `loop` is the caller's own. -1, without side effects: the queue is full, or no thread can be started. */

@@ -14,11 +14,11 @@ MP_REFUSED(refused_input, "postgres_input", MP_FAULT,
 #define BATCH_BYTES ((size_t)1 << 20) /* of rows that are taken one after another */
 #define IDLE_BYTES ((size_t)64 << 10) /* that come while nothing runs, other than notifications */
 #define USUAL_BYTES 1024              /* of a statement, beside its result */
-#define MAX_USES 65536                /* of a connection: so often it may have kept the usual bytes */
-/* Of the processor for MP_GATE_BYTES, beside 1 us for 32 bytes that are copied. */
+#define MAX_USES 65536                /* statements of a connection, each of which may have left USUAL_BYTES in libpq */
+/* us of processor time in which libpq must read MP_GATE_BYTES, besides 1 us for each 32 bytes of results */
 #define MAX_TURN_US (uint64_t)MP_LIMIT(postgres_turn_us, 100000)
-#define RECORD_BYTES 32 /* around a record of TLS */
-#define END_BYTES 64    /* of the messages around a query's rows */
+#define RECORD_BYTES 32 /* that TLS adds to a record */
+#define END_BYTES 64    /* of the messages before and behind a query's rows */
 #define NAME_BYTES 16
 
 /* -- results ------------------------------------------------------------------------------------------------------- */
@@ -72,14 +72,15 @@ static void put_count(mp_buf *out, const PGresult *of)
     mp_buf_put(out, (mp_str){(const char *)&count, sizeof count});
 }
 
-/* So many bytes of what has come were a message that libpq does not keep. Each may have a record of TLS. */
+/* A message of this size has been read, and libpq does not keep it: takes it off `loose`, with the record of TLS that
+ * it may have come in. */
 static void account_for(mp_postgres_connection *it, size_t bytes)
 {
     bytes += bytes / 64 + (it->pool->server.is_tls ? RECORD_BYTES : 0);
     it->loose -= bytes < it->loose ? bytes : it->loose;
 }
 
-/* The step is over. */
+/* The step is over: what is left of `loose`, above the usual bytes, may stay in libpq. */
 static void count_noise(mp_postgres_connection *it)
 {
     if (it->loose > USUAL_BYTES)
@@ -89,7 +90,7 @@ static void count_noise(mp_postgres_connection *it)
         it->ends_at = 0;
 }
 
-/* Bytes of a result's rows as the server sends them, and with its columns. */
+/* Bytes of a result's rows as the server sends them; `has_columns`: and of the description of its columns. */
 static size_t size_of(const PGresult *result, bool has_columns)
 {
     int rows = mp_pq.ntuples(result), columns = mp_pq.nfields(result);
@@ -211,7 +212,7 @@ void mp_postgres_take_notice(void *ctx, const PGresult *notice)
     account_for(ctx, mp_libpq_size(notice));
 }
 
-/* libpq keeps them until they are taken: a server sends them where something in the session listens. */
+/* libpq keeps them until they are taken: a server sends notifications if something in the session listens. */
 static void take_notifications(mp_postgres_connection *it)
 {
     PGnotify *one;

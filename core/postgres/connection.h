@@ -9,10 +9,10 @@
 
 typedef struct mp_postgres_connection mp_postgres_connection;
 
-/* Who listens on a connection that a lease keeps. Its functions only mark and enqueue. */
+/* Receives the notifications of a connection that a lease keeps. Its functions only mark and enqueue. */
 typedef struct {
     void (*notified)(void *ctx, const char *channel, const char *payload);
-    void (*lost)(void *ctx); /* a connection */
+    void (*lost)(void *ctx); /* a connection of the pool was lost */
     void *ctx;
 } mp_postgres_listener;
 
@@ -69,7 +69,7 @@ struct mp_postgres_connection {
     mp_fdwatch watch;
     uint32_t events;
     mp_timer timer;                       /* of an unused connection, or of one that is set apart */
-    int counted;                          /* descriptors, as outgoing */
+    int counted;                          /* its descriptors that mp_outgoing_take has counted */
     bool is_apart;                        /* it ends a statement or a transaction that nobody waits for */
     mp_postgres_lease *MP_NULLABLE lease; /* that has it */
     uint64_t ends_at;                     /* ms: how old it gets */
@@ -80,7 +80,7 @@ struct mp_postgres_connection {
     bool is_spoiled;                   /* it must be closed instead of being used again */
     bool has_failed;                   /* the step has */
     size_t loose;                      /* bytes that have come and belong to no row, error or notification yet */
-    size_t noise;                      /* the same of earlier steps: kept, perhaps, for as long as the connection */
+    size_t noise;                      /* such bytes of earlier steps, which may be kept as long as the connection */
     mp_prepared *MP_NULLABLE prepared; /* the one that the step is about */
     uint64_t uses;
     mp_prepared statements[MP_PREPARED];
@@ -90,7 +90,7 @@ struct mp_postgres_connection {
 void mp_postgres_forget(mp_prepared *prepared, bool is_prepared);
 /* Begins the statement of its lease. False: the connection is lost, and freed. */
 void mp_postgres_begin(mp_postgres_connection *it);
-/* The receiver of its notices, with the connection as `ctx`; that of libpq writes to the standard error. */
+/* The receiver of a connection's notices, with the connection as `ctx`; that of libpq writes to the standard error. */
 void mp_postgres_take_notice(void *ctx, const PGresult *notice);
 /* Reads what is there, and sends and watches what is left. */
 void mp_postgres_go(mp_postgres_connection *it);

@@ -18,7 +18,7 @@ MP_REFUSED(refused_errands, "postgres_errands", MP_LIMIT_REACHED,
 #define MAX_ERRANDS 64  /* of the process: each is a thread */
 #define MAX_CANCELS 32  /* of those: a server that does not answer may keep such a thread for ever */
 #define CONNECT_MS 5000 /* until a connection has logged in */
-#define CANCEL_MS 900   /* for a request to cancel, by libpq 17: less than the next */
+#define CANCEL_MS 900   /* for a request to cancel, by libpq 17: less than STOP_MS */
 #define STOP_MS 1000    /* for which the end of the process waits until statements are cancelled */
 #define LOOK_MS 100     /* until a thread that waits sees that the process ends */
 /* That a server says until a connection has logged in, certificates too. */
@@ -179,7 +179,7 @@ void mp_libpq_finish(PGconn *MP_NULLABLE conn, mp_gate *gate)
     mp_gate_close(gate);
 }
 
-/* False: the time is over; or the process ends, unless a statement is cancelled. */
+/* False: the time is over, or the process ends. A request to cancel (`is_cancel`) goes on when the process ends. */
 static bool wait_for(int fd, int events, bool is_cancel, uint64_t until)
 {
     struct pollfd wait = {fd, (short)events, 0};
@@ -190,8 +190,8 @@ static bool wait_for(int fd, int events, bool is_cancel, uint64_t until)
     return ready > 0;
 }
 
-/* Moves the bytes of a connection that is opened, and waits for what it waits for. Nothing was read before it waits to
- * read for the first time: then the gate gets between. NULL; or why the connection is given up. */
+/* Moves the bytes of a connection that logs in, and waits until libpq can go on. The gate is opened when libpq wants to
+ * read for the first time: before, nothing was read. NULL; or why the connection is given up. */
 static const char *MP_NULLABLE serve_login(PGconn *conn, mp_gate *gate, bool is_reading, size_t *bytes, uint64_t until)
 {
     if (is_reading && !gate->is_open && !mp_gate_open(gate, mp_pq.socket(conn)))
@@ -207,7 +207,7 @@ static const char *MP_NULLABLE serve_login(PGconn *conn, mp_gate *gate, bool is_
     return *bytes > MAX_LOGIN_BYTES ? "the server says too much while a connection logs in" : NULL;
 }
 
-/* Replaces the folder of a Unix socket by where that is. NULL; or why it must not be connected to. */
+/* Replaces the folder of a Unix socket by its real path. NULL; or why the socket must not be connected to. */
 static const char *MP_NULLABLE find_folder(mp_errand *errand, const char *granted)
 {
     char **folder = &errand->words[1], name[32], path[PATH_MAX]; /* "host" and its value come first, then "port" */
@@ -243,7 +243,7 @@ static void open_connection(mp_errand *errand)
         names[count] = errand->words[2 * count];
         values[count] = errand->words[2 * count + 1];
     }
-    if (mp_pq.libVersion() >= 160000) { /* a server that asked for Kerberos would make a library ask others */
+    if (mp_pq.libVersion() >= 160000) { /* else a server could ask for Kerberos, whose library asks other servers */
         names[count] = "require_auth";
         values[count] = "!gss,!sspi";
     }
@@ -277,7 +277,7 @@ bool mp_errand_to_cancel(mp_errand *errand, PGconn *conn)
     return errand->request != NULL || errand->cancel != NULL;
 }
 
-/* By libpq 17, over TLS where the connection has it. */
+/* Sends a request to cancel by libpq 17: over TLS if the connection has it. */
 static void cancel(PGcancelConn *request)
 {
     uint64_t until = mp_monotonic_ms() + CANCEL_MS;
@@ -340,7 +340,7 @@ static void *MP_NULLABLE run_errand(void *ctx)
     pthread_mutex_lock(&errands.lock);
     if (errand->loop != NULL) {
         mp_loop_post(MP_NEVER_NULL(errand->loop), &errand->message);
-    } else { /* before it is counted as ended: it may use OpenSSL */
+    } else { /* freed before it is counted as ended, since that may use OpenSSL */
         pthread_mutex_unlock(&errands.lock);
         free_errand(errand);
         pthread_mutex_lock(&errands.lock);
@@ -387,8 +387,8 @@ void mp_errand_drop(mp_errand *MP_NULLABLE errand)
         free_errand(errand);
 }
 
-/* What may be left then is a request to cancel by libpq before 17, without TLS: no thread uses OpenSSL when its cleanup
- * runs. */
+/* Only requests to cancel by libpq before 17 may run on behind this, and they have no TLS: so no thread uses OpenSSL
+ * when OpenSSL's cleanup runs. */
 void mp_errands_stop(void)
 {
     struct timespec until;

@@ -73,10 +73,11 @@ extern mp_libpq mp_pq;
 
 /* -- the gate ------------------------------------------------------------------------------------------------------ */
 
-/* It stands between libpq, which takes whatever is there, and the socket of its server, and lets some bytes in at a
- * time. It is a pair of sockets: one of them is in the place of the server's. Whoever has the gate moves the bytes. */
+/* A gate stands between libpq, which reads all that its socket has, and the socket of the server, and lets
+ * MP_GATE_BYTES in at a time. It is a pair of sockets, one of which takes the place of the server's in libpq. The owner
+ * of the gate moves the bytes. */
 
-#define MP_GATE_BYTES 16384   /* that are let in at once: small messages are a millisecond of work or two */
+#define MP_GATE_BYTES 16384   /* that are let in at once: one or two milliseconds of work, if they are small messages */
 #define MP_GATE_DESCRIPTORS 2 /* of a gate, beside the one that libpq has */
 
 typedef struct {
@@ -87,7 +88,7 @@ typedef struct {
     int libpq;    /* the other end, under the number that libpq knows */
 } mp_gate;
 
-/* Puts itself into the place of the socket `libpq`. False: errno says why not, and nothing has changed. */
+/* Opens a gate in the place of libpq's socket. False: errno says why not, and nothing has changed. */
 bool mp_gate_open(mp_gate *gate, int libpq);
 /* Lets in what the server has sent, if libpq has read what was let in before. Returns how many bytes. */
 size_t mp_gate_let_in(mp_gate *gate);
@@ -95,7 +96,7 @@ size_t mp_gate_let_in(mp_gate *gate);
 int mp_gate_unread(const mp_gate *gate);
 /* Sends what libpq has sent. True: some is left, and the server takes no more now. */
 bool mp_gate_send(const mp_gate *gate);
-/* Sends what is left, and closes the connection, which libpq has closed. Nothing if it is not open. */
+/* Sends what is left, and closes the connection, whose other end libpq has closed. Nothing if the gate is not open. */
 void mp_gate_close(mp_gate *gate);
 
 /* -- errands ----------------------------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ struct mp_errand {
 /* Makes `errand` one that cancels what runs on the connection. False: it cannot be. */
 bool mp_errand_to_cancel(mp_errand *errand, PGconn *conn);
 /* Starts it: `done` runs once on the loop, and the errand is freed behind it. NULL: there are too many, or no thread
- * can be started. What `errand` points to is the errand's. */
+ * can be started. It owns what `errand` points to. */
 mp_errand *MP_NULLABLE mp_errand_start(mp_loop *loop, const mp_errand *errand, void (*done)(mp_errand *errand),
                                        void *ctx);
 /* `done` will not run; a connection that is being opened is closed. */

@@ -15,7 +15,7 @@ typedef struct mp_postgres_lease mp_postgres_lease;
 
 typedef struct {
     const char *host;             /* lower case; or the folder of a Unix socket */
-    const char *MP_NULLABLE root; /* of such: the socket must not be outside of this path, links followed */
+    const char *MP_NULLABLE root; /* of a Unix socket: the path that the socket must lie in, links followed */
     uint16_t port;
     bool is_tls;   /* the server's certificate has to be for the host */
     bool prepares; /* statements are prepared; and settings are sent at the beginning, which a pooler may refuse */
@@ -90,14 +90,14 @@ const char *MP_NULLABLE mp_postgres_next(const mp_postgres_lease *lease, const c
 /* Listens to a channel, on a connection of its own, which is opened again when it is lost or silent. */
 typedef struct mp_postgres_subscription mp_postgres_subscription;
 
-/* Whom it gives what comes. The functions only mark and enqueue. */
+/* Receives the messages of the channel. The functions only mark and enqueue. */
 typedef struct {
     void (*message)(void *ctx, mp_str channel, mp_str payload);
     void (*gap)(void *ctx); /* messages may have been missed before the next one: each new connection begins with it */
     void *ctx;
 } mp_postgres_reader;
 
-/* `server`, `channel` and `reader` are copied; the others outlive the subscription. */
+/* `server`, `channel` and `reader` are copied; `loop` and `client` outlive the subscription. */
 mp_postgres_subscription *mp_postgres_subscribe(mp_loop *loop, mp_client *client, const mp_postgres_server *server,
                                                 mp_str channel, const mp_postgres_reader *reader);
 void mp_postgres_subscription_free(mp_postgres_subscription *MP_NULLABLE subscription);

@@ -4,7 +4,7 @@
 
 #define BEAT_MS 1000
 #define QUIET_MS MP_LIMIT(postgres_quiet_ms, 3000) /* between two questions whether the server is there */
-#define LATE_MS 3000                               /* a server that does not answer for so long is silent */
+#define LATE_MS 3000                               /* ms after which a server that has not answered is silent */
 #define CONNECT_MS 10000 /* until a subscription is given up whose connection is neither open nor refused */
 #define RETRY_MS 250     /* between two attempts; pool.c makes fewer while a server is away */
 #define REFUSED_MS 5000  /* until a subscription that the server has refused is tried again */

@@ -191,7 +191,8 @@ static void log_state(mp_redis *redis, bool is_down)
         mp_log(MP_INFO, "redis available", mp_log_str("server", mp_str_of(place)));
 }
 
-/* Bytes of the connection that the server may have, if it is closed now: a record of TLS may have left in part. */
+/* Bytes that the server may have got if the connection is closed now: with TLS all, as a part of a record may be sent.
+ */
 static uint64_t written(const mp_redis *redis)
 {
     return redis->wire.ssl != NULL ? redis->put : redis->put - (redis->out.len - redis->out_at);

@@ -67,7 +67,7 @@ const char *mp_redis_next(const char *at, mp_redis_value *value);
 /* A subscription has a connection of its own, which is opened again when it is lost, and when it is silent. */
 typedef struct mp_redis_subscription mp_redis_subscription;
 
-/* Whom it gives what comes. The functions only mark and enqueue. */
+/* Receives the messages of the channel. The functions only mark and enqueue. */
 typedef struct {
     void (*message)(void *ctx, mp_str channel, mp_str payload);
     void (*gap)(void *ctx); /* messages may have been missed before the next one: each new connection begins with it */
@@ -75,7 +75,7 @@ typedef struct {
 } mp_redis_reader;
 
 /* Begins to follow the channel `channel`, or with `is_pattern` the channels of a pattern. `server`, `channel` and
- * `reader` are copied; the others outlive the subscription. */
+ * `reader` are copied; `loop` and `client` outlive the subscription. */
 mp_redis_subscription *mp_redis_subscribe(mp_loop *loop, mp_client *client, const mp_redis_server *server,
                                           mp_str channel, bool is_pattern, const mp_redis_reader *reader);
 void mp_redis_subscription_free(mp_redis_subscription *MP_NULLABLE subscription);

@@ -14,7 +14,7 @@ struct mp_replies {
     mp_buf values;
     size_t size; /* of the reply that is being read, as it counts for the limit */
     const char *MP_NULLABLE wrong;
-    bool awaits_line; /* the bytes behind the last reply begin with a part of a line, which hiredis would read again */
+    bool awaits_line; /* behind the last reply is a line without its end: hiredis, which would scan it again, waits */
 };
 
 static const char too_large[] = "the server's reply is larger than 16 MiB",

@@ -6,8 +6,8 @@
 
 typedef struct mp_processes mp_processes;
 
-/* The number of the other process that no upgrade has begun; 0: it has ended. It alone may have revived sessions, whose
- * ids carry other numbers, masked by other keys. */
+/* The number of the first process, which no upgrade has begun; 0: it has ended, or is this one. Only it may have
+ * revived sessions, whose ids carry other numbers, masked by other keys. */
 uint16_t mp_processes_first(const mp_processes *processes);
 /* Records the answer to the question whether the process with this number is alive, which was asked at `asked_ms`
  * (mp_monotonic_ms); all workers share it. A missing answer is ignored if a later question was answered. True if the

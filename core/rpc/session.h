@@ -47,10 +47,10 @@ void mp_session_subscribe_as(mp_session *session, mp_str audience);
 void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
 /* Appends the audiences of the topic that have subscribers, one per line. */
 void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
-/* Appends lines for the topics that begin so: by which name their first session's client is counted, in hexadecimal, a
- * space, and the rest. None unless sessions of an earlier process go on in this one: it reads the index, locked. */
+/* Appends a line for each topic that begins with `prefix`: the name that its first session counts for, in hex, a space,
+ * and the rest of the topic. Nothing unless sessions of an earlier process were revived. Reads all topics, locked. */
 void mp_topic_revived(mp_rpc *rpc, mp_str prefix, mp_buf *out);
-/* The same of one session, which an earlier process has opened; else none. */
+/* As mp_topic_revived, for the topics of one session; nothing unless an earlier process has opened it. */
 void mp_session_revived_topics(mp_session *session, mp_str prefix, mp_buf *out);
 
 #endif

@@ -28,7 +28,7 @@ function memory.resting_all(list)
   return least
 end
 
--- How much more resident memory than before a gateway had at most while `run` ran, in MiB; and what that returned.
+-- The most by which a gateway's resident memory grew while `run` ran, in MiB; and what `run` returned.
 function memory.peak(g, run)
   local function kilobytes(name)
     local file <close> = assert(io.open(("/proc/%d/status"):format(g.pid)))

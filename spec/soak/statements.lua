@@ -1,4 +1,4 @@
--- Statements of PostgreSQL that are cut at any moment, by clients that leave or cancel and by the time of a tool, beside
+-- Statements of PostgreSQL that are cut at any moment, by clients that leave or cancel and by the time limit of a tool, beside
 -- others that are not: `./dev soak statements` with 1,000, and a tenth in the suite.
 --   local report = statements.run { cuts = 1000, long = 100 }
 -- Each transaction is whole or not there, no call sees another's values, and a statement that is cut ends on the server.

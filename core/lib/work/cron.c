@@ -34,7 +34,7 @@ static mp_str put_key(mp_buf *to, const char *what, const mp_cron *job)
     return mp_buf_str(to);
 }
 
-/* Asks the store of this process about `what` of a job. While another process owns the store, that one starts jobs. */
+/* Does an operation on `what` of a job, if this process owns the store; else the process that does starts jobs. */
 static mp_store_result ask_store(const mp_cron *job, const char *what, mp_store_operation it)
 {
     mp_scoped_buf name = {0}, text = {0};
@@ -43,7 +43,7 @@ static mp_store_result ask_store(const mp_cron *job, const char *what, mp_store_
     return mp_store_run(job->lib->store, &it, &text, &n);
 }
 
-/* True if the job had no such mark, which lasts for `life_ms`. */
+/* Sets the mark `what` of a job for `life_ms`. True if the job did not have it. */
 static bool set_mark(const mp_cron *job, const char *what, uint64_t life_ms)
 {
     mp_store_operation it = {.kind = MP_STORE_SET, .text = MP_STR(""), .number = life_ms, .n = true};

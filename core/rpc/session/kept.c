@@ -133,7 +133,7 @@ void mp_kept_note_refused(mp_session *session, mp_str key, bool is_there)
     MP_LOCKED(&kept->lock);
     if (!is_there && atomic_load(&session->record) == MP_KEPT_STORED) {
         mp_kept_note_state(session, MP_KEPT_LEFT_OUT);
-        mp_store_post(kept->store, key, MP_STR_NONE, 0); /* its events */
+        mp_store_post(kept->store, key, MP_STR_NONE, 0); /* deletes its events */
     }
     try_later(session);
 }

@@ -194,7 +194,7 @@ void mp_sessions_keep(mp_session_table *table, mp_store *store, const mp_transpo
     }
     if (keeps)
         settle(table);
-    /* before a client is served: if this process is killed, the one after it goes on above the numbers of this one */
+    /* before a client is served: should this process be killed, the next one numbers events above those of this one */
     if (it.kept > 0 && keeps)
         mp_store_await_saved(store);
     if (it.broken + it.refused > 0)

@@ -77,8 +77,8 @@ typedef struct {
     size_t bytes;
     uint64_t last_number;     /* number of the feed that was made last */
     uint64_t base;            /* of a revived session: numbers up to this one are of earlier processes */
-    _Atomic uint64_t highest; /* of the numbers of feeds, and of events of the session's own one; read without a lock */
-    bool is_unsaved;          /* the store is given no news of events any more: the session is closed */
+    _Atomic uint64_t highest; /* number of a feed, or of an event of the session's own feed; read without a lock */
+    bool is_unsaved;          /* the session is closed: the store gets no more changes of its events */
 } mp_session_log;
 
 /* Whether the store has a record of a session. LEFT_OUT: it has no place for one, and the session ends with the process
@@ -100,7 +100,7 @@ struct mp_session {
     mp_kept *MP_NULLABLE kept; /* NULL: it ends with the process */
     uint64_t opened_at;
     uint64_t highest;                     /* of a revived session: mp_session_log.highest by its record */
-    char owner_digits[MP_KEPT_OWNER + 1]; /* in the keys of its record and its events: by them the store has shares */
+    char owner_digits[MP_KEPT_OWNER + 1]; /* in the keys of its record and events: the store counts shares by them */
     void (*MP_NULLABLE on_free)(
         mp_session *session);            /* a copy of its table's hook, since a session may outlive the table */
     mp_event_log *MP_NULLABLE event_log; /* NULL: events have no ids */
@@ -113,7 +113,7 @@ struct mp_session {
      * store has none */
     _Atomic uint64_t covered_until;
     _Atomic uint64_t kept_again_at;                   /* the record was not taken: when it is tried again */
-    _Atomic uint64_t kept_highest;                    /* log.highest by the record */
+    _Atomic uint64_t kept_highest;                    /* log.highest as the record has it */
     _Atomic int record;                               /* an mp_kept_state */
     _Atomic bool is_changed;                          /* the record has older facts */
     _Atomic(mp_client_info *MP_NULLABLE) client_info; /* NULL until `initialize` has succeeded */
@@ -166,8 +166,8 @@ typedef struct {
      * for it. */
     void (*put_topics)(mp_session *session, mp_buf *out);
     void (*take_topics)(mp_session *session, mp_str topics); /* subscribes to those that put_topics wrote */
-    /* Takes an event that an earlier process gave to mp_kept_set_event, in the order of feeds and events. False: nobody
-     * can resume after it. */
+    /* Takes an event that an earlier process gave to mp_kept_set_event, in the order of feeds and events. False: it was
+     * not taken, and no client can resume after it. */
     bool (*take_event)(mp_session *session, uint64_t feed, uint64_t seq, mp_str text);
     /* No more events follow. `highest`: mp_session_log.highest in an earlier process. */
     void (*end_events)(mp_session *session, uint64_t highest);
@@ -254,8 +254,8 @@ struct mp_kept {
 
 mp_kept *mp_kept_new(mp_store *store, const mp_session_hooks *hooks, uint64_t idle_ms);
 void mp_kept_free(mp_kept *MP_NULLABLE kept);
-/* The session is new, and is kept from now on unless `kept` is NULL. `digits`: as mp_session_facts; without them, they
- * are those of `owner`. */
+/* The session is new, and is kept from now on unless `kept` is NULL. `digits`: as in mp_session_facts; empty: they are
+ * made from the name `owner`. */
 void mp_kept_take_in(mp_session *session, mp_kept *MP_NULLABLE kept, mp_str digits, mp_str owner);
 void mp_kept_note_state(mp_session *session, mp_kept_state state);
 /* The process that owns the store has no place for the session's record; as mp_store_refused. */
@@ -290,17 +290,17 @@ static inline bool mp_session_is_in_use(mp_session *session)
 void mp_session_write(mp_session *session);
 /* A request names a revived session. */
 void mp_session_note_revived(mp_session *session);
-/* The numbers of feeds and events in another process are above all earlier ones by this at least. */
+/* A process that revives a session numbers its feeds and events from this much above the highest number before. */
 #define MP_KEPT_JUMP ((uint64_t)1 << 20)
-/* True if the session has a record that has to be written again: it has other facts now, or does not cover its use, or
- * half of the numbers that the next process leaves out are in use. */
+/* True if the session has a record that has to be written again: it has other facts now, does not cover its use, or
+ * half of MP_KEPT_JUMP numbers of feeds or events were used since it was written. */
 bool mp_session_is_to_be_kept(mp_session *session, uint64_t now);
 /* The session was closed. `is_for_good`: no other process is to revive it. */
 void mp_session_forget(mp_session *session, bool is_for_good);
 /* True if the store is given the events of the session, for a client that resumes in another process. */
 bool mp_kept_has_events(const mp_session *session);
 /* Stores an event of a session that is kept, or removes it. Events are in the file a moment later: nobody waits. They
- * end with the session's record (mp_store_forget). */
+ * are deleted with the session's record (mp_store_forget). */
 void mp_kept_set_event(const mp_session *session, uint64_t feed, uint64_t seq, mp_str text);
 void mp_kept_drop_event(const mp_session *session, uint64_t feed, uint64_t seq);
 /* As mp_session_table_keep (revive.c). */

@@ -83,7 +83,7 @@ static void free_if_done(mp_feed *feed)
     mp_slab_free(feed, sizeof *feed + feed->call_len);
 }
 
-/* A number of a feed, or of an event of the session's own one, is in use. The caller has the log's lock. */
+/* Notes that a feed, or an event of the session's own feed, got this number. The caller has the log's lock. */
 static void note_number(mp_session_log *log, uint64_t number)
 {
     if (number > atomic_load_explicit(&log->highest, memory_order_relaxed))
@@ -110,7 +110,7 @@ mp_feed *mp_feed_new(mp_session *session, mp_event_log *log)
 {
     MP_LOCKED(&log->lock);
     mp_feed *feed = add_feed(session, log, MP_STR_NONE);
-    feed->last = feed->base = feed->lost = session->log.base; /* an earlier one may be lost with its process */
+    feed->last = feed->base = feed->lost = session->log.base; /* those of an earlier process may be lost */
     save_feed(feed);
     return feed;
 }

@@ -54,7 +54,7 @@ typedef struct {
 struct mp_topics {
     pthread_mutex_t lock; /* guards the index, and the subscriptions of sessions */
     mp_map by_name, bases, holders;
-    atomic_bool has_revived; /* subscriptions of sessions of an earlier process */
+    atomic_bool has_revived; /* there were subscriptions of sessions that an earlier process had opened */
 };
 
 mp_topics *mp_topics_new(void)

@@ -57,9 +57,9 @@ static uint16_t newest_of(const mp_rpc *rpc)
     return mp_processes_has(rpc->processes, newest) ? newest : 0;
 }
 
-/* The number of the process that has a session; 0: this one, or none. Its id says which process made it, with two
- * exceptions. Older processes do not know one that is on trial: they ask the newest, which does. And sessions that were
- * revived at a start have ids of processes that have ended: the first process has them, while it lives. */
+/* The number of the process that has a session; 0: this one, or none. The session's id says which process made it,
+ * with two exceptions. An older process does not know a process that is on trial, and asks the newest one, which does.
+ * And a revived session has an id of a process that has ended: the first process has such sessions, while it lives. */
 static uint16_t session_process(mp_rpc *rpc, mp_str id)
 {
     if (!mp_id_is(id) || mp_session_is_known(rpc, id))

@@ -229,8 +229,8 @@ local function has_all_lists(record)
   return facts.revision ~= nil and facts.missing == nil
 end
 
--- The resources of an upstream, as it has them, of these lines of host.topic.revived; for each the share that it takes,
--- and its line; and the lines of resources that are not known.
+-- From lines of host.topic.revived, the resources of this upstream: their URIs as the upstream has them; by URI, whose
+-- share each takes, and its line; and the lines of resources that no list has.
 local function own_uris(record, list)
   local own, by, line_of, unknown = {}, {}, {}, {}
   for _, line in ipairs(list) do
@@ -247,8 +247,8 @@ local function own_uris(record, list)
   return own, by, line_of, unknown
 end
 
--- Subscribes, on an open channel with this key, to what is left of what sessions of an earlier process wanted there.
--- Returns the seconds until the next attempt if the upstream has not taken all, or its lists were read meanwhile.
+-- Subscribes, on the open channel with this key, to what sessions of an earlier process wanted there and the upstream has
+-- not taken yet. Returns the seconds until the next attempt if it has not taken all, or its lists were read meanwhile.
 local function revive_own(record, key)
   local has_all
   local new, pause = subscribe.revive_own(record, key, function(lines)
@@ -266,26 +266,26 @@ local function revive_own(record, key)
   return pause or has_all == false and has_all_lists(record) and GATHER_S or nil
 end
 
--- The first channel with this key in this process, opened for the running call: what sessions have subscribed to on such
--- a channel of an earlier process is noted, whichever of them, or of their principal's new ones, the call is of. False
--- if it is not known what this is.
+-- The running call has opened the first channel with this key in this process: notes what sessions had subscribed to on
+-- the channel with this key in an earlier process. The call may be of any of these sessions, or of a new one of their
+-- principal. False if nothing could be noted: the call does not use this channel.
 local function note_own(record, key)
   local call = host.call.current()
   local way = call and own_way(record, call)
   if not way or way.key ~= key then return false end
   local topics = subscriptions.resource_topic("", key)
-  -- the first is the cheaper one: the other reads the names of all topics, once for each principal or class
+  -- host.session.revived is cheaper: host.topic.revived reads the names of all topics, once for each principal or class
   subscribe.note_own(record, way, channel_key.is_of_session(key) and host.session.revived(call, topics) or host.topic.revived(topics), call)
   return true
 end
 
 local OPENED_S <const> = 86400     -- seconds for which the store remembers that a client's own channel was opened
-local ATTEMPTS <const> = 4         -- attempts to subscribe one after another; further ones come with readings of the lists
+local ATTEMPTS <const> = 4         -- attempts to subscribe one after another; further ones follow when the lists are read
 
 -- As revive_own, with further attempts; `pause`: the seconds before the first one, or nil.
 local function revive_own_soon(record, key, pause)
   for _ = 1, ATTEMPTS do
-    if pause then retired:wait(pause + GATHER_S) end              -- the clocks of the two may differ a little
+    if pause then retired:wait(pause + GATHER_S) end              -- the event's clock may differ a little from host.time.now
     pause = not is_retired and revive_own(record, key)
     if not pause then return end
   end
@@ -297,7 +297,7 @@ local function follow_again(record, key, is_first)
 end
 
 -- What has changed since the channel was lost is not known: its lists are read, and each subscribed resource may have
--- changed. A client that leaves ends the call that has opened the channel, so that another task subscribes.
+-- changed. The call that has opened the channel ends if its client leaves: so another task subscribes.
 function open.on_opened(record, key)
   if channel_key.is_shared(key) or channel_key.is_of_call(key) or auth.is_personal(record) then return end
   local opened = ("callers:opened:%s:%s:%s"):format(host.upstream.instance, record.name, key)
@@ -409,8 +409,8 @@ end)
 
 -- -- at an interval --------------------------------------------------------------------------------------------------
 
--- As of own_uris, what sessions of an earlier process have subscribed to at an upstream; true if this is all, because no
--- list is missing. Those of sessions with a channel of their own are not among them.
+-- What sessions of an earlier process have subscribed to at an upstream, on the channel that clients share: URIs, and by
+-- URI whose share each takes; true if these are all, because no list is missing.
 local function revived_of(record)
   federated.keep_up()
   local has_all = has_all_lists(record)

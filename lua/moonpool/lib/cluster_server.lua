@@ -9,13 +9,13 @@ local copied = require "moonpool.runtime.copied"
 local server_url = require "moonpool.lib.server_url"
 
 local config <const> = host.config.cluster
-local now <const> = host.time.now            -- the one of a call that is recorded gives the script's times
-local LATE <const>, LATE_S <const> = 3, 1    -- so many requests without an answer in these seconds: no more are sent
-local PROBE_S <const> = 0.5                  -- until a PING
-local WAIT_MS <const> = "100"                -- for the answer of a replica
-local WAIT_S <const> = 0.25                  -- in which the server ends such a wait: it looks ten times a second
+local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
+local LATE <const>, LATE_S <const> = 3, 1    -- after 3 requests without an answer within 1 second, no more are sent
+local PROBE_S <const> = 0.5                  -- seconds until a PING asks whether it answers again
+local WAIT_MS <const> = "100"                -- ms to wait for the answer of a replica
+local WAIT_S <const> = 0.25                  -- seconds within which the server ends such a wait: it looks ten times a second
 local MAX_SYNC <const> = 32                  -- requests that wait for replicas
-local NEW_S <const> = 0.5                    -- between two times that the primary is looked for
+local NEW_S <const> = 0.5                    -- seconds between two times that the primary is looked for
 local MAX_LOOK_S <const> = 10
 
 local cluster_server = {}
@@ -32,15 +32,15 @@ do
   server.password, server.reach, server.script, server.lists = config.password or "", "private", "", {}
 end
 
--- The connection of commands, and that of changes which wait for a replica, since nothing behind them is answered
--- meanwhile. Both are opened by their first command, which looks up the name of the server.
+-- `main`: the connection of commands. `sync`: that of changes which wait for a replica, since the server answers nothing
+-- behind them meanwhile. Both are opened by their first command, which looks up the name of the server.
 server.links = {}
-local tried = server                         -- with sentinels: what one of them has said last, which is `server` once it is confirmed
+local tried = server                         -- with sentinels: the server that one of them named last; it becomes `server` once it says that it is the primary
 local place <const>, master <const> = server.place, server.host   -- as the configuration has them
 cluster_server.place = place
 
 local is_found = #config.sentinels == 0      -- with sentinels: the server has said that it is the primary, and answers since
-local looked_at, looking = -math.huge, nil   -- when, and while, sentinels were asked
+local looked_at, looking = -math.huge, nil   -- when the server was last looked for; while sentinels are asked: an event
 
 local sentinels = {}
 for i, text in ipairs(config.sentinels) do
@@ -55,7 +55,8 @@ local function request(link, ...)
   return type(reply) == "table" and reply or {}
 end
 
--- Sets the server to what a sentinel says and the server confirms. One that is tried again has the same connections.
+-- Sets `server` to the one that a sentinel names and that says it is the primary. A server that is tried again keeps its
+-- connections.
 local function find_primary()
   for i, sentinel in ipairs(sentinels) do
     local address, port = table.unpack(request(sentinel, "SENTINEL", "get-master-addr-by-name", master))
@@ -106,7 +107,7 @@ function cluster_server.renew()
   if sentinels[1] then is_found = false else server.links, looked_at = {}, now() end
 end
 
-local late, probe_at = {}, nil               -- when requests had no answer; while nothing is sent: when a PING is due
+local late, probe_at = {}, nil               -- when the last requests without an answer ended; when a PING is due, nil: requests are sent
 
 local function note_late()
   late[#late + 1] = now()
@@ -130,7 +131,7 @@ end
 --- When an operation that begins now has to have its answer.
 function cluster_server.deadline() return now() + config.timeout end
 
---- True if a request may be sent, which has to have its answer at `ends`.
+--- True if a request may be sent that needs its answer by `ends`.
 function cluster_server.is_ready(ends)
   if not probe_at then return has_primary(ends - now()) end
   if now() < probe_at then return false end

@@ -199,7 +199,7 @@ end
 
 -- -- transactions -----------------------------------------------------------------------------------------------------
 
--- Ends an attempt: who has kept its `tx` has no transaction any more.
+-- Ends an attempt: a script that has kept its `tx` cannot use it any more.
 local attempt_mt = {
   __close = function(self)
     states[self.tx] = nil
@@ -287,7 +287,8 @@ end
 
 -- -- rows one after another -------------------------------------------------------------------------------------------
 
--- Iterates over the rows of a query that runs by `lease`. `close` ends it; `tx`: the transaction that goes on behind it.
+-- Iterates over the rows of a query that runs on `lease`. `tx`: the transaction that it is part of, which goes on when the
+-- loop ends; nil: the end of the loop gives the lease back.
 local function rows_of(state, lease, query, fetch, tx)
   local page, at, more = nil, 0, true
   local function next_page()
@@ -311,7 +312,7 @@ local function rows_of(state, lease, query, fetch, tx)
     at = at + 1
     return page[at]
   end
-  -- The rows that a transaction does not want are dropped, since a statement that is cancelled would undo it.
+  -- Reads the rows that the script does not want: to cancel the statement would undo the transaction.
   local function drop_rest()
     while page and more and states[tx] do
       local found, is_more = next_page()

@@ -20,7 +20,7 @@ function server_url.place(opener, text, default_port)
   return { host = name, port = port, place = (name:find(":", 1, true) and "[" .. name .. "]" or name) .. ":" .. port }
 end
 
---- The option `name`, a text or a secret; "" if it is not given. `variable`: of a secret, for the hint.
+--- The option `name`, a text or a secret; "" if it is not given. `variable`: the name of a secret, for the hint.
 function server_url.text(opener, given, name, variable)
   local value = given[name]
   if value == nil then return "" end

@@ -5,8 +5,8 @@
 --
 -- Keys in the server, each behind mp:NAME: and without its prefix of host.store:
 --   k:KEY   a value, as the store has it: JSON
---   kx, kt  the names of all values, sorted, for store.list; and those that expire, by their time. Each change takes up to
---           16 names out that are over, so that names which are not listed do not stay; both expire with their last name
+--   kx, kt  the names of all values, sorted, for store.list; and those that expire, by their time. Each change removes up to
+--           16 names whose values have expired, so that names which are not listed do not stay; both expire with their last name
 --   l:KEY   a lock: its fence. lf   the last fence of all locks, for 30 days
 --
 -- What compares or counts is a script in the server, and done as one step. What has no answer is "unavailable" or
@@ -17,14 +17,14 @@ local host = require "moonpool.host"
 local problem = require "moonpool.runtime.diagnostic"
 local server = require "moonpool.lib.cluster_server"
 
-local now <const> = host.time.now            -- the one of a call that is recorded gives the script's times
+local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
 local PREFIX <const> = "mp:" .. host.config.cluster.name .. ":"
 local MAX_VALUE <const> = 1 << 20            -- bytes: a server does nothing else while it copies one
 local MAX_LIFE_MS <const> = 10 ^ 12
 local PAGE <const> = 1000                    -- names that the server looks at for one page of a list
 local SAY_S <const> = 60
 
--- The answer is 1 or a value; 0 where what is compared differs.
+-- The answer is 1 or a value; 0: what is compared differs, the key exists (add), the lock is taken, or incr has no number.
 local WRITE <const> = [[
 local op, name, life, text, old = unpack(ARGV)
 local k, kx, kt, f = unpack(KEYS)
@@ -114,7 +114,7 @@ return page
 
 local hashes <const> = { [WRITE] = digest.sha1(WRITE), [LIST] = digest.sha1(LIST) }
 
--- What an error of the server means whose kind is one of these words: nothing was done.
+-- By the kind of a server's error: why nothing was done.
 local whys <const> = {
   OOM = "full", READONLY = "unavailable", LOADING = "unavailable", MASTERDOWN = "unavailable", MISCONF = "unavailable", NOREPLICAS = "unavailable",
   NOAUTH = "unavailable", WRONGTYPE = "unavailable", BUSY = "unavailable", CLUSTERDOWN = "unavailable", MOVED = "unavailable",
@@ -186,7 +186,7 @@ local function change(operation, op, key, life, text, old, is_sync, lock)
     op, name, life, text, old }, is_sync)
 end
 
--- The same for a lock.
+-- The reply to the script WRITE for a lock.
 local function change_lock(op, key, life, old)
   local name = key:sub(6)
   return ask(op, { "EVAL", WRITE, "4", PREFIX .. "l:" .. name, PREFIX .. "kx", PREFIX .. "kt", PREFIX .. "lf", op, name, life, "", old })
@@ -228,7 +228,7 @@ function shared.incr(key, n, seconds, is_sync)
   return math.tointeger(tonumber(sum)), why
 end
 
--- The first text behind all that begin with this one, as an end of a range.
+-- The end of the range of all texts that begin with `prefix`, for ZRANGEBYLEX.
 local function end_of(prefix)
   local head = prefix:gsub("\255+$", "")
   if head == "" then return "+" end

@@ -62,7 +62,7 @@ function forms.fits(run, keyword, checks, v, seen, most)
     return nil
   end
   local count, first, second = #checks, nil, nil
-  local words, expected, got, is_type = nil, nil, nil, true      -- expected: how many words there are, nil if they do not say it
+  local words, expected, got, is_type = nil, nil, nil, true      -- expected: how many `words` there are; nil if words cannot name all alternatives
   local form, highest, levels, place, text, value
   for i = 1, count do
     if attempt(checks[i], v, run, seen) then

@@ -6,9 +6,9 @@
 --   state   { serial, id?, uris = { [uri] = when it was added, by host.time.now }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = when it is forgotten, by host.time.now }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks;
---   state.revival   of what sessions of an earlier process wanted: { is_whole = no more of it is asked for, after = when the next attempt
---           may be, by host.time.now, pause = the seconds before it, if the last one left something, refused = { [uri] = how often },
---           over = for how many there was no room, of those that were counted }
+--   state.revival   how far subscribing to what sessions of an earlier process wanted has come: { is_whole = all is done or given up,
+--           after = when the next attempt may begin, by host.time.now, pause = seconds before it, if the last attempt left something,
+--           refused = { [uri] = how often }, over = how many had no room and were counted as refused }
 --   state.own   of channels that belong to single clients: { [key of the channel] = { way = how the channel is opened,
 --           sealed, uris = { [uri] = { at = when it was added, by = whose share it takes } } } }
 
@@ -65,7 +65,7 @@ local function save(record, state)
   }, KEPT_S)
 end
 
--- The share of a client, as a short text. `name`: as of host.topic.revived, without the digits.
+-- The share of a client, as a short text. `name`: as in host.topic.revived, its hexadecimal digits decoded.
 local function share_named(name) return host.base64.encode(host.digest.sum("sha256", name)):sub(1, 16) end
 
 -- The principal or address that a subscription counts for: clients without a principal count by address, since one
@@ -259,7 +259,7 @@ end
 
 -- -- what sessions of an earlier process wanted ------------------------------------------------------------------------
 
--- Notes a refusal of a URI; it is given up, and counted, with the last one. True if it is asked for again.
+-- Notes a refusal of a URI, which is given up, and counted, after MOST_REFUSALS. True if it will be asked for again.
 local function note_refusal(revival, uri)
   local times = (revival.refused[uri] or 0) + 1
   revival.refused[uri] = times
@@ -289,7 +289,7 @@ local function ask_again(channel, server_info, revival, uris, take)
   return is_left
 end
 
--- Of these URIs, those to ask for, which `run` has not asked for yet and there is room for. The others are counted once.
+-- Of these URIs, those that `run` is to ask for and that there is room for. Those without room are counted once.
 local function chosen(state, wanted, uris, run)
   local revival, list, seen, over = state.revival, {}, {}, 0
   local count = counts_of { uris = wanted, by = {}, own = state.own }
@@ -307,7 +307,7 @@ local function chosen(state, wanted, uris, run)
   return list
 end
 
--- Asks for these URIs also; returns true if some are left.
+-- Subscribes to the URIs `more` besides those wanted; returns true if some of `more` are left.
 local function bring_more(record, channel, server_info, state, wanted, more)
   local at = host.time.now()
   if not server_info.is_modern then
@@ -350,10 +350,10 @@ local function bring_revived(record, channel, server_info, state, wanted, run)
   revival.is_whole = run.is_whole and not run.is_left
 end
 
---- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True, or nil.
---- `revived()` returns the URIs that sessions of an earlier process have subscribed to, for each the share that it takes,
---- and true if these are all: it is called each time until no more of them is asked for, with pauses. Those that are new
---- are the second value.
+--- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True, or nil;
+--- and the URIs of `revived()` that are subscribed to since this call. `revived()` returns the URIs that sessions of an
+--- earlier process have subscribed to, by URI whose share each takes, and true if these are all: it is called until all
+--- of them are subscribed to or given up, with pauses between attempts.
 function subscribe.ensure(record, revived)
   local run = { revived = revived, asked = {}, told = {}, new = {} }
   local done
