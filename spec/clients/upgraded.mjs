@@ -42,7 +42,7 @@ async function call(client) {
   const result = await client.callTool({ name: "sdk", arguments: {} })
   const text = result.content[0].text
   if (!result.isError) sum.calls++
-  else if (text === "unavailable") sum.away++
+  else if (text === "unavailable" || text === "unknown") sum.away++
   else throw new Error(text)
 }
 

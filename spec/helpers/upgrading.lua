@@ -225,12 +225,15 @@ function keeping:stop()
   wait.for_fact("the last clients", PATIENCE, function() return self.under_way == 0 end)
 end
 
+--- Whether a tool that used the store said that the owner of the store did not answer.
+function upgrading.is_away(said) return said == "unavailable" or said == "unknown" end
+
 -- A counter in the store that each call raises by one: returns a function that takes what a call has said, and fails if
--- the sum is wrong. A call that was "unavailable", since the machine stood still, may have counted or not.
+-- the sum is wrong. A call whose store was away, since the machine stood still, may have counted or not.
 function upgrading.counter()
   local counted, away = 0, 0
   return function(said)
-    if said == "unavailable" then
+    if upgrading.is_away(said) then
       away = away + 1
       return
     end

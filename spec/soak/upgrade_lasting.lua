@@ -5,6 +5,7 @@ local cjson = require "cjson.safe"
 local channels = require "spec.soak.channels"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
+local watch = require "spec.soak.upgrade_watch"
 local wire = require "spec.helpers.wire"
 
 local lasting = {}
@@ -145,7 +146,7 @@ local function take_sse(self, one, event)
       self.fail("a call of an HTTP+SSE session failed: %s", event.data)
     elseif json.id > 1 and json.result.isError then
       self.away = self.away + 1
-      if not event.data:find("unavailable", 1, true) then self.fail("a call of an HTTP+SSE session failed: %s", event.data) end
+      if not watch.is_away(event.data) then self.fail("a call of an HTTP+SSE session failed: %s", event.data) end
     elseif json.id > 1 then
       self.counted, self.sse_calls = self.counted + 1, self.sse_calls + 1
     end
@@ -200,7 +201,7 @@ lasting.task_tool = [[return tool { "Lasts.", task = "required", timeout = 600, 
     local why
     tries = tries + 1
     sum, why = store.incr("lasted")
-    if not sum and why ~= "unavailable" then error(why) end
+    if why and why ~= "unavailable" and why ~= "unknown" then error(why) end
     if not sum then sleep(0.2) end
   end
   return args.name .. " after " .. tries

@@ -5,12 +5,19 @@ local cjson = require "cjson.safe"
 local channels = require "spec.soak.channels"
 local children = require "spec.helpers.children"
 local node = require "spec.helpers.node"
+local upgrading = require "spec.helpers.upgrading"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local watch = {}
 
 local PATIENCE <const> = 60
+
+--- Whether a call whose HTTP answer this is found the store's owner away.
+function watch.is_away(answer)
+  local text = answer and answer:match '"text":"(%l+)"'
+  return text ~= nil and upgrading.is_away(text)
+end
 
 local function every(ms, f)
   local timer = uv.new_timer()
@@ -178,7 +185,7 @@ function watch.keys(self, request_of)
       is_asking = false
       if answer and answer:find('"text":"set"', 1, true) then
         model[key] = { [value] = true }
-      elseif answer and answer:find('"text":"unavailable"', 1, true) then
+      elseif watch.is_away(answer) then
         model[key] = model[key] or { ["nil"] = true }
         model[key][value] = true
       else
