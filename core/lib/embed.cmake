@@ -6,6 +6,8 @@ find_program(LUA lua5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
 set(moonpool_packed "^lua/moonpool/(workbench|specs|replay|upstream|federation|lib/(http|jwt))/|^lua/moonpool/lib/(cluster_report|cluster_server|cron|exec|fs|metrics|postgres|postgres_values|redis|redis_commands|server_url|sqlite|store|store_redis|zone)\
 |/access/auth/(api_keys|bearer|claims|introspection|jwt|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_errors|hint_names|lock_file|paths|single_flight)\
 |/registry/(describe|explain|hint|lint|open_blocks|reload_diff)|/schema/meta|/methods/(approvals|operator)|/things/(limit|listening|resource_contents)|/protocol/complete")
+# The module whose bytes the compressed ones are compressed with: each start loads it, so it is not among them.
+set(moonpool_dictionary lua/moonpool/registry/registry.lua)
 set(embed_lua ${CMAKE_CURRENT_LIST_DIR}/embed.lua)
 
 function(moonpool_embed result)
@@ -15,6 +17,9 @@ function(moonpool_embed result)
     list(FILTER packed INCLUDE REGEX "${moonpool_packed}")
     list(FILTER packed EXCLUDE REGEX "/upstream/(config|hops)\\.lua$") # each start looks whether there are upstreams
     list(REMOVE_ITEM files ${packed})
+    add_executable(pack ${CMAKE_SOURCE_DIR}/cmake/pack.c)
+    target_link_libraries(pack PRIVATE ZLIB::ZLIB)
+    set(dictionary ${CMAKE_BINARY_DIR}/compiled/${moonpool_dictionary}c)
     foreach(file IN LISTS files packed) # the compressed ones lie together, so their pages stay out of memory until one is loaded
         string(REGEX REPLACE "^lua/" "" module ${file})
         string(REGEX REPLACE "(/init)?\\.lua$" "" module ${module})
@@ -22,15 +27,17 @@ function(moonpool_embed result)
         set(compiled ${CMAKE_BINARY_DIR}/compiled/${file}c)
         get_filename_component(folder ${compiled} DIRECTORY)
         file(MAKE_DIRECTORY ${folder})
-        set(is_packed 0)
+        set(form 0)
         set(pack "")
+        set(needs ${file} ${embed_lua})
         if(file IN_LIST packed)
-            set(is_packed 1)
-            moonpool_gzip(${compiled} ${compiled} pack)
+            set(form 2)
+            set(pack COMMAND pack ${dictionary} ${compiled} ${compiled})
+            list(APPEND needs ${dictionary} pack)
         endif()
-        add_custom_command(OUTPUT ${compiled} COMMAND ${LUA} ${embed_lua} ${file} ${compiled} ${pack} DEPENDS ${file} ${embed_lua}
+        add_custom_command(OUTPUT ${compiled} COMMAND ${LUA} ${embed_lua} ${file} ${compiled} ${pack} DEPENDS ${needs}
                            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} VERBATIM)
-        moonpool_table_row(mp_embedded ${compiled} ${is_packed} ${module} ${file})
+        moonpool_table_row(mp_embedded ${compiled} ${form} ${module} ${file})
     endforeach()
 
     # Files that are printed as they are. `require` finds no name with a '/'.

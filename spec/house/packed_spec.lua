@@ -10,7 +10,7 @@ local function embedded()
   for number, flag in text:gmatch "%.Lmp_embedded%d+_end %- %.Lmp_embedded(%d+), (%d)" do
     local name = text:match("%.Lmp_embedded" .. number .. '_name0: %.asciz "([^"]*)"')
     paths[name] = text:match("%.Lmp_embedded" .. number .. '_name1: %.asciz "([^"]*)"')
-    is_packed[name] = flag == "1"
+    is_packed[name] = flag ~= "0"
   end
   return paths, is_packed
 end

@@ -4,9 +4,21 @@
 #include <lualib.h>
 #include <zlib.h>
 
-#define GZIP_HEAD (16 + MAX_WBITS) /* for inflateInit2: the bytes begin with gzip's header */
+enum { PLAIN, GZIP, PACKED }; /* forms of the bytes */
 
-/* A file of gzip ends with the size of its contents, least byte first. */
+#define GZIP_HEAD (16 + MAX_WBITS)              /* for inflateInit2: the bytes begin with gzip's header */
+#define DICTIONARY "moonpool.registry.registry" /* moonpool_dictionary of core/lib/embed.cmake */
+
+static const mp_embedded_file *MP_NULLABLE find_file(const char *name)
+{
+    const mp_embedded_file *found = NULL;
+    for (size_t i = 0; i < mp_embedded_count && found == NULL; i++)
+        if (strcmp(mp_embedded[i].name, name) == 0)
+            found = &mp_embedded[i];
+    return found;
+}
+
+/* Compressed bytes end with the size of their contents, least byte first. */
 static size_t size_of(const mp_embedded_file *file)
 {
     const unsigned char *end = (const unsigned char *)file->ptr + file->len;
@@ -15,7 +27,7 @@ static size_t size_of(const mp_embedded_file *file)
 
 mp_str mp_embedded_text(const mp_embedded_file *file, mp_buf *room)
 {
-    if (!file->is_packed)
+    if (file->form == PLAIN)
         return (mp_str){file->ptr, file->len};
     size_t size = size_of(file);
     char *to = mp_buf_room(room, size);
@@ -23,7 +35,11 @@ mp_str mp_embedded_text(const mp_embedded_file *file, mp_buf *room)
                        .avail_in = (uInt)file->len,
                        .next_out = (Bytef *)to,
                        .avail_out = (uInt)size};
-    if (inflateInit2(&stream, GZIP_HEAD) != Z_OK || inflate(&stream, Z_FINISH) != Z_STREAM_END)
+    bool is_packed = file->form == PACKED;
+    const mp_embedded_file *dictionary = MP_NEVER_NULL(find_file(DICTIONARY));
+    if (inflateInit2(&stream, is_packed ? -MAX_WBITS : GZIP_HEAD) != Z_OK ||
+        (is_packed && inflateSetDictionary(&stream, (const Bytef *)dictionary->ptr, (uInt)dictionary->len) != Z_OK) ||
+        inflate(&stream, Z_FINISH) != Z_STREAM_END)
         abort(); /* out of memory: the bytes are those of the build */
     inflateEnd(&stream);
     room->len += size;
@@ -34,22 +50,20 @@ mp_str mp_embedded_text(const mp_embedded_file *file, mp_buf *room)
 static int find_module(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
-    for (size_t i = 0; i < mp_embedded_count; i++) {
-        const mp_embedded_file *file = &mp_embedded[i];
-        if (strcmp(file->name, name) != 0)
-            continue;
-        mp_buf room = {0};
-        lua_pushfstring(L, "@%s", file->path);
-        mp_str code = mp_embedded_text(file, &room);
-        int status = luaL_loadbufferx(L, code.ptr, code.len, lua_tostring(L, -1), "b");
-        mp_buf_clear(&room);
-        if (status != LUA_OK)
-            return lua_error(L);
-        lua_pushstring(L, file->path);
-        return 2;
+    const mp_embedded_file *file = find_file(name);
+    if (file == NULL) {
+        lua_pushfstring(L, "no module '%s' in moonpool", name);
+        return 1;
     }
-    lua_pushfstring(L, "no module '%s' in moonpool", name);
-    return 1;
+    mp_buf room = {0};
+    lua_pushfstring(L, "@%s", file->path);
+    mp_str code = mp_embedded_text(file, &room);
+    int status = luaL_loadbufferx(L, code.ptr, code.len, lua_tostring(L, -1), "b");
+    mp_buf_clear(&room);
+    if (status != LUA_OK)
+        return lua_error(L);
+    lua_pushstring(L, file->path);
+    return 2;
 }
 
 void mp_set_searchers(lua_State *L, bool has_files)

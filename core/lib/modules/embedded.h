@@ -11,13 +11,14 @@ typedef struct {
     const char *path; /* "lua/moonpool/protocol/era/2025-03-26.lua" */
     const char *ptr;
     size_t len;
-    size_t is_packed; /* not 0: the bytes are compressed, as by gzip */
+    size_t form; /* of the bytes: 0 as they are, 1 as by gzip, 2 as by cmake/pack.c */
 } mp_embedded_file;
 
 extern const mp_embedded_file mp_embedded[];
 extern const size_t mp_embedded_count;
 
-/* The contents of a file: its bytes in the binary, or, if it is packed, a copy in `room`, which the caller clears. */
+/* The contents of a file: its bytes in the binary, or, if it is compressed, a copy in `room`, which the caller clears.
+ */
 mp_str mp_embedded_text(const mp_embedded_file *file, mp_buf *room);
 
 /* Sets the searchers of `require`: the binary, and then, with `has_files`, the file system.  [-0, +0, throws] */
