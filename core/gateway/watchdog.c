@@ -366,6 +366,7 @@ static void look_at_linger(mp_watchdog *watchdog, uint64_t now)
     if (watchdog->drains_at == 0 || now < watchdog->drains_at)
         return;
     drain_all(watchdog, false);
+    wake_main(watchdog);
 }
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */
@@ -489,6 +490,12 @@ void mp_watchdog_release(mp_watchdog *watchdog)
     watchdog->listeners = NULL;
     watchdog->is_released = true;
     end_within(watchdog, CLEAN_UP_MS);
+}
+
+bool mp_watchdog_drains(mp_watchdog *watchdog)
+{
+    MP_LOCKED(&watchdog->lock);
+    return atomic_load(&watchdog->shared->draining) && watchdog->drains_at == 0;
 }
 
 void mp_watchdog_spare(mp_watchdog *watchdog, int code)

@@ -48,6 +48,8 @@ bool mp_watchdog_take_upgrade(mp_watchdog *watchdog);
 void mp_watchdog_end(mp_watchdog *watchdog, const char *why);
 /* Stops at once, also a process that drains already: as the second SIGTERM does. */
 void mp_watchdog_stop(mp_watchdog *watchdog, const char *why);
+/* True once the drain has begun: after the time of limits.linger. */
+bool mp_watchdog_drains(mp_watchdog *watchdog);
 /* True if a SIGUSR1 arrived since the last call: the files of the log and of the audit are to be opened again. After
  * mp_watchdog_take_hangup. */
 bool mp_watchdog_take_reopen(mp_watchdog *watchdog);

@@ -1,5 +1,6 @@
 /* links.c: the links between the newest process and the older ones, and what both ends of every link write alike. */
 #include "state.h"
+#include "gateway/watchdog.h"
 #include <moonpool/version.h>
 #include <fcntl.h>
 #include <time.h>
@@ -199,7 +200,7 @@ static void drain_older(mp_upgrade *upgrade)
 {
     uint64_t end_at = atomic_load(&upgrade->shared->end_at); /* 0: it is not set yet */
     bool stops = end_at != 0 && mp_monotonic_ms() + MP_ENDING_MS >= end_at;
-    if (!atomic_load(&upgrade->shared->draining) || upgrade->drains >= (stops ? 2 : 1))
+    if (!mp_watchdog_drains(upgrade->shared->watchdog) || upgrade->drains >= (stops ? 2 : 1))
         return;
     upgrade->drains++;
     for (int i = 0; i < upgrade->older_count; i++)

@@ -26,6 +26,36 @@ local function ask_newest(g, id)
   return ask(connection, id)
 end
 
+local function wait_ended(...)
+  for _, pid in ipairs { ... } do
+    wait.for_fact("process " .. pid .. " to end", 20, function() return not upgrading.lives(pid) end)
+  end
+end
+
+describe("limits.linger", function()
+  it("is a time in which older processes serve on, too", function()
+    local g <close> = upgrading.start_quick { config = { limits = { linger = "10m" } } }
+    local first, session = g.pid, open_session(g)
+    g:must_upgrade()
+    g:signal "sigterm"
+    g:wait_log("lingering", { ms = "600000" })
+    wait.for_fact("a turn of the main thread that has seen the signal", 20, function() return g:admin("/readyz").status == 503 end)
+    for _ = 1, 20 do assert.equal(200, ask_newest(g, session)) end
+    assert.is_true(upgrading.lives(first))
+    g:signal "sigterm" -- the second one does not wait
+    wait_ended(g.pid, first)
+  end)
+
+  it("is followed by the drain of older processes", function()
+    local g <close> = upgrading.start_quick { config = { limits = { linger = "300ms", drain = "10m" } } }
+    local first = g.pid
+    open_session(g)
+    g:must_upgrade()
+    g:signal "sigterm"
+    wait_ended(g.pid, first)
+  end)
+end)
+
 describe("a process that has ended", function()
   it("in the trial of another one is unknown to that one, too", function()
     local g <close> = upgrading.start { env = { SPEC_TIME_2000 = "4000" }, config = { limits = { drain = "1s" } } }
