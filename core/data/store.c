@@ -468,9 +468,8 @@ static mp_store_result in_incr(mp_store *store, mp_str key, int64_t n, uint64_t 
     entry *e = find_entry(store, key, now);
     bool is_new = e == NULL;
     int64_t was = 0;
-    if (!is_new && !number_of(e, &was))
+    if ((!is_new && !number_of(e, &was)) || __builtin_add_overflow(was, n, sum))
         return MP_STORE_NO_NUMBER;
-    *sum = (int64_t)((uint64_t)was + (uint64_t)n);
     mp_store_result result = put_number(store, &e, key, *sum, now);
     if (result == MP_STORE_DONE && is_new)
         start_clock(store, e, mp_store_until(now, life_ms));

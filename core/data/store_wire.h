@@ -45,7 +45,7 @@ typedef struct {
 /* For specs: scripts begin these operations by an mp_store_operation. */
 mp_store_result mp_store_cas(mp_store *store, mp_str key, mp_str old, mp_str text, uint64_t life_ms);
 /* Adds `n` to the value of the key, an integer; a key without a value counts as 0. `life_ms` applies to a new value
- * only. NO_NUMBER: the value is not an integer. */
+ * only. NO_NUMBER: the value is not an integer, or the sum is none of 64 bits. */
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum);
 /* Takes a token from a bucket that holds up to `burst` tokens and gets one more every `interval_us`. DONE: the token
  * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the key's room is reached.

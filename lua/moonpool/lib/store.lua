@@ -123,7 +123,7 @@ local function functions(word, prefix, lock_prefix)
     local full = full_key(key, INCR)
     local ok, sum, why = pcall(host.store.incr, full, by, life(options, INCR))
     if not ok and not tostring(sum):find("whole number", 1, true) then error(sum, 0) end
-    if not ok then problem.raise(2, INCR .. ": the value of '" .. key .. "' is not a whole number") end
+    if not ok then problem.raise(2, INCR .. ": the value of '" .. key .. "' is not a whole number, or the sum has more than 64 bits") end
     return sum, why
   end
 

@@ -23,9 +23,18 @@ describe("scripts' own libraries", function()
       out[8] = #store.list()
       return out]])
     assert.is_true(run "return store.get 'nothing' == nil")
-    assert.same({ "code:1: store.incr: the value of 'a' is not a whole number", "code:1: store.set: unknown option 'tll'" }, run [[
+    assert.same({ "code:1: store.incr: the value of 'a' is not a whole number, or the sum has more than 64 bits",
+      "code:1: store.set: unknown option 'tll'" }, run [[
       store.set("a", "x") local _, one = pcall(store.incr, "a") local _, two = pcall(store.set, "a", 1, { tll = 1 }) store.delete "a"
       return { "code:1: " .. tostring(one):gsub("^.*: (store)", "%1"), "code:1: " .. tostring(two):gsub("^.*: (store)", "%1") }]])
+  end)
+
+  it("store: add nothing that has more than 64 bits, at either end", function()
+    assert.same({ false, false, tostring(math.maxinteger), tostring(math.mininteger) }, run [[
+      store.set("most", math.maxinteger) store.set("least", math.mininteger)
+      local out = { (pcall(store.incr, "most")), (pcall(store.incr, "least", -1)), tostring(store.get "most"), tostring(store.get "least") }
+      store.delete "most" store.delete "least"
+      return out]])
   end)
 
   it("digest: hash as the standards' examples say", function()

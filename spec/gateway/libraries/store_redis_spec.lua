@@ -72,6 +72,8 @@ describe("the store of several gateways", function()
       return { tostring(store.incr "big"), tostring(store.incr("least", -1)) }]]))
     local why = run(first, [[store.set("text", "7") return tostring(select(2, pcall(store.incr, "text")))]])
     assert.truthy(why:find("the value of 'text' is not a whole number", 1, true), why)
+    why = run(first, [[store.set("most", math.maxinteger) return tostring(select(2, pcall(store.incr, "most")))]])
+    assert.truthy(why:find("or the sum has more than 64 bits", 1, true), why)
   end)
 
   it("lists sorted, by pages, by any prefix", function()
