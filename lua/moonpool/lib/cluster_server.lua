@@ -10,7 +10,8 @@ local server_url = require "moonpool.lib.server_url"
 
 local config <const> = host.config.cluster
 local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
-local LATE <const>, LATE_S <const> = 3, 1    -- after 3 requests without an answer within 1 second, no more are sent
+local LATE <const> = 3                       -- after so many requests without an answer within LATE_S seconds, no more are sent
+local LATE_S <const> = 1 + (LATE - 1) * config.timeout   -- also where one call asks after the other
 local PROBE_S <const> = 0.5                  -- seconds until a PING asks whether it answers again
 local WAIT_MS <const> = "100"                -- ms to wait for the answer of a replica
 local WAIT_S <const> = 0.25                  -- seconds within which the server ends such a wait: it looks ten times a second
