@@ -120,7 +120,7 @@ void mp_task_dies(mp_task *task);
 /* GC cycles after which a state that was full is known to have no more garbage: the current one may have passed it. */
 #define MP_FULL_CYCLES 2
 /* processor time that Lua may run where it cannot yield: in functions that C calls */
-#ifdef __SANITIZE_THREAD__ /* computes up to ten times as long */
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__ /* computes up to ten times as long */
 #define MP_STUCK_US 50000
 #else
 #define MP_STUCK_US 5000

@@ -3,6 +3,9 @@ local gateway = require "spec.helpers.gateway"
 local offering = require "spec.helpers.offering"
 
 local CONNECTIONS <const>, TURNS <const> = 300, 30
+-- Memory that is given back in each turn costs each call a fault or more. What is unused for seconds is given back, too:
+-- on a busy machine, where the turns take so long, a tenth of a fault.
+local MOST <const> = 0.3
 
 -- Faults of the process that needed no disk.
 local function faults(pid)
@@ -31,7 +34,7 @@ describe("three hundred connections that call again and again at once", function
     local before = faults(g.pid)
     call_all(TURNS)
     local each = (faults(g.pid) - before) / (TURNS * CONNECTIONS)
-    assert.is_true(each < 0.1, ("%.2f faults a call"):format(each))
+    assert.is_true(each < MOST, ("%.2f faults a call"):format(each))
     offering.close(caller.free)
   end)
 end)
