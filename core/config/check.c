@@ -239,6 +239,14 @@ int mp_config_check_cluster(mp_str text, mp_err *err)
     return 0;
 }
 
+int mp_config_check_node(mp_str text, mp_err *err)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (!is_name_char(text.ptr[i]))
+            return mp_err_set(err, "a name consists of letters, digits, '-', '_' and '.'");
+    return 0;
+}
+
 /* Checks the host of a server, and its port, which may be missing unless `needs_port`. */
 static int check_server(mp_str text, bool needs_port, mp_err *err)
 {
@@ -290,8 +298,8 @@ static int check_whole_cluster(const mp_config *config, const char **path, mp_er
     const mp_cluster_config *cluster = &config->lib.cluster;
     *path = "cluster.name";
     bool has_sentinels = cluster->sentinels != NULL && *cluster->sentinels != NULL;
-    if (cluster->name == NULL && cluster->url == NULL && cluster->password == NULL && !has_sentinels &&
-        cluster->timeout_ms == 250) /* the preset */
+    if (cluster->name == NULL && cluster->node == NULL && cluster->url == NULL && cluster->password == NULL &&
+        !has_sentinels && cluster->timeout_ms == 250) /* the preset */
         return 0;
     if (cluster->name == NULL) {
         mp_err_set(err, "'cluster' needs 'name'");

@@ -19,6 +19,7 @@ typedef struct {
 } mp_config_reader;
 
 int mp_config_check_cluster(mp_str text, mp_err *err);  /* the name of a cluster */
+int mp_config_check_node(mp_str text, mp_err *err);     /* the name of a gateway in it */
 int mp_config_check_redis(mp_str text, mp_err *err);    /* the URL of a server of Redis */
 int mp_config_check_sentinel(mp_str text, mp_err *err); /* host:port */
 /* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */

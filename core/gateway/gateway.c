@@ -380,6 +380,10 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     mp_pool_start();
     h->shared.reload = mp_reload_new(&h->start, first);
     raise_descriptor_limit();
+    if (config->lib.cluster.name != NULL && !options->on_stdio && !options->is_apart)
+        mp_processes_set_nodes(
+            h->shared.processes,
+            mp_nodes_new(config->lib.cluster.node, atomic_load(&h->shared.is_on_trial), &h->shared.draining));
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     h->shared.table = mp_session_table_new(&h->shared.settings->rpc, h->shared.processes);
     mp_session_table_on_session_end(h->shared.table, on_session_end, h->shared.process_state.upstreams);

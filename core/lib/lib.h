@@ -17,7 +17,7 @@ void mp_regex_version(char text[MP_REGEX_VERSION]);
 /* The server of Redis that several gateways share: the section `cluster`. */
 typedef struct {
     const char *MP_NULLABLE name; /* all keys in the server begin with it, as mp:NAME:; NULL: there is no such server */
-    const char *MP_NULLABLE url, *MP_NULLABLE password;
+    const char *MP_NULLABLE url, *MP_NULLABLE password, *MP_NULLABLE node; /* node: its own name; NULL: the host's */
     char **MP_NULLABLE sentinels; /* "host:port"; the host in `url` is their name of the primary; NULL: none */
     uint64_t timeout_ms;          /* of one command */
 } mp_cluster_config;

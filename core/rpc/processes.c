@@ -13,9 +13,10 @@ typedef struct {
 } other_process;
 
 struct mp_processes {
-    unsigned char key[MP_PROCESS_KEY]; /* like `number`, set before other threads use it */
-    uint16_t number;
+    unsigned char key[MP_PROCESS_KEY]; /* like `nodes`, set before other threads use it */
+    _Atomic uint16_t number;
     mp_places *places;
+    mp_nodes *MP_NULLABLE nodes;
     atomic_uint newest, expected; /* expected: 0 if there is none */
     atomic_int count;
     _Atomic(char *MP_NULLABLE) folder;
@@ -40,10 +41,12 @@ static int find_process(const mp_processes *processes, uint16_t number)
 
 static void take_number(mp_processes *processes)
 {
+    uint16_t number, before = processes->number;
     do
-        fill_random(&processes->number, sizeof processes->number);
-    while (processes->number == 0 || find_process(processes, processes->number) >= 0);
-    atomic_store(&processes->newest, processes->number);
+        fill_random(&number, sizeof number);
+    while (number == 0 || number == before || find_process(processes, number) >= 0);
+    processes->number = number;
+    atomic_store(&processes->newest, number);
 }
 
 mp_processes *mp_processes_new(void)
@@ -53,11 +56,14 @@ mp_processes *mp_processes_new(void)
     processes->places = mp_places_new();
     fill_random(processes->key, sizeof processes->key);
     take_number(processes);
+    processes->number = (uint16_t)MP_LIMIT(process_number, processes->number);
+    atomic_store(&processes->newest, processes->number);
     return processes;
 }
 
 void mp_processes_free(mp_processes *processes)
 {
+    mp_nodes_free(processes->nodes);
     mp_places_free(processes->places);
     pthread_mutex_destroy(&processes->lock);
     free(atomic_load(&processes->folder));
@@ -82,7 +88,17 @@ mp_places *mp_processes_places(const mp_processes *processes)
 
 uint16_t mp_processes_number(const mp_processes *processes)
 {
-    return processes->number;
+    return atomic_load_explicit(&processes->number, memory_order_relaxed);
+}
+
+void mp_processes_set_nodes(mp_processes *processes, mp_nodes *nodes)
+{
+    processes->nodes = nodes;
+}
+
+mp_nodes *MP_NULLABLE mp_processes_nodes(const mp_processes *processes)
+{
+    return processes->nodes;
 }
 
 const unsigned char *mp_processes_key(const mp_processes *processes)
@@ -92,6 +108,7 @@ const unsigned char *mp_processes_key(const mp_processes *processes)
 
 void mp_processes_set_folder(mp_processes *processes, const char *folder)
 {
+    MP_LOCKED(&processes->lock); /* from now on the number stays: see mp_processes_renumber() */
     if (atomic_load(&processes->folder) == NULL)
         atomic_store(&processes->folder, mp_dup(mp_str_of(folder)));
 }
@@ -195,6 +212,15 @@ uint64_t mp_processes_heard(const mp_processes *processes, uint16_t number, bool
     return heard_ms;
 }
 
+bool mp_processes_renumber(mp_processes *processes)
+{
+    MP_LOCKED(&processes->lock);
+    if (mp_processes_folder(processes) != NULL || mp_processes_are_several(processes))
+        return false;
+    take_number(processes);
+    return true;
+}
+
 bool mp_processes_are_several(const mp_processes *processes)
 {
     return atomic_load_explicit(&processes->count, memory_order_relaxed) > 0 ||
@@ -213,7 +239,7 @@ uint16_t mp_processes_newest(const mp_processes *processes)
 
 bool mp_processes_is_newest(const mp_processes *processes)
 {
-    return mp_processes_newest(processes) == processes->number;
+    return mp_processes_newest(processes) == mp_processes_number(processes);
 }
 
 bool mp_processes_path(const mp_processes *processes, uint16_t number, const char *kind, char path[MP_PROCESS_PATH])
@@ -251,7 +277,7 @@ void mp_id_make(const mp_processes *processes, mp_str owner, char id[MP_ID + 1])
         memcpy(bits + sizeof bits - OWNER_BYTES, hash, OWNER_BYTES);
     }
     mp_hex_put(id, bits, sizeof bits);
-    uint16_t masked = processes->number ^ mask_of(processes, id);
+    uint16_t masked = mp_processes_number(processes) ^ mask_of(processes, id);
     const unsigned char last[] = {(unsigned char)(masked >> 8), (unsigned char)masked};
     *mp_hex_put(id + MP_ID_RANDOM, last, sizeof last) = '\0';
 }

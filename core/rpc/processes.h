@@ -2,11 +2,11 @@
  * upgrade: then the newest, and older ones that serve the sessions which they opened until these have ended. Each has a
  * number, which the ids of its sessions and tasks carry: 36 hex digits, of which 32 are random and 4 are the number,
  * masked by a keyed hash of the others, so that an id tells nothing to those who do not have the key.
- *
- * All functions may be called on any thread but for new, join, and free. */
+ * Of a cluster, they are one node. All functions may be called on any thread but for new, join, set_nodes, and free. */
 #ifndef MP_RPC_PROCESSES_H
 #define MP_RPC_PROCESSES_H
 
+#include "nodes/nodes.h"
 #include "places.h"
 
 #define MP_ID 36 /* hex digits of the id of a session or task */
@@ -30,9 +30,13 @@ void mp_processes_free(mp_processes *processes);
  * before it. Takes another random number. Before other threads use `processes`. */
 void mp_processes_join(mp_processes *processes, const unsigned char key[MP_PROCESS_KEY], const char *folder,
                        const mp_process_facts *others, int count);
-/* The places that these processes count together. */
 mp_places *mp_processes_places(const mp_processes *processes);
 uint16_t mp_processes_number(const mp_processes *processes);
+/* Takes another number. False: other processes of this gateway know this one by its number. */
+bool mp_processes_renumber(mp_processes *processes);
+void mp_processes_set_nodes(mp_processes *processes, mp_nodes *nodes); /* which are owned from now on */
+/* The processes of the cluster. NULL: there is none. */
+mp_nodes *MP_NULLABLE mp_processes_nodes(const mp_processes *processes);
 const unsigned char *mp_processes_key(const mp_processes *processes);
 /* The folder of the sockets by which processes reach each other: at the first upgrade, by the older one. Once. */
 void mp_processes_set_folder(mp_processes *processes, const char *folder);

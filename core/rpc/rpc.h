@@ -94,8 +94,7 @@ typedef struct {
 
 /* `processes` is borrowed for the life of the table. */
 mp_session_table *mp_session_table_new(const mp_rpc_config *config, mp_processes *processes);
-/* Calls `ended` with the id of each session that ends from now on: once for each, on any thread, without a lock. Call
- * it before the first rpc is made. */
+/* Calls `ended` once with the id of each session that ends, on any thread, without a lock. Before the first rpc. */
 void mp_session_table_on_session_end(mp_session_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx);
 /* From now on sessions of Streamable HTTP have records in the store, if `keeps`; else those there are removed.
  * `is_first`: no other process of the gateway runs: earlier ones' are revived. Before the first rpc is made. */
@@ -107,8 +106,8 @@ void mp_session_table_forget_kept(mp_session_table *table);
 void mp_session_table_configure(mp_session_table *table, const mp_rpc_config *config);
 void mp_session_table_free(mp_session_table *table);
 
-/* -- sessions.per_principal while the gateway is several processes: what a process says to the newest one, and both
- * while an upgrade is tried --------- */
+/* -- sessions.per_principal in several processes: what each says to the newest, and both while an upgrade is tried --
+ */
 
 typedef enum {
     MP_OWNERS_NONE, /* nothing is sent: no other process has to know */
@@ -116,15 +115,13 @@ typedef enum {
     MP_OWNERS_ALL   /* also what other processes have sent */
 } mp_owners_said;
 
-/* From now on mp_session_table_put_owners() writes the numbers of sessions that `which` selects, and then each change
- * of them. Any thread. */
+/* From now on mp_session_table_put_owners() writes the numbers that `which` selects, and each change. Any thread. */
 void mp_session_table_say_owners(mp_session_table *table, mp_owners_said which);
 /* Appends the changes that were not given yet, until `out` has `room` bytes. */
 void mp_session_table_put_owners(mp_session_table *table, mp_buf *out, size_t room);
 /* Takes the numbers that another process gave by mp_session_table_put_owners(). */
 void mp_session_table_take_owners(mp_session_table *table, mp_str body);
-/* A process has ended, and has no sessions any more. 0: all other processes, since new sessions begin elsewhere from
- * now on. */
+/* A process has no sessions any more. 0: all other ones, since new sessions begin elsewhere from now on. */
 void mp_session_table_forget_owners(mp_session_table *table, uint16_t number);
 
 /* `config` and `hooks` are borrowed for the life of the rpc, or until it gets another configuration. */
@@ -134,26 +131,25 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_session_table *table, mp_loop
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
 unsigned mp_rpc_index(const mp_rpc *rpc);
-/* Writes a new id, for a task. */
+mp_processes *mp_rpc_processes(const mp_rpc *rpc);
+/* Another process of the cluster has this one's number: takes another one and a uid, and ends its sessions; or false.
+ */
+bool mp_rpc_renumber(mp_rpc *rpc);
 void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
 /* True if another living process of the gateway made this id of a task. */
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id);
 /* True if no living process of the gateway made this id of a task. False where others are not all known. */
 bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id);
-/* Sends a message about the task with this id to the process that runs it. False if it cannot be sent; what cannot be
- * delivered later is logged. */
+/* Sends a message about the task to the process that runs it, or returns false. What is lost later is logged. */
 bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text);
-/* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
- * authentications start again with the new auth scripts. */
+/* Hands new calls and notifications to `ctx` from now on. Pending authentications start again with its auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* The on_request function of a listener. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
-/* The on_request function of the listener for other processes of the gateway. Their headers may have MP_HOP_HEADERS
- * bytes, since they tell who the client is. */
+/* The same of the listener for other processes of the gateway, whose headers say who the client is. */
 #define MP_HOP_HEADERS ((size_t)256 << 10)
 void mp_rpc_serve_hop(void *rpc, mp_stream *stream);
-/* Serves one client on a pipe (stdio). The rpc borrows the pipe for the rest of its life. `ended` is the pipe's
- * `on_end`. */
+/* Serves one client on a pipe (stdio), which is borrowed for the rest of its life. `ended`: the pipe's `on_end`. */
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
 /* The load of a VM at the end of a turn. */
 typedef struct {
@@ -169,8 +165,8 @@ void mp_rpc_drain(mp_rpc *rpc, uint64_t ms);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
 /* Number of calls in flight, detached calls included. */
 int64_t mp_rpc_calls(const mp_rpc *rpc);
-/* Sends publications, a limited number in each turn, and frees the calls that ended in this turn. Called at the
- * bottom of a turn, after Lua has run. True if publications remain to be sent. */
+/* Sends publications, a limited number, and frees the calls that ended in this turn. Called at its bottom, after Lua.
+ * True if publications remain to be sent. */
 bool mp_rpc_sweep(mp_rpc *rpc);
 /* True if mp_rpc_sweep has something to do. */
 bool mp_rpc_has_work(const mp_rpc *rpc);

@@ -3,6 +3,8 @@
 
 MP_REFUSED(refused_origin, "origin", MP_FAULT, "requests whose Host or Origin is not allowed")
 
+MP_COUNTER(closed_number, "sessions_closed", "reason", "number", "another process of the cluster has their number")
+
 MP_REFUSED(refused_loop, "loop", MP_FAULT,
            "requests that came through this gateway before: gateways are upstreams of each other")
 
@@ -155,6 +157,31 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config)
     rpc->config = config;
     rpc->listed_host_len = 0;
     mp_pressure_configure(rpc);
+}
+
+mp_processes *mp_rpc_processes(const mp_rpc *rpc)
+{
+    return rpc->processes;
+}
+
+bool mp_rpc_renumber(mp_rpc *rpc)
+{
+    uint16_t number = mp_processes_number(rpc->processes);
+    mp_nodes *nodes = mp_processes_nodes(rpc->processes);
+    if (nodes == NULL || !mp_processes_renumber(rpc->processes))
+        return false;
+    mp_nodes_renew_uid(nodes);
+    for (unsigned shard = 0; shard < MP_SESSION_PAGES; shard++) {
+        mp_session_list all = {0};
+        mp_session_table_take_shard(rpc->table, shard, &all);
+        for (size_t i = 0; i < all.count; i++) {
+            if (mp_id_number(rpc->processes, mp_session_id(all.list[i])) == number)
+                mp_session_close(all.list[i], &mp_stat_closed_number);
+            mp_session_unref(all.list[i]);
+        }
+        free(all.list);
+    }
+    return true;
 }
 
 void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1])

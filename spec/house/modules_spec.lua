@@ -2,8 +2,8 @@
 -- headers only and only modules below it, and each foreign library is included by the modules named here.
 local lfs = require "lfs"
 
-local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, loop = 5, os = 6, net = 7, redis = 8, postgres = 9, trace = 10,
-  data = 11, vm = 12, rpc = 13, upstream = 14, lib = 15, config = 16, admin = 17, gateway = 18, cli = 19 }
+local ladder = { base = 1, telemetry = 2, json = 3, nodes = 4, mcp = 5, loop = 6, os = 7, net = 8, redis = 9, postgres = 10, trace = 11,
+  data = 12, vm = 13, rpc = 14, upstream = 15, lib = 16, config = 17, admin = 18, gateway = 19, cli = 20 }
 
 -- Patterns for the headers of foreign libraries, and the modules that may include each.
 local foreign = {
@@ -141,7 +141,7 @@ describe("the modules of core/", function()
   -- The door of a room: the headers of the room that other rooms include, and the headers of the room that these include.
   -- Counted are the lines of the files: what a reader of the room above has to know. The numbers only go down.
   local widest = { admin = 250, base = 610, cli = 150, config = 550, data = 540, gateway = 100, json = 200, lib = 250, loop = 250, mcp = 200,
-    net = 449, os = 450, postgres = 110, redis = 90, rpc = 749, telemetry = 650, trace = 150, upstream = 449, vm = 453 }
+    net = 449, nodes = 130, os = 450, postgres = 110, redis = 90, rpc = 749, telemetry = 650, trace = 150, upstream = 449, vm = 453 }
 
   it("have small doors", function()
     local by_path, lines, seen, waiting = {}, {}, {}, {}

@@ -134,19 +134,22 @@ typedef struct {
     mp_map *map;
 } all;
 
-/* Marks the number of an owner to be reported again, or no longer to be reported. */
+/* Marks the number of sessions of an owner to be reported again, or no longer to be reported. */
 static void begin_saying(mp_node *node, void *arg)
 {
     const all *of = arg;
     mp_owner *owner = mp_container(node, mp_owner, node);
     mp_link_drop(&owner->news);
+    if (of->map == &of->owners->own)
+        owner->number = of->owners->number;
     changed(of->owners, of->map, owner);
 }
 
-void mp_owners_say(mp_owners *owners, mp_owners_said which)
+void mp_owners_say(mp_owners *owners, mp_owners_said which, uint16_t number)
 {
     MP_LOCKED(&owners->lock);
     owners->said = which;
+    owners->number = number;
     all own = {owners, &owners->own};
     mp_map_each(&owners->own, begin_saying, &own);
     for (int i = 0; i < owners->count; i++) {

@@ -369,7 +369,7 @@ static unsigned shard_of(mp_str id)
 
 void mp_session_table_say_owners(mp_session_table *table, mp_owners_said which)
 {
-    mp_owners_say(table->owners, which);
+    mp_owners_say(table->owners, which, mp_processes_number(table->processes));
 }
 
 void mp_session_table_put_owners(mp_session_table *table, mp_buf *out, size_t room)

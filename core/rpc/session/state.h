@@ -320,8 +320,8 @@ mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t mo
 bool mp_owners_may_have(mp_owners *owners, const mp_owner *owner, int64_t all, int64_t free_places, int64_t kept);
 void mp_owners_uncount(mp_owners *owners, mp_owner *owner);
 mp_str mp_owner_name(const mp_owner *owner); /* valid until it has no sessions */
-/* As mp_session_table_say_owners and so on. */
-void mp_owners_say(mp_owners *owners, mp_owners_said which);
+/* As mp_session_table_say_owners and so on. `number`: that of this process, which may have changed until then. */
+void mp_owners_say(mp_owners *owners, mp_owners_said which, uint16_t number);
 void mp_owners_put(mp_owners *owners, mp_buf *out, size_t room);
 void mp_owners_take(mp_owners *owners, mp_str body);
 void mp_owners_forget(mp_owners *owners, uint16_t number);

@@ -229,7 +229,7 @@ describe("cluster in the configuration", function()
     ["cluster: {name: prod, redis: redis://a:b@r}"] = "a password does not belong in a URL",
     ["cluster: {name: prod, redis: redis:///1}"] = "the host is missing",
     ["cluster: {name: prod, redis: redis://r/one}"] = "only the number of a database", ["cluster: {name: prod, redis: redis://r:99999}"] = "port",
-    ["cluster: {name: prod, redis: {url: redis://r, timeout: 1m}}"] = "timeout", ["cluster: {name: prod, node: a}"] = "unknown key 'node'",
+    ["cluster: {name: prod, redis: {url: redis://r, timeout: 1m}}"] = "timeout", ["cluster: {name: prod, nodes: a}"] = "unknown key 'nodes'",
     ["cluster: {name: prod, redis: {url: redis://r, sentinels: [s1]}}"] = "the port is missing",
     ["cluster: {name: prod, redis: redis://user@r}"] = "a user without 'password'",
     ["cluster: {redis: {sentinels: [\"s1:26379\"]}}"] = "'cluster' needs 'name'", ["cluster: {redis: {timeout: 1s}}"] = "'cluster' needs 'name'",

@@ -1,0 +1,369 @@
+/* nodes.c: what is known of the processes of a cluster. */
+#include "nodes.h"
+#include "json/json.h"
+#include "telemetry/telemetry.h"
+#include <sys/random.h>
+#include <unistd.h>
+
+#define MOST_WANTED 20 /* reads a second for numbers that are not known: more would be a way to load Redis */
+#define EVERY_MS ((uint64_t)MP_LIMIT(node_turn_ms, 2000))
+#define UIDS 4
+
+MP_GAUGE(cluster_serving, "cluster_nodes", "state", "serving", "processes of the cluster that take sessions")
+MP_GAUGE(cluster_leaving, "cluster_nodes", "state", "leaving", "processes of the cluster that drain")
+MP_GAUGE(cluster_stale, "cluster_nodes", "state", "stale", "processes of the cluster that have not renewed for 10 s")
+MP_GAUGE(cluster_hashes, "cluster_hashes", "", "",
+         "sets of scripts that nodes of the cluster serve: more than 1 differ")
+
+typedef struct {
+    mp_node_record record;
+    uint64_t moved_ms;   /* when a read first had the record as it is */
+    uint64_t reads_then; /* how many reads had succeeded then */
+} known_node;
+
+struct mp_nodes {
+    char node[MP_NODE_NAME + 1]; /* like the next two, set before other threads use it */
+    bool takes_sessions;
+    const atomic_bool *draining;
+    atomic_bool is_refused, has_joined;
+    atomic_uint uid;                  /* which of `uids` counts */
+    char uids[UIDS][MP_NODE_UID + 1]; /* written before `uid` is */
+    pthread_mutex_t lock;             /* guards what follows */
+    char id[64];
+    int count;
+    known_node known[MP_NODES_MOST];
+    uint64_t reads, failed_ms, sure_ms; /* failed_ms: since when reads fail; sure_ms: before that nobody is stale */
+    uint64_t second_ms;                 /* when the second began in which `wanted` reads were wanted */
+    int wanted;
+    bool is_wanted, is_in_turn;
+    uint64_t turn_ms; /* when the last turn began */
+    int64_t renewals;
+    char address[MP_NODE_ADDRESS];
+    known_node own;                          /* as the last read had it; renewals 0: it had none */
+    int64_t serving, leaving, stale, hashes; /* as the gauges have them */
+    char why[256];                           /* it is refused */
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Returns the lock, of which readers of a const table may ignore that it changes. */
+static pthread_mutex_t *lock_of(const mp_nodes *nodes)
+{
+    return &((mp_nodes *)(uintptr_t)nodes)->lock;
+}
+
+/* Other characters than names of nodes have become '-'. */
+static void take_host_name(char node[MP_NODE_NAME + 1])
+{
+    if (gethostname(node, MP_NODE_NAME) != 0 || node[0] == '\0')
+        snprintf(node, MP_NODE_NAME, "node");
+    node[MP_NODE_NAME] = '\0';
+    for (char *at = node; *at != '\0'; at++)
+        if (!(*at >= '0' && *at <= '9') && !(*at >= 'A' && *at <= 'Z') && !(*at >= 'a' && *at <= 'z') && *at != '.' &&
+            *at != '_')
+            *at = '-';
+}
+
+void mp_nodes_renew_uid(mp_nodes *nodes)
+{
+    unsigned char bits[MP_NODE_UID / 2];
+    unsigned next = (atomic_load(&nodes->uid) + 1) % UIDS;
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        abort(); /* two processes with one uid would take each other's sessions for their own */
+    *mp_hex_put(nodes->uids[next], bits, sizeof bits) = '\0';
+    atomic_store(&nodes->uid, next);
+}
+
+mp_nodes *mp_nodes_new(const char *MP_NULLABLE node, bool takes_sessions, const atomic_bool *draining)
+{
+    mp_nodes *nodes = mp_new(sizeof *nodes);
+    pthread_mutex_init(&nodes->lock, NULL);
+    nodes->takes_sessions = takes_sessions;
+    nodes->draining = draining;
+    mp_nodes_renew_uid(nodes);
+    if (node == NULL)
+        take_host_name(nodes->node);
+    else
+        snprintf(nodes->node, sizeof nodes->node, "%s", node);
+    return nodes;
+}
+
+void mp_nodes_free(mp_nodes *MP_NULLABLE nodes)
+{
+    if (nodes == NULL)
+        return;
+    pthread_mutex_destroy(&nodes->lock);
+    free(nodes);
+}
+
+/* -- other processes ----------------------------------------------------------------------------------------------- */
+
+static int find_node(const mp_nodes *nodes, uint16_t number)
+{
+    for (int i = 0; i < nodes->count; i++)
+        if (nodes->known[i].record.number == number)
+            return i;
+    return -1;
+}
+
+/* For how many ms the record has not changed; 0: it is not stale. */
+static uint64_t stale_ms(const mp_nodes *nodes, const known_node *one, uint64_t now)
+{
+    bool is_stale = nodes->failed_ms == 0 && now >= nodes->sure_ms && now - one->moved_ms >= MP_NODE_STALE_MS &&
+                    nodes->reads - one->reads_then >= MP_NODE_STALE_READS;
+    return is_stale ? now - one->moved_ms : 0;
+}
+
+static void set_gauge(const mp_stat *gauge, int64_t *was, int64_t is)
+{
+    mp_stat_add(gauge, is - *was);
+    *was = is;
+}
+
+static void measure_nodes(mp_nodes *nodes, uint64_t now)
+{
+    int64_t serving = 0, leaving = 0, stale = 0, hashes = 0;
+    for (int i = nodes->own.record.renewals > 0 ? -1 : 0; i < nodes->count; i++) {
+        const known_node *one = i < 0 ? &nodes->own : &nodes->known[i];
+        bool is_known = false;
+        for (int j = nodes->own.record.renewals > 0 ? -1 : 0; j < i && !is_known; j++)
+            is_known = strcmp((j < 0 ? &nodes->own : &nodes->known[j])->record.scripts, one->record.scripts) == 0;
+        hashes += !is_known;
+        bool is_stale = i >= 0 && stale_ms(nodes, one, now) > 0;
+        stale += is_stale;
+        leaving += !is_stale && one->record.is_leaving;
+        serving += !is_stale && !one->record.is_leaving;
+    }
+    set_gauge(&mp_stat_cluster_serving, &nodes->serving, serving);
+    set_gauge(&mp_stat_cluster_leaving, &nodes->leaving, leaving);
+    set_gauge(&mp_stat_cluster_stale, &nodes->stale, stale);
+    set_gauge(&mp_stat_cluster_hashes, &nodes->hashes, hashes);
+}
+
+void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, const char *id)
+{
+    known_node *before = mp_new(sizeof nodes->known);
+    uint64_t now = now_ms();
+    pthread_mutex_lock(&nodes->lock);
+    int had = nodes->count;
+    memcpy(before, nodes->known, (size_t)had * sizeof *before);
+    if (nodes->failed_ms != 0 || strcmp(nodes->id, id) != 0)
+        nodes->sure_ms = now + MP_NODE_STALE_MS;
+    nodes->failed_ms = 0;
+    snprintf(nodes->id, sizeof nodes->id, "%s", id);
+    nodes->reads++;
+    nodes->count = 0;
+    nodes->own.record.renewals = 0;
+    for (int i = 0; i < count; i++) {
+        bool is_own = strcmp(records[i].uid, mp_nodes_uid(nodes)) == 0;
+        if (!is_own && nodes->count == MP_NODES_MOST)
+            continue;
+        known_node *one = is_own ? &nodes->own : &nodes->known[nodes->count++];
+        *one = (known_node){records[i], now, nodes->reads};
+        for (int j = 0; j < had; j++)
+            if (before[j].record.number == one->record.number && strcmp(before[j].record.uid, one->record.uid) == 0 &&
+                before[j].record.renewals == one->record.renewals)
+                one->moved_ms = before[j].moved_ms, one->reads_then = before[j].reads_then;
+    }
+    measure_nodes(nodes, now);
+    pthread_mutex_unlock(&nodes->lock);
+    free(before);
+}
+
+void mp_nodes_fail(mp_nodes *nodes)
+{
+    MP_LOCKED(&nodes->lock);
+    if (nodes->failed_ms == 0)
+        nodes->failed_ms = now_ms();
+}
+
+mp_node_state mp_nodes_find(const mp_nodes *nodes, uint16_t number, mp_node_record *record)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(lock_of(nodes));
+    int i = find_node(nodes, number);
+    if (i < 0)
+        return MP_NODE_NONE;
+    *record = nodes->known[i].record;
+    return stale_ms(nodes, &nodes->known[i], now) > 0 ? MP_NODE_STALE : MP_NODE_FRESH;
+}
+
+uint64_t mp_nodes_stale_ms(const mp_nodes *nodes, uint16_t number)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(lock_of(nodes));
+    int i = find_node(nodes, number);
+    return i < 0 ? 0 : stale_ms(nodes, &nodes->known[i], now);
+}
+
+int mp_nodes_list(const mp_nodes *nodes, mp_node_record records[MP_NODES_MOST])
+{
+    MP_LOCKED(lock_of(nodes));
+    for (int i = 0; i < nodes->count; i++)
+        records[i] = nodes->known[i].record;
+    return nodes->count;
+}
+
+uint64_t mp_nodes_reads(const mp_nodes *nodes)
+{
+    MP_LOCKED(lock_of(nodes));
+    return nodes->reads;
+}
+
+uint64_t mp_nodes_away_ms(const mp_nodes *nodes)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(lock_of(nodes));
+    return nodes->failed_ms == 0 ? 0 : now - nodes->failed_ms + 1;
+}
+
+bool mp_nodes_want(mp_nodes *nodes)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(&nodes->lock);
+    if (now - nodes->second_ms >= 1000)
+        nodes->second_ms = now, nodes->wanted = 0;
+    if (nodes->wanted >= MOST_WANTED)
+        return false;
+    nodes->wanted++;
+    nodes->is_wanted = true;
+    return true;
+}
+
+static void put_member(mp_buf *out, const char *name, const char *text)
+{
+    mp_buf_printf(out, ",\"%s\":", name);
+    mp_json_put_string(out, mp_str_of(text));
+}
+
+static void put_node(const mp_nodes *nodes, const known_node *one, uint64_t now, mp_buf *out)
+{
+    bool is_own = one == &nodes->own, is_stale = !is_own && stale_ms(nodes, one, now) > 0;
+    mp_buf_printf(out, "%s{\"number\":%u", out->ptr[out->len - 1] == '[' ? "" : ",", (unsigned)one->record.number);
+    put_member(out, "node", one->record.node);
+    put_member(out, "address", one->record.address);
+    put_member(out, "version", one->record.version);
+    put_member(out, "scripts", one->record.scripts);
+    put_member(out, "state", is_stale ? "stale" : one->record.is_leaving ? "leaving" : "serving");
+    mp_buf_printf(out, ",\"sessions\":%lld,\"age_ms\":%llu%s}", (long long)one->record.sessions,
+                  (unsigned long long)(now - one->moved_ms), is_own ? ",\"own\":true" : "");
+}
+
+void mp_nodes_put(const mp_nodes *nodes, uint16_t number, mp_buf *out)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(lock_of(nodes));
+    mp_buf_put(out, MP_STR("\"node\":"));
+    mp_json_put_string(out, mp_str_of(nodes->node));
+    mp_buf_printf(out, ",\"number\":%u,\"joined\":%s", (unsigned)number,
+                  nodes->own.record.renewals > 0 && nodes->why[0] == '\0' ? "true" : "false");
+    if (nodes->why[0] != '\0')
+        put_member(out, "why", nodes->why);
+    if (nodes->failed_ms != 0)
+        mp_buf_printf(out, ",\"away_ms\":%llu", (unsigned long long)(now - nodes->failed_ms));
+    mp_buf_put(out, MP_STR(",\"nodes\":["));
+    if (nodes->own.record.renewals > 0)
+        put_node(nodes, &nodes->own, now, out);
+    for (int i = 0; i < nodes->count; i++)
+        put_node(nodes, &nodes->known[i], now, out);
+    mp_buf_putc(out, ']');
+}
+
+/* -- this process -------------------------------------------------------------------------------------------------- */
+
+const char *mp_nodes_uid(const mp_nodes *nodes)
+{
+    return nodes->uids[atomic_load(&nodes->uid)];
+}
+
+const char *mp_nodes_node(const mp_nodes *nodes)
+{
+    return nodes->node;
+}
+
+void mp_nodes_set_address(mp_nodes *nodes, const char *address)
+{
+    pthread_mutex_lock(&nodes->lock);
+    snprintf(nodes->address, sizeof nodes->address, "%s", address);
+    pthread_mutex_unlock(&nodes->lock);
+    if (!nodes->takes_sessions && !mp_nodes_has_joined(nodes))
+        mp_nodes_settle(nodes, MP_STR("the server of cluster has not answered yet"));
+}
+
+size_t mp_nodes_address(const mp_nodes *nodes, char address[MP_NODE_ADDRESS])
+{
+    MP_LOCKED(lock_of(nodes));
+    memcpy(address, nodes->address, sizeof nodes->address);
+    return strlen(address);
+}
+
+bool mp_nodes_is_leaving(const mp_nodes *nodes)
+{
+    return atomic_load(nodes->draining);
+}
+
+bool mp_nodes_begin_turn(mp_nodes *nodes)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(&nodes->lock);
+    bool is_due = nodes->is_in_turn ? now - nodes->turn_ms >= MP_NODE_TURN_MS
+                                    : nodes->is_wanted || nodes->turn_ms == 0 || now - nodes->turn_ms >= EVERY_MS;
+    if (nodes->address[0] == '\0' || !is_due)
+        return false;
+    nodes->is_in_turn = true;
+    nodes->is_wanted = false;
+    nodes->turn_ms = now;
+    return true;
+}
+
+void mp_nodes_end_turn(mp_nodes *nodes)
+{
+    MP_LOCKED(&nodes->lock);
+    nodes->is_in_turn = false;
+}
+
+int64_t mp_nodes_renew(mp_nodes *nodes)
+{
+    MP_LOCKED(&nodes->lock);
+    return ++nodes->renewals;
+}
+
+bool mp_nodes_settle(mp_nodes *nodes, mp_str why)
+{
+    char text[sizeof nodes->why];
+    snprintf(text, sizeof text, "%.*s", MP_STR_ARG(why));
+    pthread_mutex_lock(&nodes->lock);
+    bool is_new = strcmp(nodes->why, text) != 0 || (why.len == 0 && !mp_nodes_has_joined(nodes));
+    memcpy(nodes->why, text, sizeof text);
+    atomic_store(&nodes->is_refused, why.len > 0);
+    if (why.len == 0)
+        atomic_store(&nodes->has_joined, true);
+    pthread_mutex_unlock(&nodes->lock);
+    return is_new;
+}
+
+bool mp_nodes_is_refused(const mp_nodes *nodes)
+{
+    return atomic_load_explicit(&nodes->is_refused, memory_order_relaxed);
+}
+
+void mp_nodes_put_refusal(const mp_nodes *nodes, mp_buf *out)
+{
+    MP_LOCKED(lock_of(nodes));
+    mp_buf_put(out, mp_str_of(nodes->why));
+}
+
+bool mp_nodes_has_joined(const mp_nodes *nodes)
+{
+    return atomic_load(&nodes->has_joined);
+}
+
+bool mp_nodes_is_heir(const mp_nodes *nodes)
+{
+    return nodes->takes_sessions;
+}
