@@ -72,6 +72,15 @@ static void put_status(mp_admin *admin, mp_buf *out)
     mp_buf_put(out, mp_buf_str(&scripts));
     mp_buf_put(out, MP_STR(",\"certificates\":"));
     mp_buf_put(out, mp_buf_str(&certificates));
+    const mp_nodes *nodes = mp_processes_nodes(gateway->processes);
+    const char *cluster = mp_admin_settings(admin)->config->lib.cluster.name;
+    if (nodes != NULL && cluster != NULL) {
+        mp_buf_put(out, MP_STR(",\"cluster\":{\"name\":"));
+        mp_json_put_string(out, mp_str_of(cluster));
+        mp_buf_putc(out, ',');
+        mp_nodes_put(nodes, mp_processes_number(gateway->processes), out);
+        mp_buf_putc(out, '}');
+    }
     mp_buf_put(out, MP_STR(",\"upstreams\":"));
     mp_admin_put_upstreams(out, gateway->upstreams);
     size_t count;
@@ -321,6 +330,7 @@ static const endpoint endpoints[] = {
     {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches, MP_VIEW_OWN},
     {"/api/switch", "POST", MP_ROLE_OPERATE, false, mp_api_switch, MP_VIEW_ALL},
     {"/api/approve", "POST", MP_ROLE_OPERATE, false, mp_api_approve, MP_VIEW_OWN},
+    {"/api/cluster/forget", "POST", MP_ROLE_OPERATE, false, mp_api_forget_node, MP_VIEW_OWN},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap, MP_VIEW_EVENTS},
     {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile, MP_VIEW_FOLLOWED},
     {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end, MP_VIEW_ONE},

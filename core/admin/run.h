@@ -44,6 +44,9 @@ void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
 /* In switches.c. Shows a definition of an upstream that is not approved, and approves it. */
 void mp_api_approve(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
+/* In switches.c. Removes the records of a node of the cluster that does not renew them. */
+void mp_api_forget_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
 /* Begins a call, and answers with an event stream that has its progress, messages, questions and result. */
 void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 /* Answers a question of the call, or cancels it; `rest` is the run that the stream has named. */

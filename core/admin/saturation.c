@@ -157,6 +157,12 @@ bool mp_readiness_is_good(const mp_readiness *readiness, mp_buf *why)
     read_causes(readiness, causes);
     if (!is_good)
         mp_buf_put(why, MP_STR("not ready: a file that an auth script names cannot be read: the log names it"));
+    const mp_nodes *nodes = readiness->nodes;
+    if (nodes != NULL && mp_nodes_is_refused(nodes)) {
+        mp_buf_put(why, is_good ? MP_STR("not ready: not in the cluster: ") : MP_STR(", not in the cluster: "));
+        mp_nodes_put_refusal(nodes, why);
+        is_good = false;
+    }
     for (int i = 0; i < MP_READY_CAUSES; i++) {
         if (!readiness->hysteresis[i].is_over)
             continue;

@@ -36,11 +36,12 @@ bool mp_hysteresis_step(mp_hysteresis *hysteresis, double value, double limit, u
 
 #define MP_READY_CAUSES 4 /* calls, loop, open files, and the overload of a worker */
 
-/* State of the readiness check. All members but `places` are 0 at the start. */
+/* State of the readiness check. All members but the first two are 0 at the start. */
 typedef struct mp_readiness {
-    const mp_places *places; /* counts that all processes of the gateway share */
-    uint64_t at_us, loop_us; /* time and loop time of the last sample */
-    double loop;             /* share of the last second that loops spent in turns (MP_USE_LOOP) */
+    const mp_places *places;           /* counts that all processes of the gateway share */
+    const mp_nodes *MP_NULLABLE nodes; /* NULL: there is no cluster */
+    uint64_t at_us, loop_us;           /* time and loop time of the last sample */
+    double loop;                       /* share of the last second that loops spent in turns (MP_USE_LOOP) */
     mp_hysteresis hysteresis[MP_READY_CAUSES];
     double values[MP_READY_CAUSES];
 } mp_readiness;

@@ -1,7 +1,8 @@
 /* switches.c: /api/switch of the admin listener: tools, prompts, resources and upstreams that operators switch off and
  * on. The library in Lua of one worker does it, and then that of all others (lua/moonpool/methods/operator.lua).
  * /api/approve: shows a definition of an upstream that is withheld because it was not approved, and approves it
- * (lua/moonpool/methods/approvals.lua). */
+ * (lua/moonpool/methods/approvals.lua). /api/cluster/forget: removes the records of a node
+ * (lua/moonpool/lib/cluster_nodes.lua). */
 #include "run.h"
 #include "json/json.h"
 
@@ -136,4 +137,34 @@ void mp_api_approve(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
                                                .why = mp_buf_str(&why)});
     else
         mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
+}
+
+/* -- nodes of the cluster ------------------------------------------------------------------------------------------ */
+
+static int see_node(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+{
+    mp_str *name = ctx;
+    if (depth <= 1 && mp_str_is(key, "node") && type == MP_JSON_STRING && value.len <= MAX_NAME_BYTES)
+        *name = value;
+    return 0;
+}
+
+void mp_api_forget_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
+{
+    mp_str name = MP_STR_NONE;
+    mp_json_type type = MP_JSON_NULL;
+    mp_scoped_buf out = {0}, why = {0};
+    if (mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_node, .ctx = &name}, &type,
+                     NULL) != MP_JSON_OK ||
+        type != MP_JSON_OBJECT || name.len == 0) {
+        mp_admin_refuse(stream, 400, MP_STR("send an object with the name of a node, as in {\"node\":\"b\"}"));
+        return;
+    }
+    mp_buf_printf(&out, "\"what\":\"forget node\",\"name\":%.*s", MP_STR_ARG(name));
+    mp_json_unescape(&why, name);
+    mp_admin_ask_change(admin, stream, caller,
+                        &(mp_admin_change){.params = mp_buf_str(&out),
+                                           .requested = "removal of a node requested",
+                                           .done = "node removed by operator",
+                                           .why = mp_buf_str(&why)});
 }

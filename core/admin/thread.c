@@ -73,6 +73,7 @@ mp_admin *MP_NULLABLE mp_admin_new(const mp_admin_gateway *gateway, const int *f
     admin->gateway = *gateway;
     admin->settings = mp_runtime_config_ref(gateway->settings);
     admin->readiness.places = mp_processes_places(gateway->processes);
+    admin->readiness.nodes = mp_processes_nodes(gateway->processes);
     admin->metrics = mp_metrics_new();
     admin->access = mp_admin_access_new(admin->settings->config, at, gateway->token);
     admin->api = mp_admin_api_new();

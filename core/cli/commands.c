@@ -333,6 +333,18 @@ const mp_cli_command mp_cli_commands[] = {
      "on off",
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},
+    {"cluster",
+     "[-a ADDRESS] [-c FILE] [--json] status | forget NODE",
+     "print the nodes of the running gateway's cluster, or forget one",
+     "cluster status prints a line for each process of the cluster, as the running gateway knows it by\n"
+     "its admin listener: node, address, version, state, sessions, and the time since its record last\n"
+     "changed. The exit code is 1 if a record is stale: its process has not renewed it for 10 s; or if\n"
+     "this gateway has not joined, which the first line says. cluster forget removes the records of a\n"
+     "node that are stale: its sessions are unknown at once, and not after a minute. That needs the\n"
+     "role operate.\n",
+     "status forget",
+     mp_cli_admin,
+     {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},
     {"dashboard",
      "[-a ADDRESS] [--open] [moonpool.yaml]",
      "print a link that opens the dashboard of the running gateway",

@@ -267,7 +267,7 @@ int mp_cli_replay(const mp_cli_args *args)
     return code;
 }
 
-/* Gives the words of `switch` as lines. */
+/* Gives the words of `switch` and `cluster` as lines. */
 static void put_words(arguments *given, const mp_cli_args *args, mp_buf *words)
 {
     for (int i = 0; i < args->word_count; i++)
@@ -276,7 +276,7 @@ static void put_words(arguments *given, const mp_cli_args *args, mp_buf *words)
     put_argument(given, "words", words->ptr);
 }
 
-/* `reload`, `status`, `log`, `drain`, `switch`, `dashboard`, `upstreams`, `tap`, `profile` and `record`. */
+/* `reload`, `status`, `log`, `drain`, `switch`, `cluster`, `dashboard`, `upstreams`, `tap`, `profile` and `record`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
     const char *file = mp_cli_value(args, "config"), *command = args->command->name;
@@ -285,9 +285,10 @@ int mp_cli_admin(const mp_cli_args *args)
     bool has_name = strcmp(command, "upstreams") == 0;
     if (has_name && args->word_count > 1)
         return mp_cli_misused("only one upstream can be named; unexpected:", args->words[1], NULL, command);
-    bool has_words = strcmp(command, "switch") == 0;
-    if (has_words && args->word_count > 3)
-        return mp_cli_misused("only one name can be given; unexpected:", args->words[3], NULL, command);
+    bool is_cluster = strcmp(command, "cluster") == 0, has_words = is_cluster || strcmp(command, "switch") == 0;
+    int most_words = is_cluster ? 2 : 3;
+    if (has_words && args->word_count > most_words)
+        return mp_cli_misused("only one name can be given; unexpected:", args->words[most_words], NULL, command);
     if (!has_name && !has_words && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     if (mp_cli_value(args, "connect") != NULL) {

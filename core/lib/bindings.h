@@ -41,6 +41,9 @@ mp_address_policy mp_reach_field(lua_State *L, int index);
 /* Closes the VM's connections to Redis servers, on the thread of its loop. No task is left. */
 void mp_lib_close_redis(mp_lib *lib);
 void mp_lib_close_postgres(mp_lib *lib); /* the same for PostgreSQL servers */
+/* Looks from now on whether a turn of the cluster's records is due (nodes.c), if there is a cluster; or no more. */
+void mp_lib_watch_nodes(mp_lib *lib, mp_loop *loop);
+void mp_lib_ignore_nodes(mp_lib *lib);
 /* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
 /* script.edit_distance(a, b): mp_edit_distance of two words.  [-0, +1, throws] */

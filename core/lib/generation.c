@@ -163,6 +163,7 @@ void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_
     lib->upstreams = upstreams;
     mp_vm_attach(vm, loop);
     mp_cron_start(lib, loop);
+    mp_lib_watch_nodes(lib, loop);
     mp_upstream_observe(upstreams, mp_lib_on_observed, vm);
     mp_vm_bus_deliver(vm, MP_STR("attached"), MP_STR(""));
 }
@@ -185,6 +186,7 @@ void mp_lib_drain(mp_vm *vm)
 void mp_lib_retire(mp_vm *vm)
 {
     mp_cron_stop(mp_lib_of_vm(vm));
+    mp_lib_ignore_nodes(mp_lib_of_vm(vm));
     mp_vm_bus_deliver(vm, MP_STR("retired"), MP_STR(""));
 }
 
@@ -225,6 +227,7 @@ void mp_lib_detach(mp_vm *vm)
     if (upstreams != NULL)
         mp_upstream_observe_no_more(upstreams, vm);
     mp_cron_stop(lib);
+    mp_lib_ignore_nodes(lib);
     mp_lib_close_redis(lib);
     mp_lib_close_postgres(lib);
     mp_vm_detach(vm);
@@ -234,6 +237,7 @@ void mp_lib_detach(mp_vm *vm)
 void mp_lib_unwind(mp_vm *vm, uint64_t until)
 {
     mp_cron_stop(mp_lib_of_vm(vm));
+    mp_lib_ignore_nodes(mp_lib_of_vm(vm));
     /* No task may answer its call any more. Calls are cleared in all tasks before the first `<close>` handler runs,
      * since the handler may use the call of another task. */
     for (mp_task *super = mp_state_of(vm)->all; super != NULL; super = super->next) {

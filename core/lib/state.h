@@ -70,6 +70,7 @@ typedef struct {
     bool propagates_upstreams;  /* requests to upstreams carry it */
     uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (served.c) */
 
+    mp_timer nodes;   /* of nodes.c */
     mp_link redis;    /* connections to Redis servers (redis.c) */
     mp_link postgres; /* databases of PostgreSQL servers that have connections (postgres.c) */
 

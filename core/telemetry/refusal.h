@@ -20,8 +20,7 @@
     X(SCHEME, "scheme", "the client's URL begins with https:// if the listener has tls in listen, else with http://")  \
     X(PROXY, "proxy",                                                                                                  \
       "see proxy_protocol and trusted_proxies in listen: only trusted proxies connect there, with a PROXY header")     \
-    X(SESSION, "session",                                                                                              \
-      "clients send initialize again; sessions end after sessions.idle, and when the gateway restarts")                \
+    X(SESSION, "session", "clients send initialize again; sessions end after sessions.idle, and with the gateway")     \
     X(REVISION, "revision", "the gateway serves 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28")        \
     X(HEADER, "header", "a client of 2026-07-28 repeats members of the body in headers")                               \
     X(MEDIA_TYPE, "media type",                                                                                        \
@@ -37,6 +36,7 @@
     X(PATH, "path", "clients need the whole URL, with the path of endpoints.mcp")                                      \
     X(STREAM, "stream", "one event stream per session; a client that comes back sends Last-Event-ID")                  \
     X(SESSIONS, "sessions", "see sessions.max and sessions.per_principal")                                             \
+    X(CLUSTER, "cluster", "`moonpool cluster status` says why this gateway has not joined")                            \
     X(CALLS, "calls", "see limits.calls_in_flight")                                                                    \
     X(OVERLOAD, "overload", "requests wait longer than overload.wait: add workers, or limit callers by a policy")      \
     X(LUA_MEMORY, "lua memory", "see limits.lua_memory: the calls of a worker hold more at once")                      \

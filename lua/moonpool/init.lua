@@ -5,7 +5,10 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
 if host.script.is_replay then require "moonpool.replay.outside".close() end
-if host.config.cluster and not (host.script.is_replay or host.script.has_specs) then require "moonpool.lib.store_redis" end
+if host.config.cluster and not (host.script.is_replay or host.script.has_specs) then
+  require "moonpool.lib.store_redis"
+  require "moonpool.lib.cluster_nodes"
+end
 if host.config.upstreams[1] or host.script.has_specs then require "moonpool.federation.notifications" end
 if host.script.has_specs then require "moonpool.specs.fakes" end
 

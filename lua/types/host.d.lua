@@ -1126,6 +1126,31 @@ function host.sqlite.undo(database) end
 --- Counts a database that was refused because all places are taken.
 function host.sqlite.count_refused() end
 
+-- -- Nodes of a cluster (core/lib/nodes.c) ------------------------------------------------------------------------------
+
+---@class moonpool.host.nodes
+---@field keys? string[]   A hash of each of seal_keys, with `cluster`
+host.nodes = {}
+
+--- What this process says of itself; nil if it takes no part in a cluster. Each result has the number of another renewal.
+---@return { uid: string, node: string, address: string, number: integer, renewals: integer, sessions: integer, leaving: boolean, joined: boolean, heir: boolean, via: integer?, siblings: table<integer, true> }? own
+function host.nodes.own() end
+
+--- All records as they were read; without them: the read has failed.
+---@param records? { number: integer, uid: string, node: string, address: string, version: string, scripts: string, renewals: integer, sessions: integer, state: string }[]
+---@param id? string  Which data of the server they are from
+---@return table<integer, "stale"|"over"> stale  Records that do not change; "over": for so long that they are removed
+function host.nodes.take(records, id) end
+
+--- A turn has ended. With "" this process takes sessions, with a reason it takes none.
+---@param why? string
+---@return boolean is_new
+function host.nodes.settle(why) end
+
+--- Ends the sessions of this process, and takes another number and uid. False: it cannot have another number.
+---@return boolean
+function host.nodes.renumber() end
+
 -- -- Redis (core/lib/redis.c) -------------------------------------------------------------------------------------------
 
 ---@class moonpool.host.redis

@@ -35,6 +35,7 @@ local GROUPS <const> = {
   "script", "rock", "config", "limits", "hooks", "task", "bus", "time", "random", "env", "log", "session", "call", "topic", "auth", "job", "semaphore",
   "store", "fs", "program", "upstream", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "forward", "served", "metrics",
   "trace", "record", "policy", "redis", "postgres",
+  "nodes",
 }
 
 -- { ["time.now"] = f } as C makes it: { time = { now = f } }.
@@ -62,6 +63,8 @@ function host.start(scripts, options)
     ["script.list"] = list, ["script.left_out"] = {}, ["script.libraries"] = { "exec", "fs", "http", "metrics", "postgres", "redis", "sqlite", "store" },
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["postgres.pool"] = function() return {} end, ["postgres.channel"] = function() return {} end,
+    ["nodes.own"] = function() end, ["nodes.take"] = function() return {} end, ["nodes.settle"] = function() return false end,
+    ["nodes.renumber"] = function() return false end,
     ["redis.connection"] = function() return {} end, ["redis.load"] = function() return 0 end,
     ["redis.channel"] = function() return {} end, ["sqlite.script"] = function() return 1 end,
     ["config.upstreams"] = options.upstreams or {}, ["limits.stream_queue"] = 1 << 20,

@@ -1,9 +1,12 @@
 -- Gateways that share a server of Redis, as `cluster` says: each has the tool of spec.helpers.code.
 --   local one <close>, two <close> = nodes.start(server.at), nodes.start(server.at)
+local cjson = require "cjson.safe"
 local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
 
 local nodes = {}
+
+local last_port = 20000                      -- of addresses at which nothing listens
 
 nodes.SEAL = "a secret of sixteen or more characters"
 
@@ -12,15 +15,64 @@ nodes.acl_args = { "--user", "moonpool", "on", ">pass", "~mp:spec:*", "resetchan
   "+subscribe", "+unsubscribe", "+eval", "+evalsha", "+script|load", "+time", "+role", "+ping", "+wait", "+client|setname" }
 
 --- A gateway of the cluster `spec` at the server `at`, an address or a URL. `more`: redis (further keys of
---- cluster.redis), and options of code.start.
+--- cluster.redis), node (its name: it takes part in the cluster, with records), address (at which others would reach it),
+--- seal_keys, and options of code.start.
 function nodes.start(at, more)
   more = more or {}
   local redis = { url = at:find "://" and at or "redis://" .. at }
   for name, value in pairs(more.redis or {}) do redis[name] = value end
-  local config = { cluster = { name = "spec", redis = redis }, seal_keys = { nodes.SEAL } }
+  local config = { cluster = { name = "spec", node = more.node, redis = redis }, seal_keys = more.seal_keys or { nodes.SEAL } }
   for name, value in pairs(more.config or {}) do config[name] = value end
-  return code.start { workers = more.workers or 1, scripts = more.scripts, constants = more.constants or { redis_idle_ms = 200 }, config = config }
+  local env = more.env or {}
+  if more.node then
+    last_port = last_port + 1
+    env.SPEC_NODE_ADDRESS = more.address or "127.0.0.1:" .. last_port
+  end
+  local options = { workers = more.workers or 1, scripts = more.scripts, constants = more.constants or { redis_idle_ms = 200 }, config = config, env = env }
+  if more.start then
+    options.scripts = options.scripts or {}
+    options.scripts["tools/code.lua"] = code.script
+    return more.start(options)
+  end
+  return code.start(options)
 end
+
+--- The records of processes at the server, a redis.start, by their numbers.
+function nodes.records(server)
+  local records, number = {}, nil
+  for line in (server:cli("HGETALL", "mp:spec:n") .. "\n"):gmatch "([^\n]+)\n" do
+    if number then records[number] = cjson.decode(line) or line end
+    number = not number and tonumber(line) or nil
+  end
+  return records
+end
+
+--- Writes a record.
+function nodes.put(server, number, record) server:cli("HSET", "mp:spec:n", tostring(number), cjson.encode(record)) end
+
+--- What the gateway knows of its cluster.
+function nodes.known(g) return g:status().cluster end
+
+--- Waits until `fact(cluster)` is true of what the gateway knows; returns that.
+function nodes.wait(g, fact, seconds)
+  return g:wait_status(function(status) return fact(status.cluster) and status.cluster end, seconds).cluster
+end
+
+--- A fact for nodes.wait(): these nodes, and no others, are in this state: { a = "serving", b = "stale" }.
+function nodes.are(states)
+  return function(cluster)
+    local left = {}
+    for name, state in pairs(states) do left[name] = state end
+    for _, one in ipairs(cluster.nodes) do
+      if left[one.node] ~= one.state then return false end
+      left[one.node] = nil
+    end
+    return next(left) == nil
+  end
+end
+
+--- Waits until the gateway has joined.
+function nodes.joined(g) return nodes.wait(g, function(cluster) return cluster.joined end) end
 
 --- A folder with moonpool.yaml of a cluster whose server is not there, and these scripts. Removed at the end.
 function nodes.folder(scripts)

@@ -14,6 +14,7 @@ local READERS = {
   ["core/gateway/upgrade/older.c"] = "whether an older process has something left to serve",
   ["core/gateway/watchdog.c"] = "waits until the store is written",
   ["core/data/store_file.c"] = "says what was not written",
+  ["core/lib/nodes.c"] = "what the record of the process says",
   ["core/rpc/session/sessions.c"] = "how fast calls end, for Retry-After",
 }
 

@@ -16,6 +16,7 @@ local WALL <const> = {
   ["core/data/store.c"] = "limits of users, bounded after a step back", ["core/lib/principal.c"] = "the end of credentials",
   ["core/rpc/session/expiry.c"] = "the end of credentials", ["core/rpc/session/kept.c"] = "what the file has outlives a restart",
   ["core/upstream/transport/http.c"] = "a date of a server",
+  ["lua/moonpool/lib/cluster_nodes.lua"] = "compared with that of another machine",
   ["lua/moonpool/access/auth/api_keys.lua"] = "the last day of a key", ["lua/moonpool/access/auth/init.lua"] = "the end of credentials",
   ["lua/moonpool/access/auth/introspection.lua"] = "the end of credentials", ["lua/moonpool/lib/http/retry.lua"] = "a date of a server",
   ["lua/moonpool/lib/jwt/init.lua"] = "the end of credentials", ["lua/moonpool/lib/jwt/remote.lua"] = "the store outlives a restart",

@@ -26,6 +26,7 @@ void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const c
 
 /* Refuses an `initialize` because of a limit of the sessions, with HTTP 429 and Retry-After if the status is still to
  * be sent. */
-void mp_call_refuse_session(mp_call *call);
+void mp_call_refuse_session(mp_call *call,
+                            bool is_outside); /* is_outside: mp_rpc_is_outside(); else there are too many */
 
 #endif

@@ -45,12 +45,12 @@ bool mp_call_put_off(mp_call *call, int64_t seconds)
     return set_retry(call, 429, seconds);
 }
 
-void mp_call_refuse_session(mp_call *call)
+void mp_call_refuse_session(mp_call *call, bool is_outside)
 {
-    static const mp_str why = MP_STR("too many sessions: try again later");
-    unsigned seconds = mp_session_table_room_s(call->rpc->table, MP_CAPACITY_SESSIONS);
-    log_refused_call(call, MP_CAUSE_SESSIONS, why, seconds);
-    set_retry(call, 429, seconds);
+    mp_str why = is_outside ? mp_str_of(mp_outside) : MP_STR("too many sessions: try again later");
+    unsigned seconds = is_outside ? MP_OUTSIDE_S : mp_session_table_room_s(call->rpc->table, MP_CAPACITY_SESSIONS);
+    log_refused_call(call, is_outside ? MP_CAUSE_CLUSTER : MP_CAUSE_SESSIONS, why, seconds);
+    set_retry(call, is_outside ? 503 : 429, seconds);
     mp_call_fail(call, MP_CODE_INVALID_REQUEST, why, MP_STR_NONE);
 }
 

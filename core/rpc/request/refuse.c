@@ -2,6 +2,7 @@
 #include "request.h"
 
 const char mp_answers_are_full[] = "too many answers wait for clients to read them: try again later";
+const char mp_outside[] = "this gateway has not joined its cluster: try again later";
 const char mp_meta_is_missing[] = "params._meta needs \"io.modelcontextprotocol/protocolVersion\" (a string) and "
                                   "\"io.modelcontextprotocol/clientCapabilities\" (an object)";
 const char mp_version_is_unsupported[] =

@@ -52,6 +52,7 @@ void mp_accept_note(mp_stream *stream);
 extern const char mp_meta_is_missing[], mp_version_is_unsupported[];
 /* The error text for a call that limits.answers has no room for. */
 extern const char mp_answers_are_full[];
+extern const char mp_outside[]; /* mp_rpc_is_outside() */
 /* Appends the error data for a version that is missing or not served: the list of served versions, and `requested`,
  * which may be MP_STR_NONE. */
 void mp_put_versions(mp_buf *out, mp_str requested);
@@ -60,6 +61,13 @@ void mp_put_versions(mp_buf *out, mp_str requested);
 void mp_refuse_for(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int status, unsigned seconds, const char *message);
 /* The seconds of Retry-After while the gateway stops: until the process has ended at the latest. */
 unsigned mp_stopping_s(const mp_rpc *rpc);
+/* True if the gateway takes no sessions, since it has not joined its cluster. It tries that every 2 s. */
+static inline bool mp_rpc_is_outside(const mp_rpc *rpc)
+{
+    const mp_nodes *nodes = mp_processes_nodes(rpc->processes);
+    return nodes != NULL && mp_nodes_is_refused(nodes);
+}
+#define MP_OUTSIDE_S 2
 
 /* -- overload.c ---------------------------------------------------------------------------------------------------- */
 

@@ -37,6 +37,10 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
         mp_stream_detect_close(stream); /* ends the request */
         return;
     }
+    if (mp_rpc_is_outside(rpc)) {
+        mp_refuse_for(rpc, stream, MP_CAUSE_CLUSTER, 503, MP_OUTSIDE_S, mp_outside);
+        return;
+    }
     mp_session *session = mp_session_new(rpc, &mp_sse_transport, rpc->principal, mp_stream_address(stream));
     if (session == NULL) {
         mp_refuse_for(rpc, stream, MP_CAUSE_SESSIONS, 429, mp_session_table_room_s(rpc->table, MP_CAPACITY_SESSIONS),

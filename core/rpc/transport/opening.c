@@ -21,9 +21,11 @@ static mp_session *MP_NULLABLE open_session(mp_call *call)
         mp_call_cancel(call, "the client left", &mp_stat_tool_gone, MP_CANCEL_QUIET);
         return NULL;
     }
-    mp_session *session = mp_session_new(call->rpc, call->transport, call->principal, mp_call_address(call));
+    bool is_outside = mp_rpc_is_outside(call->rpc);
+    mp_session *session =
+        is_outside ? NULL : mp_session_new(call->rpc, call->transport, call->principal, mp_call_address(call));
     if (session == NULL) {
-        mp_call_refuse_session(call);
+        mp_call_refuse_session(call, is_outside);
         return NULL;
     }
     call->session = session;

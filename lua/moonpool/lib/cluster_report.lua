@@ -12,6 +12,7 @@ local TRIES <const> = [[
 local k, z = KEYS[1], KEYS[2]
 for _, one in ipairs {
   { "TIME" }, { "SET", k, "1", "PX", "1000" }, { "GET", k }, { "EXISTS", k }, { "PTTL", k }, { "INCRBY", k, "1" }, { "PEXPIRE", k, "1000" }, { "DEL", k },
+  { "HSET", k, "a", "1" }, { "HGET", k, "a" }, { "HGETALL", k }, { "HDEL", k, "a" },
   { "ZADD", z, "1", "a" }, { "PERSIST", z }, { "PEXPIREAT", z, "9999999999999" }, { "ZCARD", z }, { "ZREVRANGE", z, "0", "0", "WITHSCORES" },
   { "ZRANGEBYSCORE", z, "-inf", "1", "LIMIT", "0", "1" }, { "ZRANGEBYLEX", z, "-", "+", "LIMIT", "0", "1" }, { "ZREM", z, "a" },
 } do

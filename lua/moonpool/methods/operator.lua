@@ -302,6 +302,12 @@ function questions.principal(params)
 end
 
 questions.switch, questions["follow switch"], questions.switches = switch, follow_switch, switched_off
+questions["forget node"] = function(params)
+  if not host.config.cluster then return invalid "the gateway has no cluster" end
+  local removed, why = require("moonpool.lib.cluster_nodes").forget(params.name)
+  if not removed then return invalid(why) end
+  return { removed = removed, resultType = "complete" }
+end
 questions.approve = function(params) return require "moonpool.methods.approvals" (params) end
 questions["MCP tasks"], questions["cancel task"] = list_tasks, cancel_task
 

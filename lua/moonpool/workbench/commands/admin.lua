@@ -1,10 +1,11 @@
--- moonpool reload, status, upstreams, log, drain, upgrade, switch, dashboard, tap and profile: requests to the admin
+-- moonpool reload, status, upstreams, log, drain, upgrade, switch, cluster, dashboard, tap and profile: requests to the admin
 -- listener of a running gateway.
 
 local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
 local records = require "moonpool.workbench.client.records"
 local stderr = require "moonpool.workbench.format.stderr"
+local cluster = require "moonpool.workbench.format.cluster"
 local duration = require "moonpool.workbench.format.duration"
 local summary = require "moonpool.workbench.format.summary"
 local switch = require "moonpool.workbench.format.switch"
@@ -37,6 +38,9 @@ return function(args)
     if not request then return stderr.misuse(wrong, why) end
   elseif args.command == "switch" then
     ask, request, why = switch.request(args.words)
+    if not ask then return stderr.misuse(request, why) end
+  elseif args.command == "cluster" then
+    ask, request, why = cluster.request(args.words)
     if not ask then return stderr.misuse(request, why) end
   end
   if args.healthy then
@@ -75,6 +79,7 @@ return function(args)
   if type(refusal) == "table" and type(refusal.error) == "string" then return stderr.wrong(characters.shown(refusal.error)) end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
+  if is_fine and args.command == "cluster" then return cluster.print(body, args) end
   if is_fine then
     io.stdout:write(args.command == "status" and not args.json and not args.healthy and summary(body) or body)
     if late then return stderr.wrong(late, see) end

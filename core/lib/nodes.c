@@ -1,0 +1,183 @@
+/* nodes.c: the records of the processes of a cluster (nodes/nodes.h), for lua/moonpool/lib/cluster_nodes.lua, which
+ * reads and writes them: when a turn is due, and what it hands over. */
+#include "lib/bindings.h"
+#include "lib/fields.h"
+#include <lauxlib.h>
+
+#define LOOK_MS                                                                                                        \
+    100 /* between two looks whether a turn is due: a request for a number that is not known waits so long */
+#define FINGERPRINT 8 /* bytes */
+
+static mp_nodes *MP_NULLABLE nodes_of(const mp_lib *lib)
+{
+    const mp_rpc *rpc = lib->rpc;
+    return rpc == NULL ? NULL : mp_processes_nodes(mp_rpc_processes(rpc));
+}
+
+static mp_nodes *check_nodes(lua_State *L)
+{
+    mp_nodes *nodes = nodes_of(mp_lib_of(L));
+    if (nodes == NULL)
+        luaL_error(L, "there is no cluster");
+    return MP_NEVER_NULL(nodes);
+}
+
+/* -- turns --------------------------------------------------------------------------------------------------------- */
+
+static void on_look(mp_timer *timer)
+{
+    mp_lib *lib = mp_container(timer, mp_lib, nodes);
+    mp_nodes *nodes = nodes_of(lib);
+    mp_loop *loop = mp_state_of(lib->vm)->loop;
+    if (nodes == NULL || loop == NULL)
+        return;
+    mp_timer_start(loop, timer, LOOK_MS, on_look);
+    if (mp_nodes_begin_turn(nodes))
+        mp_vm_bus_deliver(lib->vm, MP_STR("cluster turn"), MP_STR(""));
+}
+
+void mp_lib_watch_nodes(mp_lib *lib, mp_loop *loop)
+{
+    if (nodes_of(lib) != NULL)
+        mp_timer_start(loop, &lib->nodes, 0, on_look);
+}
+
+void mp_lib_ignore_nodes(mp_lib *lib)
+{
+    mp_loop *loop = mp_state_of(lib->vm)->loop;
+    if (loop != NULL)
+        mp_timer_stop(loop, &lib->nodes);
+}
+
+/* nodes.own(): what this process says of itself, and what it is to do: { uid, node, address, number, renewals: of the
+ * next renewal, sessions, leaving, joined, heir: an upgrade has begun it, via: the number of the newest process of the
+ * node if that is another one, siblings: a set of the numbers of its other processes }; nil if it takes no part.  [-0,
+ * +1, throws] */
+static int l_own(lua_State *L)
+{
+    char address[MP_NODE_ADDRESS];
+    mp_process_facts others[MP_OLDER_MOST + 1];
+    mp_nodes *nodes = nodes_of(mp_lib_of(L));
+    const mp_rpc *rpc = mp_lib_of(L)->rpc;
+    if (nodes == NULL || rpc == NULL || mp_nodes_address(nodes, address) == 0)
+        return 0;
+    const mp_processes *processes = mp_rpc_processes(rpc);
+    lua_createtable(L, 0, 11);
+    mp_field_text(L, "uid", mp_nodes_uid(nodes));
+    mp_field_text(L, "node", mp_nodes_node(nodes));
+    mp_field_text(L, "address", address);
+    mp_field_integer(L, "number", mp_processes_number(processes));
+    mp_field_integer(L, "renewals", mp_nodes_renew(nodes));
+    mp_field_integer(L, "sessions", mp_stat_sum("sessions"));
+    mp_field_bool(L, "leaving", mp_nodes_is_leaving(nodes));
+    mp_field_bool(L, "joined", mp_nodes_has_joined(nodes));
+    mp_field_bool(L, "heir", mp_nodes_is_heir(nodes));
+    if (!mp_processes_is_newest(processes))
+        mp_field_integer(L, "via", mp_processes_newest(processes));
+    lua_newtable(L);
+    for (int i = mp_processes_list(processes, others); i > 0; i--) {
+        lua_pushboolean(L, true);
+        lua_rawseti(L, -2, others[i - 1].number);
+    }
+    lua_setfield(L, -2, "siblings");
+    return 1;
+}
+
+static void read_text(lua_State *L, const char *name, char *to, size_t size)
+{
+    mp_str text = mp_text_field(L, lua_gettop(L), name);
+    snprintf(to, size, "%.*s", MP_STR_ARG(text));
+}
+
+/* nodes.take(records, id): a read that succeeded, of all processes; without records: one that failed. Which records are
+ * "stale", or "over" since they have been that for so long that they are removed, by their numbers.  [-0, +1,
+ * throws] */
+static int l_take(lua_State *L)
+{
+    mp_nodes *nodes = check_nodes(L);
+    if (lua_isnoneornil(L, 1)) {
+        mp_nodes_fail(nodes);
+        return 0;
+    }
+    luaL_checktype(L, 1, LUA_TTABLE);
+    const char *id = luaL_checkstring(L, 2);
+    int count = (int)lua_rawlen(L, 1);
+    mp_node_record *records = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *records, 0);
+    for (int i = 0; i < count; i++) {
+        mp_node_record *one = &records[i];
+        lua_rawgeti(L, 1, i + 1);
+        *one = (mp_node_record){.number = (uint16_t)mp_number_field(L, lua_gettop(L), "number"),
+                                .renewals = (int64_t)mp_number_field(L, lua_gettop(L), "renewals"),
+                                .sessions = (int64_t)mp_number_field(L, lua_gettop(L), "sessions")};
+        read_text(L, "uid", one->uid, sizeof one->uid);
+        read_text(L, "node", one->node, sizeof one->node);
+        read_text(L, "address", one->address, sizeof one->address);
+        read_text(L, "version", one->version, sizeof one->version);
+        read_text(L, "scripts", one->scripts, sizeof one->scripts);
+        lua_getfield(L, -1, "state");
+        one->is_leaving = mp_str_is(mp_opt_str(L, -1), "leaving");
+        lua_pop(L, 2);
+    }
+    mp_nodes_take(nodes, records, count, id);
+    lua_newtable(L);
+    for (int i = 0; i < count; i++) {
+        uint64_t stale_ms = mp_nodes_stale_ms(nodes, records[i].number);
+        if (stale_ms == 0)
+            continue;
+        lua_pushstring(L, stale_ms >= MP_NODE_OVER_MS ? "over" : "stale");
+        lua_rawseti(L, -2, records[i].number);
+    }
+    return 1;
+}
+
+/* nodes.settle([why]): the turn has ended. With "" this process has joined and takes sessions, with a reason it takes
+ * none. True if that is new.  [-0, +1, throws] */
+static int l_settle(lua_State *L)
+{
+    mp_nodes *nodes = check_nodes(L);
+    bool is_new = !lua_isnoneornil(L, 1) && mp_nodes_settle(nodes, mp_opt_str(L, 1));
+    mp_nodes_end_turn(nodes);
+    lua_pushboolean(L, is_new);
+    return 1;
+}
+
+/* nodes.renumber(): ends the sessions of this process and takes another number and uid, since another process has the
+ * number. False if that cannot be: other processes of the gateway know this one by its number.  [-0, +1, throws] */
+static int l_renumber(lua_State *L)
+{
+    mp_rpc *rpc = mp_lib_of(L)->rpc;
+    check_nodes(L);
+    lua_pushboolean(L, rpc != NULL && mp_rpc_renumber(rpc));
+    return 1;
+}
+
+/* A hash of a key, by which nodes compare keys that none of them shows. */
+static void push_fingerprint(lua_State *L, const mp_seal_key *key)
+{
+    static const char label[] = "moonpool cluster 1 seal key";
+    char text[sizeof label + sizeof key->bytes], hex[2 * FINGERPRINT + 1];
+    unsigned char hash[MP_SHA256_BYTES];
+    memcpy(text, label, sizeof label);
+    memcpy(text + sizeof label, key->bytes, sizeof key->bytes);
+    mp_sha256((mp_str){text, sizeof text}, hash);
+    explicit_bzero(text, sizeof text);
+    lua_pushlstring(L, hex, (size_t)(mp_hex_put(hex, hash, FINGERPRINT) - hex));
+}
+
+MP_LIBRARY(nodes)
+{
+    static const luaL_Reg functions[] = {{"nodes.own", l_own},
+                                         {"nodes.take", l_take},
+                                         {"nodes.settle", l_settle},
+                                         {"nodes.renumber", l_renumber},
+                                         {NULL, NULL}};
+    mp_set_members(L, functions, 0);
+    if (config->cluster.name == NULL)
+        return;
+    lua_newtable(L);
+    for (lua_Integer i = 0; config->seal_keys[i].is_set; i++) {
+        push_fingerprint(L, &config->seal_keys[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    mp_set_member(L, -2, "nodes.keys");
+}

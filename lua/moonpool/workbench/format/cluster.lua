@@ -1,0 +1,65 @@
+-- moonpool cluster: the nodes of a running gateway's cluster, and the removal of one.
+
+local characters = require "moonpool.runtime.characters"
+local json = require "moonpool.json"
+local stderr = require "moonpool.workbench.format.stderr"
+
+local cluster = {}
+
+--- The method, path and body of the request for the words of the command; nil, an error text and a hint if the words
+--- are wrong.
+function cluster.request(given)
+  local word, node = given:match "^([^\n]*)\n?(.*)$"
+  if word == "status" and node == "" then return { "GET", "/status" } end
+  if word == "forget" and node ~= "" then return { "POST", "/api/cluster/forget" }, json.encode { node = node } end
+  if word == "forget" then return nil, "forget needs the name of a node", "`moonpool cluster status` names them" end
+  return nil, "cluster needs status, or forget and a node", "as in moonpool cluster status"
+end
+
+local function row_of(one)
+  local age = ("%.1f s"):format((one.age_ms or 0) / 1000)
+  return { one.node .. (one.own and " *" or ""), one.address, one.version, one.state, ("%d"):format(one.sessions or 0), age, one.scripts }
+end
+
+-- Lines with columns of the same width.
+local function put_table(rows)
+  local widths, lines = {}, {}
+  for _, row in ipairs(rows) do
+    for i, text in ipairs(row) do widths[i] = math.max(widths[i] or 0, utf8.len(text) or #text) end
+  end
+  for n, row in ipairs(rows) do
+    local cells = {}
+    for i, text in ipairs(row) do cells[i] = text .. (" "):rep(widths[i] - (utf8.len(text) or #text)) end
+    lines[n] = (table.concat(cells, "  "):gsub(" +$", ""))
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+--- Prints the answer of the gateway. The exit code.
+function cluster.print(body, args)
+  local answer = json.decode(body)
+  if answer.removed then
+    io.stdout:write(args.json and body or ("%d of its records removed\n"):format(answer.removed))
+    return 0
+  end
+  local state = answer.cluster
+  if not state then return stderr.wrong("the gateway has no cluster", "see docs/how-to/several-nodes.md") end
+  local rows, scripts, is_fine = { { "node", "address", "version", "state", "sessions", "renewed", "scripts" } }, {}, state.joined
+  table.sort(state.nodes, function(a, b) return a.node == b.node and a.number < b.number or a.node < b.node end)
+  for _, one in ipairs(state.nodes) do
+    rows[#rows + 1] = row_of(one)
+    scripts[#scripts + 1] = one.scripts ~= (state.nodes[1] or one).scripts and one.node or nil
+    is_fine = is_fine and one.state ~= "stale"
+  end
+  if args.json then
+    io.stdout:write(json.encode(state), "\n")
+    return is_fine and 0 or 1
+  end
+  if not state.joined then io.stdout:write(state.node, " has not joined", state.why and ": " .. characters.shown(state.why) or "", "\n") end
+  if state.away_ms then io.stdout:write(("the server of cluster has not answered for %.0f s\n"):format(state.away_ms / 1000)) end
+  if scripts[1] then io.stdout:write "nodes serve different scripts\n" end
+  io.stdout:write(rows[2] and put_table(rows) or "no node has a record\n")
+  return is_fine and 0 or 1
+end
+
+return cluster
