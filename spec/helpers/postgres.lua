@@ -169,7 +169,8 @@ function postgres.gateway(nets, more)
   for name, value in pairs(more or {}) do options[name] = value end
   options.constants = options.constants or {}
   options.constants.postgres_idle_ms = options.constants.postgres_idle_ms or 200
-  if gateway.binary:find "[at]san/" then options.constants.postgres_turn_us = 1000000 end -- copies are slow there
+  local sanitizer = gateway.binary:match "([at]san)/" -- copies are slow there
+  if sanitizer then options.constants.postgres_turn_us = sanitizer == "asan" and 300000 or 1000000 end
   return require "spec.helpers.code".start(options)
 end
 
