@@ -293,13 +293,21 @@ int mp_config_check_sentinel(mp_str text, mp_err *err)
     return check_server(text, true, err);
 }
 
+int mp_config_check_away(mp_str text, mp_err *err)
+{
+    if (mp_str_is(text, "local") || mp_str_is(text, "refuse") || mp_str_is(text, "allow"))
+        return 0;
+    return mp_err_set(err, "it is local, refuse or allow");
+}
+
 static int check_whole_cluster(const mp_config *config, const char **path, mp_err *err)
 {
     const mp_cluster_config *cluster = &config->lib.cluster;
     *path = "cluster.name";
     bool has_sentinels = cluster->sentinels != NULL && *cluster->sentinels != NULL;
     if (cluster->name == NULL && cluster->node == NULL && cluster->url == NULL && cluster->password == NULL &&
-        !has_sentinels && cluster->timeout_ms == 250) /* the preset */
+        !has_sentinels && cluster->timeout_ms == 250 && strcmp(cluster->limits, "local") == 0 &&
+        strcmp(cluster->quotas, "refuse") == 0) /* the presets */
         return 0;
     if (cluster->name == NULL) {
         mp_err_set(err, "'cluster' needs 'name'");

@@ -269,7 +269,7 @@ const mp_config_key mp_config_keys[] = {
             "data of an earlier process is refused."},
     {"cluster", MP_KEY_SECTION,
      .doc = "Gateways that share a server of Redis 6.2 or Valkey 7.2, or newer: the values and locks of the library "
-            "store."},
+            "store, limits and quotas of policies, and which of them runs a job."},
     {"cluster.name", MP_KEY_TEXT, SLOT(lib.cluster.name), .least = 1, .most = 32, .check = mp_config_check_cluster,
      .form = "a name", .pattern = "^[a-z0-9_-]{1,32}$",
      .doc = "The same on all of them. Their keys in the server begin with mp:NAME:."},
@@ -288,6 +288,14 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The password of the user, as in \"${file:/run/secrets/redis}\"."},
     {"cluster.redis.timeout", TIME(1, 10 * SECOND), SLOT(lib.cluster.timeout_ms), .preset = "250ms",
      .doc = "Time for the answer to one operation of the store."},
+    {"cluster.when_redis_is_down", MP_KEY_SECTION,
+     .doc = "What policies do while the server does not answer, unless their option `away` says otherwise."},
+    {"cluster.when_redis_is_down.limits", MP_KEY_TEXT, SLOT(lib.cluster.limits), .preset = "local", AWAY,
+     .doc =
+         "local: each gateway counts alone, and admits its share of the rate. refuse: no call. allow: all calls. The "
+         "server counts as down for a call after 100 ms."},
+    {"cluster.when_redis_is_down.quotas", MP_KEY_TEXT, SLOT(lib.cluster.quotas), .preset = "refuse", AWAY,
+     .doc = "The same for quotas. local: each gateway counts alone from 0, and admits its share of the number."},
     {"admin", MP_KEY_SECTION, .bare = "admin.listen",
      .doc = "The listener for operators: /healthz, /readyz, /status, /metrics, /reload and /api. `admin: off` is short "
             "for admin.listen."},

@@ -22,6 +22,7 @@ int mp_config_check_cluster(mp_str text, mp_err *err);  /* the name of a cluster
 int mp_config_check_node(mp_str text, mp_err *err);     /* the name of a gateway in it */
 int mp_config_check_redis(mp_str text, mp_err *err);    /* the URL of a server of Redis */
 int mp_config_check_sentinel(mp_str text, mp_err *err); /* host:port */
+int mp_config_check_away(mp_str text, mp_err *err);     /* what policies do without the server */
 /* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */
 int mp_config_check_whole(const mp_config *config, const char **path, mp_err *err);
 /* Checks the keys of each address of `listen` about proxies. `*path` gets the key to report. */

@@ -245,6 +245,8 @@ static const mp_lua_member cluster[] = {MP_MEMBER("name", mp_lib_config, cluster
                                         MP_MEMBER("url", mp_lib_config, cluster.url),
                                         MP_MEMBER("password", mp_lib_config, cluster.password),
                                         MP_MEMBER_MS("timeout", mp_lib_config, cluster.timeout_ms),
+                                        MP_MEMBER("limits", mp_lib_config, cluster.limits),
+                                        MP_MEMBER("quotas", mp_lib_config, cluster.quotas),
                                         {0}};
 
 /* limits.page, but no more than a call can make: a page takes three times its bytes until it is sent. */

@@ -23,7 +23,8 @@ MP_HISTOGRAM(db_client, "moonpool_db_client_duration_seconds", mp_bounds_call, 1
 MP_HISTOGRAM(redis_client, "moonpool_redis_client_duration_seconds", mp_bounds_call, 150,
              "time of a command of a script to a Redis server, by the command's name", "command", "outcome")
 MP_HISTOGRAM(redis, "moonpool_redis_duration_seconds", mp_bounds_call, 100,
-             "time of an operation of `store` in the server of `cluster`", "operation", "outcome")
+             "time of an operation in the server of `cluster`: of `store`, a limit, a quota or a job", "operation",
+             "outcome")
 MP_HISTOGRAM(exec, "moonpool_exec_duration_seconds", mp_bounds_call, 100, "time of a program that a script ran",
              "program", "outcome")
 MP_LABELLED_COUNTER(policy_decisions, "moonpool_policy_decisions", 800, "decisions of policies about calls", "policy",

@@ -5,7 +5,7 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
 if host.script.is_replay then require "moonpool.replay.outside".close() end
-if host.config.cluster and not (host.script.is_replay or host.script.has_specs) then
+if require "moonpool.runtime.is_clustered" then
   require "moonpool.lib.store_redis"
   require "moonpool.lib.cluster_nodes"
 end

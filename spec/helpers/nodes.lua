@@ -1,5 +1,6 @@
 -- Gateways that share a server of Redis, as `cluster` says: each has the tool of spec.helpers.code.
 --   local one <close>, two <close> = nodes.start(server.at), nodes.start(server.at)
+local uv = require "luv"
 local cjson = require "cjson.safe"
 local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
@@ -14,16 +15,25 @@ nodes.SEAL = "a secret of sixteen or more characters"
 nodes.acl_args = { "--user", "moonpool", "on", ">pass", "~mp:spec:*", "resetchannels", "&mp:spec:*", "+@read", "+@write", "-@dangerous", "+publish",
   "+subscribe", "+unsubscribe", "+eval", "+evalsha", "+script|load", "+time", "+role", "+ping", "+wait", "+client|setname" }
 
+-- The environment of a gateway whose wall clock is `ahead` by seconds.
+local function stepped(ahead)
+  local path = gateway.new_folder() .. "/step"
+  local file <close> = assert(io.open(path, "wb"))
+  file:write(string.pack("<i8", ahead))
+  return { CLOCK_STEP = path, LD_PRELOAD = uv.fs_realpath(gateway.binary:match "^(.*)/[^/]*$" .. "/stepped_clock.so") }
+end
+
 --- A gateway of the cluster `spec` at the server `at`, an address or a URL. `more`: redis (further keys of
 --- cluster.redis), node (its name: it takes part in the cluster, with records), address (at which others would reach it),
---- seal_keys, and options of code.start.
+--- down (cluster.when_redis_is_down), clock (the seconds by which its wall clock is ahead), seal_keys, and options of
+--- code.start.
 function nodes.start(at, more)
   more = more or {}
   local redis = { url = at:find "://" and at or "redis://" .. at }
   for name, value in pairs(more.redis or {}) do redis[name] = value end
-  local config = { cluster = { name = "spec", node = more.node, redis = redis }, seal_keys = more.seal_keys or { nodes.SEAL } }
+  local config = { cluster = { name = "spec", node = more.node, redis = redis, when_redis_is_down = more.down }, seal_keys = more.seal_keys or { nodes.SEAL } }
   for name, value in pairs(more.config or {}) do config[name] = value end
-  local env = more.env or {}
+  local env = more.clock and stepped(more.clock) or more.env or {}
   if more.node then
     last_port = last_port + 1
     env.SPEC_NODE_ADDRESS = more.address or "127.0.0.1:" .. last_port

@@ -20,6 +20,7 @@ local WALL <const> = {
   ["lua/moonpool/access/auth/api_keys.lua"] = "the last day of a key", ["lua/moonpool/access/auth/init.lua"] = "the end of credentials",
   ["lua/moonpool/access/auth/introspection.lua"] = "the end of credentials", ["lua/moonpool/lib/http/retry.lua"] = "a date of a server",
   ["lua/moonpool/lib/jwt/init.lua"] = "the end of credentials", ["lua/moonpool/lib/jwt/remote.lua"] = "the store outlives a restart",
+  ["lua/moonpool/lib/cluster_operation.lua"] = "until the server of the cluster has said what its own is",
   ["lua/moonpool/calls/client_request.lua"] = "the end of a text that a client keeps",
   ["lua/moonpool/upstream/auth/init.lua"] = "the end of credentials; the store outlives a restart",
   ["lua/moonpool/things/job.lua"] = "times of day", ["lua/moonpool/things/limit.lua"] = "days and months",

@@ -1,5 +1,5 @@
 -- The method "moonpool/cluster", for `moonpool check --connect`: whether the server of `cluster` does what the store of
--- scripts needs.
+-- scripts, policies and jobs need.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -7,14 +7,15 @@ local server = require "moonpool.lib.cluster_server"
 
 local report = {}
 
--- Tries each command of the store's scripts on keys of its own, and returns the first that is refused, or "".
+-- Tries each command of the scripts in the server on keys of its own, and returns the first that is refused, or "".
 local TRIES <const> = [[
 local k, z = KEYS[1], KEYS[2]
 for _, one in ipairs {
+  { "HSET", k, "a", "1" }, { "PEXPIRE", k, "1000" }, { "HMGET", k, "a" }, { "DEL", k },
   { "TIME" }, { "SET", k, "1", "PX", "1000" }, { "GET", k }, { "EXISTS", k }, { "PTTL", k }, { "INCRBY", k, "1" }, { "PEXPIRE", k, "1000" }, { "DEL", k },
   { "HSET", k, "a", "1" }, { "HGET", k, "a" }, { "HGETALL", k }, { "HDEL", k, "a" },
   { "ZADD", z, "1", "a" }, { "PERSIST", z }, { "PEXPIREAT", z, "9999999999999" }, { "ZCARD", z }, { "ZREVRANGE", z, "0", "0", "WITHSCORES" },
-  { "ZRANGEBYSCORE", z, "-inf", "1", "LIMIT", "0", "1" }, { "ZRANGEBYLEX", z, "-", "+", "LIMIT", "0", "1" }, { "ZREM", z, "a" },
+  { "ZRANGEBYSCORE", z, "-inf", "1", "LIMIT", "0", "1" }, { "ZRANGEBYLEX", z, "-", "+", "LIMIT", "0", "1" }, { "ZREM", z, "a" }
 } do
   local reply = redis.pcall(unpack(one))
   if type(reply) == "table" and reply.err then return one[1] .. ": " .. reply.err end

@@ -2,7 +2,8 @@
 --
 -- A request is sent once. Without an answer it is "unavailable", it was not sent and never will be; or "unknown", it was
 -- sent, and may have run, or may run yet. Nothing waits for a server that does not answer: after some requests without an
--- answer the next ones are "unavailable" at once, and one PING at a time asks whether it answers again.
+-- answer the next ones are "unavailable" at once, and one PING at a time asks whether it answers again. Limits, which many
+-- calls wait for, have less time, and requests of theirs without an answer stop only further ones of theirs: two paces.
 
 local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"
@@ -10,16 +11,26 @@ local server_url = require "moonpool.lib.server_url"
 
 local config <const> = host.config.cluster
 local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
-local LATE <const> = 3                       -- after so many requests without an answer within LATE_S seconds, no more are sent
-local LATE_S <const> = 1 + (LATE - 1) * config.timeout   -- also where one call asks after the other
+local LATE <const> = 3                       -- after so many requests without an answer, nearly one after the other, no more are sent
 local PROBE_S <const> = 0.5                  -- seconds until a PING asks whether it answers again
 local WAIT_MS <const> = "100"                -- ms to wait for the answer of a replica
 local WAIT_S <const> = 0.25                  -- seconds within which the server ends such a wait: it looks ten times a second
 local MAX_SYNC <const> = 32                  -- requests that wait for replicas
 local NEW_S <const> = 0.5                    -- seconds between two times that the primary is looked for
 local MAX_LOOK_S <const> = 10
+local BRIEF_S <const> = 0.1                  -- most seconds that a call waits for a limit
 
 local cluster_server = {}
+
+-- `late`: when the last requests without an answer ended; `probe_at`: when a PING is due, nil: requests are sent.
+local function new_pace(seconds) return { seconds = seconds, late = {}, probe_at = nil } end
+
+--- The pace of limits; that of all else is the default of the functions below.
+cluster_server.brief = new_pace(math.min(config.timeout, BRIEF_S))
+local usual <const> = new_pace(config.timeout)
+
+--- The number of gateways that share the server, as far as this one knows.
+function cluster_server.nodes() return 1 end
 
 local server
 do
@@ -108,54 +119,56 @@ function cluster_server.renew()
   if sentinels[1] then is_found = false else server.links, looked_at = {}, now() end
 end
 
-local late, probe_at = {}, nil               -- when the last requests without an answer ended; when a PING is due, nil: requests are sent
-
-local function note_late()
+local function note_late(pace)
+  local most = 1 + (LATE - 1) * pace.seconds   -- also where one call asks after the other
+  local late = pace.late
   late[#late + 1] = now()
   if #late > LATE then table.remove(late, 1) end
-  if #late == LATE and late[LATE] - late[1] <= LATE_S and not probe_at then
-    probe_at, late = now() + PROBE_S, {}
-    host.log.write("warn", "redis unavailable", { server = place, why = ("%d requests had no answer within %g s"):format(LATE, config.timeout) })
+  if #late == LATE and late[LATE] - late[1] <= most and not pace.probe_at then
+    pace.probe_at, pace.late = now() + PROBE_S, {}
+    host.log.write("warn", "redis unavailable", { server = place, why = ("%d requests had no answer within %g s"):format(LATE, pace.seconds) })
   end
 end
 
 -- Sends requests, and notes what became of them, unless there is another server meanwhile.
-local function send(link, requests, seconds)
+local function send(link, requests, seconds, pace)
   local done, reply, reason, how = host.redis.send(link, requests, seconds, requests[1][1], "")
   if link == server.links.main or link == server.links.sync then
-    if how == "late" then note_late() end
+    if how == "late" then note_late(pace) end
     if sentinels[1] and (how == "late" or how == "lost") then cluster_server.renew() end
   end
   return done, reply, reason
 end
 
 --- When an operation that begins now has to have its answer.
-function cluster_server.deadline() return now() + config.timeout end
+function cluster_server.deadline(pace) return now() + (pace or usual).seconds end
 
 --- True if a request may be sent that needs its answer by `ends`.
-function cluster_server.is_ready(ends)
-  if not probe_at then return has_primary(ends - now()) end
-  if now() < probe_at then return false end
-  probe_at = now() + PROBE_S
+function cluster_server.is_ready(ends, pace)
+  pace = pace or usual
+  if not pace.probe_at then return has_primary(ends - now()) end
+  if now() < pace.probe_at then return false end
+  pace.probe_at = now() + PROBE_S
   if sentinels[1] then is_found = false end
   if not has_primary(ends - now()) then return false end
   local seconds = ends - now()
   if seconds <= 0 or not host.redis.send(link_of "main", { { "PING" } }, seconds, "PING", "") then return false end
-  probe_at = nil
+  pace.probe_at = nil
   host.log.write("info", "redis available", { server = place })
   return true
 end
 
 --- Sends a request: true, its reply, and, with `is_sync`, whether a replica has what it changed; or nil, why, and "error",
 --- "unavailable" or "unknown". `ends`: when the answer has to be there, without the wait for a replica.
-function cluster_server.send(words, ends, is_sync)
+function cluster_server.send(words, ends, is_sync, pace)
+  pace = pace or usual
   local seconds = ends - now()
   if seconds <= 0 then return nil, "its time is over", "unavailable" end
-  if not is_sync then return send(link_of "main", { words }, seconds) end
+  if not is_sync then return send(link_of "main", { words }, seconds, pace) end
   local link = link_of "sync"
   local waiting = host.redis.load(link)
   if waiting >= MAX_SYNC then return nil, "too many changes wait for replicas", "unavailable" end
-  local done, replies, reason = send(link, { words, { "WAIT", "1", WAIT_MS } }, seconds + (waiting // 2 + 1) * WAIT_S)
+  local done, replies, reason = send(link, { words, { "WAIT", "1", WAIT_MS } }, seconds + (waiting // 2 + 1) * WAIT_S, pace)
   if not done then return nil, replies, reason end
   local first = replies[1]
   if type(first) == "table" and first.error then return nil, first.error, "error" end

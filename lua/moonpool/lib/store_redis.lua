@@ -1,28 +1,21 @@
 -- The store of scripts in the server of `cluster`, which several gateways share. It takes the place of the functions of
 -- host.store for the keys of scripts ("s:") and their locks ("lock:"): these are what calls on different gateways have to
--- agree on. All other keys stay in the process: limits, quotas, tasks, jobs and switches, which are counted and run for
--- this gateway; sessions, events and places, which belong to a process; and what is known about upstreams.
+-- agree on. What policies count and which gateway runs a job is in the server, too (cluster_counts.lua, cluster_jobs.lua). All
+-- other keys stay in the process: tasks and switches, sessions, events and places, and what is known about upstreams.
 --
 -- Keys in the server, each behind mp:NAME: and without its prefix of host.store:
 --   k:KEY   a value, as the store has it: JSON
 --   kx, kt  the names of all values, sorted, for store.list; and those that expire, by their time. Each change removes up to
 --           16 names whose values have expired, so that names which are not listed do not stay; both expire with their last name
 --   l:KEY   a lock: its fence. lf   the last fence of all locks, for 30 days
---
--- What compares or counts is a script in the server, and done as one step. What has no answer is "unavailable" or
--- "unknown", as cluster_server.lua says; what only reads is "unavailable" in both cases.
 
-local digest = require "moonpool.lib.digest"
 local host = require "moonpool.host"
-local problem = require "moonpool.runtime.diagnostic"
-local server = require "moonpool.lib.cluster_server"
+local cluster_operation = require "moonpool.lib.cluster_operation"
 
-local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
-local PREFIX <const> = "mp:" .. host.config.cluster.name .. ":"
+local PREFIX <const> = cluster_operation.PREFIX
 local MAX_VALUE <const> = 1 << 20            -- bytes: a server does nothing else while it copies one
 local MAX_LIFE_MS <const> = 10 ^ 12
 local PAGE <const> = 1000                    -- names that the server looks at for one page of a list
-local SAY_S <const> = 60
 
 -- The answer is 1 or a value; 0: what is compared differs, the key exists (add), the lock is taken, or incr has no number.
 local WRITE <const> = [[
@@ -112,67 +105,7 @@ end
 return page
 ]]
 
-local hashes <const> = { [WRITE] = digest.sha1(WRITE), [LIST] = digest.sha1(LIST) }
-
--- By the kind of a server's error: why nothing was done.
-local whys <const> = {
-  OOM = "full", READONLY = "unavailable", LOADING = "unavailable", MASTERDOWN = "unavailable", MISCONF = "unavailable", NOREPLICAS = "unavailable",
-  NOAUTH = "unavailable", WRONGTYPE = "unavailable", BUSY = "unavailable", CLUSTERDOWN = "unavailable", MOVED = "unavailable",
-}
-
--- -- operations -------------------------------------------------------------------------------------------------------
-
-local series, said_at = {}, -math.huge
-
-local function measure(operation, outcome, began)
-  local name = operation .. " " .. outcome
-  series[name] = series[name] or host.metrics.series("cluster", operation, outcome)
-  host.metrics.observe(series[name], now() - began)
-end
-
--- Why an operation failed with this error of the server.
-local function why_of(text)
-  local why, kind
-  for word in text:gmatch "%u%u%u+" do
-    if whys[word] and not why then why, kind = whys[word], word end
-  end
-  if kind == "READONLY" then server.renew() end
-  if now() - said_at >= SAY_S then
-    said_at = now()
-    host.log.write("warn", "redis command refused", { server = server.place, why = kind or text:match "^%u+" or "an error" })
-  end
-  return why or text:find("script", 1, true) and "unknown" or "unavailable"
-end
-
--- The reply to an operation; or nil and why. `words` is a command, or a script behind its name "EVAL" with its keys and
--- arguments.
-local function ask(operation, words, is_sync)
-  if not host.task.current() then
-    problem.raise(1, "the store is in a server (cluster), which cannot be asked while scripts load",
-      "do it in a job, or when the first call needs it; store.near is in this process")
-  end
-  local began, ends, script = now(), server.deadline(), words[1] == "EVAL" and words[2]
-  local done, reply, reason
-  if not server.is_ready(ends) then
-    reason = "unavailable"
-  else
-    if script then words[1], words[2] = "EVALSHA", hashes[script] end
-    done, reply, reason = server.send(words, ends, is_sync)
-    if script and reason == "error" and reply:find("NOSCRIPT", 1, true) then
-      words[1], words[2] = "EVAL", script
-      done, reply, reason = server.send(words, ends, is_sync)
-    end
-  end
-  if not done then
-    if reason == "error" then reason = why_of(reply) end
-    if reason == "unknown" and (operation == "get" or operation == "list") then reason = "unavailable" end
-  elseif is_sync and not reason and reply ~= 0 then
-    done, reason = nil, "not replicated"
-  end
-  measure(operation, done and "ok" or reason, began)
-  if done then return reply end
-  return nil, reason
-end
+local ask <const> = cluster_operation.ask
 
 local function life_of(seconds, without)
   return seconds and ("%d"):format(math.min(math.ceil(seconds * 1000), MAX_LIFE_MS) // 1 | 0) or without

@@ -1,10 +1,11 @@
 -- limit { … } and quota { … }: policies that count calls. A limit is a token bucket, a quota a number of calls per
--- period; both count for the whole process.
+-- period; both count for the whole process, or with `cluster` for all its gateways.
 
 local copied = require "moonpool.runtime.copied"
 local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
+local is_clustered = require "moonpool.runtime.is_clustered"
 local policy = require "moonpool.things.policy"
 local principal = require "moonpool.access.principal"
 local problem = require "moonpool.runtime.diagnostic"
@@ -15,9 +16,10 @@ local limit = {}
 
 local MAX_CALLS = 1000000
 local MAX_PERIOD_S = 30 * 86400
+local aways = { ["local"] = true, refuse = true, allow = true }
 local by_words = { principal = true, tool = true, address = true, all = true }
 local periods = { hour = "!%Y-%m-%dT%H", day = "!%Y-%m-%d", month = "!%Y-%m" }
-local shared = { tools = true, resources = true, prompts = true, order = true, by = true, answer = true }
+local shared = { tools = true, resources = true, prompts = true, order = true, by = true, answer = true, away = true }
 
 -- Checks the options that limit and quota share. Returns the parts of the option `by`: a list of words and functions.
 local function check(word, spec, own, form)
@@ -29,6 +31,9 @@ local function check(word, spec, own, form)
   end
   if spec.answer ~= nil and spec.answer ~= "error" and spec.answer ~= "status" then
     problem.raise(3, word .. ": 'answer' must be \"error\", which a model reads, or \"status\", HTTP's 429", form)
+  end
+  if spec.away ~= nil and not aways[spec.away] then
+    problem.raise(3, word .. ": 'away' must be \"local\", \"refuse\" or \"allow\": what it does while the server of 'cluster' does not answer", form)
   end
   local by = spec.by
   local list = type(by) == "table" and by or { by == nil and "principal" or by }
@@ -91,14 +96,35 @@ end
 
 local AGAIN_S = 1      -- seconds after which a call that could not be counted may be tried again
 
-local whys = {
+local SAY_S = 60       -- each policy has one line of the log in such a time
+
+-- Counts in the store of this gateway. take(key, interval, burst, away): true; false and the seconds until the next token;
+-- or nil and why. count(period_at, most, away): true, or false, and the seconds until the period ends; or nil and why.
+-- period_at(now) gives the key of the period at a time in seconds since 1970, and when it begins and ends.
+local counts = { take = host.store.take, whys = {
   full = "the store has no room for its counter: raise store.entries or store.bytes",
   unavailable = "the process that has the store does not answer",
   unknown = "the process that has the store did not answer: the call may be counted",
-}
+} }
+
+function counts.count(period_at, most)
+  local now = os.time()
+  local key, _, ends = period_at(now)
+  local used, why = host.store.incr(key, 1, ends - now + 3600)
+  if not used then return nil, why end
+  if used > most then host.store.incr(key, -1) end
+  return used <= most, ends - now
+end
+
+if is_clustered then counts = require "moonpool.lib.cluster_counts" (counts) end
 
 -- Logs that a call could not be counted: it is refused then.
-local function not_counted(row, why) host.log.write("error", "limit not counted", { policy = row.name, why = whys[why] or why }) end
+local function not_counted(row, why)
+  local minute = os.time() // SAY_S
+  if row.said_at == minute then return end
+  row.said_at = minute
+  host.log.write("error", "limit not counted", { policy = row.name, why = counts.whys[why] or why })
+end
 
 -- The policy that calls take(row, call): `take` returns nil if the call may go on, else the reason and the seconds
 -- until it may.
@@ -119,7 +145,7 @@ function limit.rate(spec)
   local form = limit_form
   spec = copied(spec)
   local by = check("limit", spec, { rate = true, per = true, burst = true }, form)
-  local rate, per, burst = spec.rate, spec.per == nil and 1 or spec.per, spec.burst
+  local rate, per, burst, away = spec.rate, spec.per == nil and 1 or spec.per, spec.burst, spec.away
   if type(rate) ~= "number" or not (rate > 0 and rate <= MAX_CALLS) then problem.raise(2, "limit needs 'rate': a number of calls above 0", form) end
   if type(per) ~= "number" or not (per > 0 and per <= MAX_PERIOD_S) then problem.raise(2, "limit: 'per' must be a time above 0 and at most 30 days", form) end
   if burst == nil then burst = math.max(1, rate // 1 | 0) end
@@ -127,7 +153,7 @@ function limit.rate(spec)
   local interval = per / rate
   if interval > MAX_PERIOD_S then problem.raise(2, "limit: the rate is less than one call in 30 days", form) end
   return made(spec, function(row, call)
-    local taken, wait = host.store.take(key_of("l:", row, by, call), interval, burst)
+    local taken, wait = counts.take(key_of("l:", row, by, call), interval, burst, away)
     if taken then return nil end
     if taken == nil then
       not_counted(row, wait)
@@ -137,14 +163,15 @@ function limit.rate(spec)
   end, rate .. " calls in " .. per .. " s")
 end
 
--- The seconds from `now` until the period ends.
-local function rest_of(period, now)
+-- When the period that has `now` begins and ends.
+local function ends_of(period, now)
+  if period == "hour" then return now // 3600 * 3600, (now // 3600 + 1) * 3600 end
+  local day = now // 86400 * 86400
+  if period == "day" then return day, day + 86400 end
   local at = os.date("!*t", now)
-  if period == "hour" then return 3600 - at.min * 60 - at.sec end
-  local day = 86400 - at.hour * 3600 - at.min * 60 - at.sec
-  if period == "day" then return day end
   local first = os.time { year = at.year, month = at.month + 1, day = 1, hour = 12 } - os.time { year = at.year, month = at.month, day = 1, hour = 12 }
-  return day + ((first + 43200) // 86400 - at.day) * 86400
+  local begins = day - (at.day - 1) * 86400
+  return begins, begins + (first + 43200) // 86400 * 86400
 end
 
 local quota_form = "as in quota { tools = { \"translate\" }, most = 1000, per = \"day\" }"
@@ -154,17 +181,16 @@ function limit.quota(spec)
   local form = quota_form
   spec = copied(spec)
   local by = check("quota", spec, { most = true, per = true }, form)
-  local most, per = spec.most, spec.per == nil and "day" or spec.per
+  local most, per, away = spec.most, spec.per == nil and "day" or spec.per, spec.away
   if math.type(most) ~= "integer" or most < 0 then problem.raise(2, "quota needs 'most': a whole number of calls", form) end
   if not periods[per] then problem.raise(2, "quota: 'per' must be \"hour\", \"day\" or \"month\"", form) end
   return made(spec, function(row, call)
-    local now = os.time()
-    local rest = rest_of(per, now)
-    local key = key_of("q:" .. os.date(periods[per], now), row, by, call)
-    local used, uncounted = host.store.incr(key, 1, rest + 3600)
-    if used and used <= most then return nil end
-    if used then host.store.incr(key, -1) else not_counted(row, uncounted) end
-    if uncounted then return "the quota of '" .. call.name .. "' cannot be counted", AGAIN_S end
+    local taken, rest = counts.count(function(now) return key_of("q:" .. os.date(periods[per], now), row, by, call), ends_of(per, now) end, most, away)
+    if taken then return nil end
+    if taken == nil then
+      not_counted(row, rest)
+      return "the quota of '" .. call.name .. "' cannot be counted", AGAIN_S
+    end
     return "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per .. " is used up", rest
   end, most .. " calls in one " .. per)
 end
