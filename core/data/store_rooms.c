@@ -24,6 +24,7 @@ static const mp_store_prefix prefixes[] = {
     PREFIX("callers:", CALLERS, UNSAVED),  /* facts about upstreams that grow with each client, session or list */
     PREFIX("upstream:", GATEWAY, UNSAVED), /* facts about upstreams whose number the configuration bounds */
     PREFIX("job:", GATEWAY, UNSAVED),
+    PREFIX("cluster:", GATEWAY, UNSAVED), /* how many nodes were seen last */
     PREFIX("jwt ", GATEWAY, UNSAVED),
     PREFIX("place:", GATEWAY, UNSAVED),  /* places of semaphores */
     PREFIX("switch:", GATEWAY, UNSAVED), /* switches of scripts */

@@ -8,7 +8,8 @@
 #define MAX_TTL_MS 1e12
 
 MP_COUNTER(store_locks_lost, "store_locks_lost", "", "",
-           "locks of scripts that ended before the function that held them: not renewed in time, or taken by others")
+           "locks of scripts and jobs of a cluster that ended before their function: not renewed in time, or taken by "
+           "others")
 
 /* -- the store --------------------------------------------------------------------------------------------------- */
 

@@ -808,12 +808,17 @@ function postgres.array(list) end
 
 ---@class moonpool.Job
 ---@field [1] string                    The description
----@field [2] fun(call: moonpool.Call): any, string?
+---@field [2] fun(call: moonpool.Call, run: moonpool.Run): any, string?
 ---@field every number|string           The interval in seconds, 0.1 to 30 days; or a cron expression: "0 3 * * 1-5"
 ---@field zone? string                  The time zone of a cron expression, as in "Europe/Berlin"; default: UTC
 ---@field jitter? number                Seconds, at most 3600: each run begins after a random delay of up to this; `timeout` includes the delay
 ---@field timeout? number               Limit of one run in seconds; default: limits.call.time
 ---@field enabled? boolean
+---@field where? "every"                With cluster: each gateway runs the job. Without it one of them does, at multiples of the interval since 1970
+
+--- One run of a job.
+---@class moonpool.Run
+---@field fence integer                 Above that of each earlier run: what the run writes elsewhere can be refused there if a later run has written
 
 ---@class moonpool.Listen
 ---@field [1] moonpool.Redis|moonpool.Postgres   What to listen to: what redis.open or postgres.open returned
@@ -859,8 +864,9 @@ function policy(spec) end
 ---@field burst? integer         The number of calls allowed at once after idle time; `rate` by default
 ---@field by? moonpool.CountedBy|moonpool.CountedBy[]  Calls with an equal value share one limit; "principal" by default, and the address for "anonymous"
 ---@field answer? "error"|"status"  The answer to a refused tool call: an error for the model (the default), or HTTP status 429
+---@field away? "local"|"refuse"|"allow"  With cluster: what happens to calls while its server does not answer; cluster.when_redis_is_down.limits by default
 
---- A policy that limits the rate of calls over all workers, as a token bucket.
+--- A policy that limits the rate of calls over all workers, and over all gateways of a cluster, as a token bucket.
 ---@param spec moonpool.Limit
 function limit(spec) end
 
@@ -869,13 +875,15 @@ function limit(spec) end
 ---@field per? "hour"|"day"|"month"  The period, in UTC; "day" by default
 ---@field by? moonpool.CountedBy|moonpool.CountedBy[]
 ---@field answer? "error"|"status"
+---@field away? "local"|"refuse"|"allow"  As for limit; cluster.when_redis_is_down.quotas by default
 
---- A policy that limits the number of calls in an hour, a day or a month.
+--- A policy that limits the number of calls in an hour, a day or a month, of one gateway or all gateways of a cluster.
 ---@param spec moonpool.Quota
 function quota(spec) end
 
 --- A file of scripts/jobs: a function that runs at an interval or at given times, on one worker, never twice at once. With an interval
---- the first run is soon after the start.
+--- the first run is soon after the start. With cluster in moonpool.yaml one of its gateways runs it, each time at most once; a run that the
+--- server does not confirm for 14 seconds is cancelled, and none begins while the server does not answer.
 ---@param spec moonpool.Job
 ---@return table
 function job(spec) end

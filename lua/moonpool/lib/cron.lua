@@ -86,6 +86,15 @@ function cron.due(self, now)
   end
 end
 
+--- The instant of the run that is due in the minute of `now`, in seconds since 1970, or nil. A local time that exists twice has
+--- one run, at the first of its instants.
+function cron.slot(self, now)
+  local run, minute = cron.due(self, now), now // 60 * 60 | 0
+  if not run or self.is_each_hour then return run and minute end
+  local back = zone.offset(self.zone, minute - 10800) - zone.offset(self.zone, minute)
+  return back > 0 and cron.due(self, minute - back) == run and minute - back or minute
+end
+
 --- The beginning of the next minute after `now` in which the expression is due, in seconds since 1970; nil if there is
 --- none for a year.
 function cron.next(self, now)

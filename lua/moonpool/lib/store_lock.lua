@@ -4,8 +4,8 @@
 
 local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"
-local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"
+local lease = require "moonpool.lib.lease"
 local problem = require "moonpool.runtime.diagnostic"
 local suggest = require "moonpool.runtime.suggest"
 
@@ -13,8 +13,6 @@ local store_lock = {}
 
 local TTL <const>, LEAST <const>, MOST <const> = 30, 2, 3600
 local PAUSE <const> = 0.05         -- seconds between two tries to take a lock, half of it to one and a half
-local RETRY <const> = 0.25         -- seconds until a renewal is sent again that the store did not answer
-local MARGIN <const> = 1           -- seconds before the end of its ttl at which a lock that was not renewed is lost
 
 local OPTIONS <const> = { "ttl", "wait" }
 local EXAMPLE <const> = "as in store.lock(key, { ttl = 30, wait = 5 }, function(lock) … end)"
@@ -64,42 +62,6 @@ local function take(key, ttl, wait)
   end
 end
 
--- When the lock is lost unless it is renewed, by the clock that runs on while the machine is suspended.
-local function lost_at(held) return held.confirmed + held.ttl - MARGIN end
-
--- Returns when the lock is lost, however long a renewal takes.
-local function watch(held)
-  local left = lost_at(held) - host.time.boot()
-  while left > 0 do
-    host.time.sleep(left, true)
-    left = lost_at(held) - host.time.boot()
-  end
-end
-
--- Renews the lock. Returns once it is lost.
-local function renew(held)
-  local every = held.ttl / 3
-  local at = held.confirmed + every
-  while true do
-    host.time.sleep(math.max(0, at - host.time.boot()), true)
-    local sent = host.time.boot()
-    local done = sent < lost_at(held) and host.store.cas(held.key, held.text, held.text, held.ttl)
-    if done == false then return end
-    if done then held.confirmed = sent end
-    at = sent + (done and every or RETRY)
-  end
-end
-
--- Gives the lock back. True if it was held until now.
-local function give_back(held)
-  if held.is_back then return false end
-  held.is_back = true
-  local done = host.store.cas(held.key, held.text, false)
-  return done or done == nil and host.time.boot() < lost_at(held)
-end
-
-local holder = { __close = give_back }
-
 --- Runs f(lock) while the call holds the lock `name`, whose key in the store is `key`. Returns the results of `f`; or nil,
 --- and "locked", "lost", "full", "unavailable" or "unknown". `word` is the name of the library.
 function store_lock.run(word, name, key, options, f)
@@ -108,33 +70,13 @@ function store_lock.run(word, name, key, options, f)
   if type(f) ~= "function" then problem.raise(3, what .. " takes a function as its third argument, not a " .. type(f), EXAMPLE) end
   local fence, sent = take(key, ttl, wait)
   if not fence then return nil, sent end
-  local held <close> = setmetatable({ key = key, text = tostring(fence), ttl = ttl, confirmed = sent }, holder)
+  local text = tostring(fence)
   local lock = frozen.new(kind, { key = name, fence = fence }, { key = key, fence = fence, word = word })
-  local results, is_lost
-  local function losing(await)
-    return function()
-      await(held)
-      is_lost = true
-      return false
-    end
-  end
-  -- The first that ends cancels the others, and its result is false for that.
-  host.task.parallel({
-    function()
-      results = table.pack(xpcall(f, failure.handler, lock))
-      return false
-    end,
-    losing(renew),
-    losing(watch),
-  }, what)
-  local was_held = give_back(held)
-  if results and not results[1] then error(results[2], 0) end
-  if is_lost or not was_held then
-    host.store.lost()
-    return nil, "lost"
-  end
-  if not results then error("the function of " .. what .. " did not end", 0) end
-  return table.unpack(results, 2, results.n)
+  return lease.hold({
+    ttl = ttl, confirmed = sent,
+    renew = function() return host.store.cas(key, text, text, ttl) end,
+    free = function() return host.store.cas(key, text, false) end,
+  }, what, f, lock)
 end
 
 return store_lock

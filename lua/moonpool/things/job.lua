@@ -1,14 +1,19 @@
--- job { … } in scripts/jobs/: a function that runs periodically, on one worker at a time, and never twice at once; and
--- listen { … }, whose function runs for each message (listening.lua).
+-- job { … } in scripts/jobs/: a function that runs periodically, on one worker at a time, and never twice at once; with
+-- `cluster` on one of its gateways, which claims the run. And listen { … }, whose function runs for each message
+-- (listening.lua).
 
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
+local cluster_jobs = lazy "moonpool.lib.cluster_jobs"
 local cron = lazy "moonpool.lib.cron"
+local is_clustered = require "moonpool.runtime.is_clustered"
+local lease = lazy "moonpool.lib.lease"
 local listening = lazy "moonpool.things.listening"
 local hint_options = require "moonpool.things.hint_options"
 local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"
 local json = require "moonpool.json"
+local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 
 local job = {}
@@ -19,7 +24,7 @@ local MAX_JITTER_S = 3600
 local RUN_MARK_S = 26 * 3600     -- seconds for which the store holds that a run of one minute has begun
 
 local written = { name = "moonpool.job", what = "a job" }
-local options = { every = "number", zone = "string", jitter = "number", timeout = "number", enabled = "boolean" }
+local options = { every = "number", zone = "string", jitter = "number", timeout = "number", enabled = "boolean", where = "string" }
 local form = "as in job { \"What it does.\", every = 5 * minutes, function(call) … end }"
 
 local jobs = {}
@@ -37,7 +42,7 @@ local function check_time(spec, name, complain)
   end
 end
 
--- Reads `every` when it is a cron expression; reports errors in it, in `zone` and in `jitter`.
+-- Reads `every` when it is a cron expression; reports errors in it, in `zone`, `where` and `jitter`.
 local function read_times(spec, complain)
   local times, why
   if type(spec.every) == "string" and spec.every:find "%s" then
@@ -48,6 +53,9 @@ local function read_times(spec, complain)
     end
   elseif spec.zone ~= nil then
     complain("zone", "'zone' applies only to times of day", "as in every = \"0 3 * * 1-5\"")
+  end
+  if type(spec.where) == "string" and spec.where ~= "every" then
+    complain("where", "'where' can only be \"every\"", "each gateway of a cluster runs the job then; without it one of them does")
   end
   if type(spec.jitter) == "number" and not (spec.jitter >= 0 and spec.jitter <= MAX_JITTER_S) then
     complain("jitter", "'jitter' must be from 0 to an hour", "as in jitter = 30 * seconds")
@@ -70,15 +78,14 @@ function job.build(name, value, _, complain)
       complain(option, "'" .. option .. "' must be a " .. want .. ", not a " .. type(given), want == "number" and "as in " .. option .. " = 5 * minutes" or nil)
     elseif not want and option ~= 1 and option ~= 2 then
       complain(tostring(option), "job has no option '" .. tostring(option) .. "'",
-        hint_options.of_thing(option, "job")
-          or suggest.hint(tostring(option), { "every", "zone", "jitter", "timeout", "enabled" }) or "options are every, zone, jitter, timeout, enabled")
+        hint_options.of_thing(option, "job") or suggest.listed(tostring(option), sorted(options), "options"))
     end
   end
   check_time(spec, "every", complain)
   check_time(spec, "timeout", complain)
   return {
     name = name, description = spec[1], handler = spec[2], every = spec.every, zone = spec.zone, jitter = spec.jitter, times = times,
-    timeout = spec.timeout, off = spec.enabled == false,
+    timeout = spec.timeout, off = spec.enabled == false, is_shared = is_clustered and spec.where == nil,
   }
 end
 
@@ -96,6 +103,8 @@ function job.set(made)
   for name, one in pairs(made) do
     if one.source and not one.off then
       listening.start(one)
+    elseif one.is_shared and not one.off then
+      host.job.schedule(name, cluster_jobs.period(one), one.timeout, words_of(one), cluster_jobs.next(one, loaded.clock))
     elseif not one.off then
       host.job.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout, words_of(one), one.times and cron.next(one.times, loaded.clock))
     end
@@ -115,29 +124,59 @@ local function is_due(one)
   return false
 end
 
+local last_fence = 0
+
+-- What the function of a job gets of its run. Without a cluster the fence is the time: then there is one process.
+local function run_of(fence)
+  last_fence = math.max(last_fence + 1, host.time.clock() * 1000000 // 1 | 0)
+  return { fence = fence or last_fence }
+end
+
 --- Runs the function of a job: true and what it returned, or false and the error. `message` and `channel` are for one
---- that listens.
-function job.start(one, call, message, channel)
+--- that listens; `fence` for the run of a cluster.
+function job.start(one, call, message, channel, fence)
   if one.source then return xpcall(one.handler, failure.handler, message, channel, call) end
-  return xpcall(one.handler, failure.handler, call)
+  return xpcall(one.handler, failure.handler, call, run_of(fence))
+end
+
+-- Waits for a random part of the job's jitter, and runs it as job.start does.
+local function start_later(one, call, ...)
+  if one.jitter and one.jitter > 0 then host.time.sleep(one.jitter * (string.unpack("I4", host.random.bytes(4)) / 0x100000000)) end
+  return job.start(one, call, ...)
+end
+
+-- When the job begins next, for people; nil: an interval after it has begun.
+local function next_of(one)
+  if one.is_shared then return cluster_jobs.next(one, host.time.clock()) end
+  return one.times and cron.next(one.times, host.time.clock())
 end
 
 --- Called by C when the job is due, or has a message.
 function job.run(call, name, message, channel)
-  local one, ended, outcome = jobs[name], false, nil
+  local one, ended, outcome, why_ended = jobs[name], false, nil, nil
   local _ <close> = setmetatable({}, { __close = function()
     if not one.source then host.store.delete("job:running:" .. name) end
-    if outcome then host.job.note(name, outcome, one.times and cron.next(one.times, host.time.clock())) end
-    if not ended then host.log.write("warn", "scheduled job cancelled", { name = name }) end
+    if outcome then host.job.note(name, outcome, next_of(one)) end
+    if not ended then host.log.write("warn", "scheduled job cancelled", { name = name, why = why_ended }) end
   end })
-  if one.times and not is_due(one) then
+  local held, fence
+  if one.is_shared then held, fence = cluster_jobs.claim(one) end
+  if one.is_shared and not held or not one.is_shared and one.times and not is_due(one) then
     ended = true
     return
   end
   host.job.note(name)                    -- begins the span of the job, too
   outcome = "cancelled"
-  if one.jitter and one.jitter > 0 then host.time.sleep(one.jitter * (string.unpack("I4", host.random.bytes(4)) / 0x100000000)) end
-  local ok, value, why = job.start(one, call, message, channel)
+  local ok, value, why
+  if held then
+    ok, value, why = lease.hold(held, "the job", start_later, one, call, nil, nil, fence)
+  else
+    ok, value, why = start_later(one, call, message, channel)
+  end
+  if ok == nil then
+    why_ended = "it is no longer this gateway's: the server of cluster did not confirm that in time"
+    return
+  end
   ended = true
   if not ok and failure.is_expected(value) then
     value, why, ok = nil, value.why, true

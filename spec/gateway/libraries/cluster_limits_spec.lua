@@ -215,6 +215,22 @@ describe("while the server of limits and quotas does not answer, a gateway", fun
     end)
   end
 
+  it("that knows of another one admits half", function()
+    local server <close> = redis.start()
+    local g <close> = start(server.at, { node = "a" })
+    local other <close> = start(server.at, { node = "b" })
+    for _, one in ipairs { g, other } do nodes.wait(one, nodes.are { a = "serving", b = "serving" }, 20) end
+    server:stop()
+    for _, one in ipairs { g, other } do
+      local me = one:client "2026-07-28"
+      assert.equal("ran", call(me, "local_one"))
+      assert.equal("too many calls of 'local_one': try again in 60 minutes", call(me, "local_one"))
+      assert.equal("ran", call(me, "few"))
+      assert.matches("is used up", call(me, "few"))
+      me:close()
+    end
+  end)
+
   it("whose server takes 200 ms counts limits alone, while its store and its quotas go on", function()
     local server <close> = redis.told(function(words, client)
       local timer = uv.new_timer()
