@@ -1,5 +1,5 @@
-/* node_address.c: linked into the binary for specs. With SPEC_NODE_ADDRESS=HOST:PORT in the environment the process takes
- * part in its cluster, as if it listened there. */
+/* node_address.c: linked into the binary for specs. With SPEC_NODE_ADDRESS=HOST:PORT in the environment the process
+ * takes part in its cluster, as if it listened there. */
 #include "nodes/nodes.h"
 #include <stdlib.h>
 
