@@ -287,6 +287,9 @@ static void add_config(lua_State *L, const mp_lib_config *config)
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "sentinels");
+    lua_pushinteger(L,
+                    MP_LIMIT(fanout_ms, 1000)); /* between two beats of a process; specs about other things: 0, none */
+    lua_setfield(L, -2, "beat_ms");
     mp_set_member(L, -2, "config.cluster");
 }
 

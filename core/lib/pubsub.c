@@ -115,6 +115,40 @@ static int l_audiences(lua_State *L)
     return list_topics(L, mp_topic_audiences);
 }
 
+/* topic.names(prefix[, from]): a list of names without the prefix, of topics with subscribers that begin with it; and
+ * where to go on, nil at the end. Names that come or go meanwhile may be missing, or be there twice.
+ * [-0, +2, throws] */
+static int l_names(lua_State *L)
+{
+    mp_buf *out = &mp_state_of(mp_vm_of(L))->out;
+    mp_rpc *rpc = mp_lib_of(L)->rpc;
+    mp_str prefix = mp_check_str(L, 1);
+    size_t start = out->len, from = (size_t)luaL_optinteger(L, 2, 0);
+    from = rpc == NULL ? 0 : mp_topic_names(rpc, prefix, from, out);
+    push_lines(L, out, start);
+    if (from == 0)
+        lua_pushnil(L);
+    else
+        lua_pushinteger(L, (lua_Integer)from);
+    return 2;
+}
+
+MP_COUNTER(fanout_gaps, "fanout_gaps", "", "",
+           "times that what other nodes of the cluster had published was lost on the way: clients got notifications of "
+           "changes that there may have been")
+MP_GAUGE(fanout_waiting, "fanout_waiting", "", "", "publications that wait to be sent to other nodes of the cluster")
+MP_COUNTER(dropped_fanout, "dropped", "reason", "fanout",
+           "publications for other nodes of the cluster that were larger than 4 KiB, or above 4,096 that waited")
+
+/* topic.count(what, n): adds to a number about publications for other nodes.  [-0, +0, throws] */
+static int l_count(lua_State *L)
+{
+    static const char *const words[] = {"gap", "waits", "dropped", NULL};
+    static const mp_stat *const numbers[] = {&mp_stat_fanout_gaps, &mp_stat_fanout_waiting, &mp_stat_dropped_fanout};
+    mp_stat_add(numbers[luaL_checkoption(L, 1, NULL, words)], luaL_checkinteger(L, 2));
+    return 0;
+}
+
 /* topic.revived(prefix): a list of the lines of mp_topic_revived.  [-0, +1, throws] */
 static int l_revived(lua_State *L)
 {
@@ -186,6 +220,8 @@ MP_LIBRARY(topics)
                                          {"topic.publish", l_publish},
                                          {"call.listen", l_listen},
                                          {"topic.audiences", l_audiences},
+                                         {"topic.names", l_names},
+                                         {"topic.count", l_count},
                                          {"topic.revived", l_revived},
                                          {"session.revived", l_session_revived},
                                          {"session.set_audience", l_set_audience},

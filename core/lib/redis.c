@@ -345,10 +345,11 @@ static int l_send(lua_State *L)
 typedef struct {
     mp_listening super;
     mp_seat place;
-    const connection *of;
-    mp_str channel; /* a user value */
+    const connection *MP_NULLABLE of; /* a user value, too; NULL: the server is not known yet */
+    mp_str channel;                   /* a user value */
     bool is_pattern;
-    mp_redis_subscription *MP_NULLABLE subscription; /* NULL: the job does not listen */
+    bool is_open;                                    /* the job listens */
+    mp_redis_subscription *MP_NULLABLE subscription; /* NULL: the job does not listen, or there is no server */
 } channel;
 
 static channel *channel_of(const mp_listening *source)
@@ -356,43 +357,59 @@ static channel *channel_of(const mp_listening *source)
     return mp_container(source, channel, super);
 }
 
+/* True if the channel is followed. Without a server it will be. */
+static bool follow_channel(channel *it, mp_loop *loop)
+{
+    const mp_redis_reader reader = {mp_listening_put, mp_listening_put_gap, &it->super};
+    const connection *of = it->of;
+    if (of == NULL)
+        return true;
+    mp_lib *lib = of->lib;
+    mp_client *client = lib->client;
+    if (client == NULL ||
+        !mp_seat_take(&lib->redis, &it->place, of->server.holder, MAX_CONNECTIONS, &mp_stat_refused_redis))
+        return false;
+    it->subscription = mp_redis_subscribe(loop, client, &of->server, it->channel, it->is_pattern, &reader);
+    return true;
+}
+
 static bool open_channel(mp_listening *source, mp_loop *loop)
 {
     channel *it = channel_of(source);
-    mp_lib *lib = it->of->lib;
-    const mp_redis_server *server = &it->of->server;
-    mp_client *client = lib->client;
-    if (client == NULL ||
-        !mp_seat_take(&lib->redis, &it->place, server->holder, MAX_CONNECTIONS, &mp_stat_refused_redis))
-        return false;
-    const mp_redis_reader reader = {mp_listening_put, mp_listening_put_gap, source};
-    it->subscription = mp_redis_subscribe(loop, client, server, it->channel, it->is_pattern, &reader);
-    return true;
+    it->is_open = follow_channel(it, loop);
+    return it->is_open;
+}
+
+static void unfollow_channel(channel *it)
+{
+    mp_redis_subscription_free(it->subscription);
+    it->subscription = NULL;
+    mp_link_drop(&it->place.link);
 }
 
 static void close_channel(mp_listening *source)
 {
     channel *it = channel_of(source);
-    mp_redis_subscription_free(it->subscription);
-    it->subscription = NULL;
-    mp_link_drop(&it->place.link);
+    it->is_open = false;
+    unfollow_channel(it);
 }
 
 static void on_dropped(mp_listening *source, bool is_first)
 {
     const channel *it = channel_of(source);
     mp_stat_add(&mp_stat_dropped_messages, 1);
-    if (is_first)
+    if (is_first && it->of != NULL)
         mp_log(MP_WARN, "redis messages dropped", mp_log_str("server", mp_str_of(it->of->address)),
                mp_log_str("channel", it->channel), mp_log_int("waiting", source->count));
 }
 
 static const mp_listening_kind channels = {open_channel, close_channel, on_dropped, &mp_stat_redis_messages};
 
-/* redis.channel(connection, channel, is_pattern): what a listening job takes its messages from.  [-0, +1, throws] */
+/* redis.channel(connection, channel, is_pattern): what a listening job takes its messages from; nil instead of a
+ * connection: redis.renew will say the server.  [-0, +1, throws] */
 static int l_channel(lua_State *L)
 {
-    const connection *of = luaL_checkudata(L, 1, CONNECTION);
+    const connection *of = lua_isnil(L, 1) ? NULL : luaL_checkudata(L, 1, CONNECTION);
     mp_str name = mp_check_str(L, 2);
     bool is_pattern = lua_toboolean(L, 3);
     channel *it = mp_listening_new(L, sizeof *it, &channels, CHANNEL);
@@ -402,13 +419,27 @@ static int l_channel(lua_State *L)
     return 1;
 }
 
+/* redis.renew(channel, connection): takes the messages from the server of this connection from now on, by a new
+ * subscription if a job listens.  [-0, +0, throws] */
+static int l_renew(lua_State *L)
+{
+    channel *it = luaL_checkudata(L, 1, CHANNEL);
+    it->of = luaL_checkudata(L, 2, CONNECTION);
+    lua_settop(L, 2);
+    lua_setiuservalue(L, 1, 1);
+    mp_loop *loop = mp_state_of(mp_vm_of(L))->loop;
+    if (!it->is_open || loop == NULL)
+        return 0;
+    unfollow_channel(it);
+    it->is_open = follow_channel(it, loop);
+    return 0;
+}
+
 MP_SCRIPT_LIBRARY(redis)
 {
-    static const luaL_Reg functions[] = {{"redis.connection", l_connection},
-                                         {"redis.load", l_load},
-                                         {"redis.send", l_send},
-                                         {"redis.channel", l_channel},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"redis.connection", l_connection}, {"redis.load", l_load},   {"redis.send", l_send},
+        {"redis.channel", l_channel},       {"redis.renew", l_renew}, {NULL, NULL}};
     (void)config;
     mp_set_members(L, functions, 0);
     mp_push_metatable(L, CONNECTION, l_collect);

@@ -17,8 +17,7 @@ void mp_session_set_log_level(mp_session *session, int level);
 /* The session's facts have changed: the sweep writes its record again. */
 void mp_session_keep(mp_session *session);
 
-/* True if sessions like this one are kept in the store, from which a process that starts after this one revives them.
- */
+/* True if sessions like this one are kept in the store, from which a later process revives them. */
 bool mp_session_is_kept(const mp_session *session);
 /* Writes the record of such a session, and calls deliver(&ctx, loop) as mp_store_when_saved. */
 void mp_session_settle(mp_session *session, mp_loop *loop, void (*deliver)(void *ctx, mp_loop *MP_NULLABLE), void *ctx);
@@ -39,14 +38,15 @@ void mp_session_unsubscribe(mp_session *session, mp_str topic);
 /* Changes the audience of all subscriptions of the session that have one (its principal's scopes may have changed). */
 void mp_session_subscribe_as(mp_session *session, mp_str audience);
 
-/* -- publishing ------------------------------------------------------------------------------------------------ */
-
 /* Publishes on a topic, on all workers: sends `plain` to the sessions that subscribe to it; sends `before`, the
  * call's id and `after` to the calls that listen to it. A text with ptr == NULL is not sent. Of several publications
  * on a topic in one turn only the last is sent. */
 void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
 /* Appends the audiences of the topic that have subscribers, one per line. */
 void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
+/* Appends a part of the names of topics with subscribers that begin with `prefix`, one per line, without it. `from` 0:
+ * the first part. Returns where to go on; 0: that was the last. What comes or goes meanwhile may be left out. */
+size_t mp_topic_names(mp_rpc *rpc, mp_str prefix, size_t from, mp_buf *out);
 /* Appends a line for each topic that begins with `prefix`: the name that its first session counts for, in hex, a space,
  * and the rest of the topic. Nothing unless sessions of an earlier process were revived. Reads all topics, locked. */
 void mp_topic_revived(mp_rpc *rpc, mp_str prefix, mp_buf *out);

@@ -5,7 +5,8 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
 if host.script.is_replay then require "moonpool.replay.outside".close() end
-if require "moonpool.runtime.is_clustered" then
+local is_clustered = require "moonpool.runtime.is_clustered"
+if is_clustered then
   require "moonpool.lib.store_redis"
   require "moonpool.lib.cluster_nodes"
 end
@@ -24,6 +25,14 @@ local loader = require "moonpool.registry.loader"
 local roots = lazy "moonpool.upstream.roots"
 local subscriptions = require "moonpool.registry.subscriptions"
 
+local fanout          -- nil: this gateway is alone
+if is_clustered and not host.script.is_apart and host.config.cluster.beat_ms > 0 then
+  require "moonpool.cluster.followers"
+  require "moonpool.cluster.definitions"
+  fanout = require "moonpool.cluster.fanout"
+  fanout.start()
+end
+
 for name, method in pairs(host.call.methods) do
   host.call.methods[name] = exact.of("call:" .. name, method, name == "progress" and 3 or nil, 1)
 end
@@ -41,6 +50,7 @@ moonpool = {
   deliver = bus.deliver,
   run_job = function(call, name, ...)
     if host.config.upstreams[1] and name == federated.job then return federated.tick() end
+    if fanout and name == fanout.job then return fanout.run(...) end
     return job.run(call, name, ...)
   end,
   describe = function(form) return require "moonpool.registry.describe" (form) end,
@@ -82,7 +92,7 @@ dispatch.set_routes(finish_audited or dispatch.finish)
 
 -- All workers serve this generation now: notifies clients whose lists differ from the lists of the previous generation.
 bus.on("reloaded", function(text)
-  for kind, changes in pairs(reload_diff.changes(text)) do subscriptions.list_changed(kind, changes) end
+  for kind, changes in pairs(reload_diff.changes(text)) do subscriptions.reloaded(kind, changes) end
 end)
 
 --- Called for each notification from a client, with the id of its session. Only upstreams need to know of one:

@@ -96,7 +96,7 @@ host.rock = {}
 ---@field resources? string[]      The URLs of the MCP endpoints as clients use them; nil without `public_url`
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
----@field cluster? { name: string, url: string, password: string?, timeout: number, sentinels: string[], limits: string, quotas: string }   nil: this gateway is alone
+---@field cluster? { name: string, url: string, password: string?, timeout: number, sentinels: string[], limits: string, quotas: string, beat_ms: integer }   nil: this gateway is alone
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field is_exposed boolean         Other machines can reach a listener, perhaps through a proxy
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
@@ -787,6 +787,17 @@ function host.topic.publish(topic, plain, before, after, unless) end
 function host.topic.audiences(topic) end
 
 ---@param prefix string
+---@param from? integer
+---@return string[] names   Of topics with subscribers that begin so, without the prefix: a part of them
+---@return integer? further  `from` for the next part; nil after the last one
+function host.topic.names(prefix, from) end
+
+--- Adds to a number about publications for other nodes of the cluster.
+---@param what "gap"|"waits"|"dropped"
+---@param n integer
+function host.topic.count(what, n) end
+
+---@param prefix string
 ---@return string[] lines  For each topic that begins so and has sessions as subscribers: whom the first counts for (a principal's digest or an address,
 ---as hexadecimal digits), a space, and the rest of the topic; empty unless sessions of an earlier process go on in this one
 function host.topic.revived(prefix) end
@@ -898,12 +909,17 @@ function host.job.stop(job, why) end
 function host.job.schedule(name, every, limit, when, first) end
 
 --- Runs moonpool.run_job(call, name, text, more) for each message of a source, on one worker of the process, one after another; with nil, nil
---- where messages may have been missed. Call it only while scripts load.
+--- where messages may have been missed; with false, nil at an interval. Call it only while scripts load.
 ---@param name string
 ---@param source userdata  Of a library, such as host.redis.channel
----@param when string      For people
+---@param when? string     For people; without it the job is not shown
 ---@param limit? number    Seconds
-function host.job.listen(name, source, when, limit) end
+---@param every? number    Seconds
+function host.job.listen(name, source, when, limit, every) end
+
+--- True if jobs of this process start: of the processes of a gateway the newest one starts them.
+---@return boolean
+function host.job.is_allowed() end
 
 --- The job begins to run; or, with an outcome, has ended. For the page of the admin listener.
 ---@param name string
@@ -1178,11 +1194,16 @@ function host.redis.load(connection) end
 function host.redis.send(connection, requests, seconds, operation, script) end
 
 --- A channel, or with is_pattern the channels of a pattern, for host.job.listen.
----@param connection userdata  Says which server
+---@param connection userdata?  Says which server; nil: host.redis.renew will
 ---@param channel string
 ---@param is_pattern boolean
 ---@return userdata source
 function host.redis.channel(connection, channel, is_pattern) end
+
+--- Takes the messages of a channel from the server of another connection, by a new subscription if a job listens.
+---@param source userdata
+---@param connection userdata
+function host.redis.renew(source, connection) end
 
 -- -- PostgreSQL (core/lib/postgres.c) --------------------------------------------------------------------------------------
 

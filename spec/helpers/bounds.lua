@@ -314,14 +314,15 @@ row([[call:progress
 family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_deadline call.count_fault call.detach call.forbid call.forwards
   call.header call.id call.listen
   call.current call.measure call.name_task call.operator call.allow_cpu call.set_deadline call.set_principal call.withdraw env.get
-  job.listen job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
+  job.is_allowed job.listen job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
   metrics.numbers metrics.observe metrics.prompt metrics.resource metrics.series metrics.tool policy.args policy.resume policy.set_args
   policy.trail policy.turn program.find
   script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.revived session.set_audience
   session.settle session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.is_orphan
-  task.parallel time.boot time.clock time.now topic.audiences trace.begin trace.context trace.fail trace.finish trace.id trace.idle trace.set]], 20,
+  task.parallel time.boot time.clock time.now topic.audiences topic.count trace.begin trace.context trace.fail trace.finish trace.id trace.idle trace.set]], 20,
   "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
 row("moonpool.span:event", 5, "at most 160 bytes in the trace of the call")
+row("host.topic.names", 20, "32 KiB of names of topics, read under the lock of the index")
 row("host.topic.revived", 20, "once for each upstream after a start: the names of the topics of sessions are read")
 row("host.answers.freeze", 5, "one list or text of at most 256 KiB is copied")
 row([[host.served.begin
@@ -416,6 +417,7 @@ row([[host.redis.connection
   host.redis.load
   host.redis.send
   host.redis.channel
+  host.redis.renew
   moonpool.redis.__gc]], 50, "begins to wait for a reply of 16 MiB at most, of which each value counts 64 bytes; a command of 16 MiB is copied once",
   { text, "local cache = assert(redis.open { 'redis://127.0.0.1:1', timeout = 0.1 }) return pcall(cache.set, cache, 'k', s)" })
 row([[host.postgres.channel

@@ -26,9 +26,11 @@ end
 --- A gateway of the cluster `spec` at the server `at`, an address or a URL. `more`: redis (further keys of
 --- cluster.redis), node (its name: it takes part in the cluster, with records), address (at which others would reach it),
 --- down (cluster.when_redis_is_down), clock (the seconds by which its wall clock is ahead), seal_keys, and options of
---- code.start.
+--- code.start. It sends and receives no messages of nodes, unless the constants say so.
 function nodes.start(at, more)
   more = more or {}
+  local constants = { redis_idle_ms = 200, fanout_ms = 0 }
+  for name, value in pairs(more.constants or {}) do constants[name] = value end
   local redis = { url = at:find "://" and at or "redis://" .. at }
   for name, value in pairs(more.redis or {}) do redis[name] = value end
   local config = { cluster = { name = "spec", node = more.node, redis = redis, when_redis_is_down = more.down }, seal_keys = more.seal_keys or { nodes.SEAL } }
@@ -38,7 +40,8 @@ function nodes.start(at, more)
     last_port = last_port + 1
     env.SPEC_NODE_ADDRESS = more.address or "127.0.0.1:" .. last_port
   end
-  local options = { workers = more.workers or 1, scripts = more.scripts, constants = more.constants or { redis_idle_ms = 200 }, config = config, env = env }
+  local options = { workers = more.workers or 1, scripts = more.scripts, constants = constants, config = config, env = env,
+    dir = more.dir }
   if more.start then
     options.scripts = options.scripts or {}
     options.scripts["tools/code.lua"] = code.script

@@ -9,11 +9,11 @@ local function close(handle)
 end
 
 -- Forwards bytes from one socket to the other, unless the proxy swallows them, and calls `seen(bytes)` for them.
-local function pass(self, from, to, seen, over, is_answer)
+local function pass(self, pair, from, to, seen, over, is_answer)
   from:read_start(function(_, bytes)
     if not bytes then return over() end
     seen(bytes)
-    local is_swallowed = self.swallows or is_answer and self.swallows_answers
+    local is_swallowed = self.swallows or is_answer and (self.swallows_answers or pair.is_muted)
     if not is_swallowed and not to:is_closing() then to:write(bytes) end
   end)
 end
@@ -41,9 +41,13 @@ local function join(self, near, far)
     self.brought = self.brought + #bytes
     touch()
   end
+  local function from_client(bytes)
+    pair.subscribes = pair.subscribes or bytes:find("SUBSCRIBE", 1, true) ~= nil
+    touch()
+  end
   touch()
-  pass(self, near, far, touch, over)
-  pass(self, far, near, from_server, over, true)
+  pass(self, pair, near, far, from_client, over)
+  pass(self, pair, far, near, from_server, over, true)
 end
 
 -- Starts a proxy to `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts,
@@ -75,6 +79,11 @@ function proxy:cut()
     for _, handle in ipairs(pair) do close(handle) end
   end
   self.pairs = {}
+end
+
+--- Answers on the subscriptions to Redis that are open are swallowed from now on.
+function proxy:mute_subscriptions()
+  for _, pair in ipairs(self.pairs) do pair.is_muted = pair.subscribes end
 end
 
 function proxy:stop()

@@ -23,6 +23,7 @@ local WALL <const> = {
   ["lua/moonpool/lib/cluster_operation.lua"] = "until the server of the cluster has said what its own is",
   ["lua/moonpool/calls/client_request.lua"] = "the end of a text that a client keeps",
   ["lua/moonpool/upstream/auth/init.lua"] = "the end of credentials; the store outlives a restart",
+  ["lua/moonpool/cluster/shared_switches.lua"] = "what outlives a restart",
   ["lua/moonpool/things/job.lua"] = "times of day", ["lua/moonpool/things/limit.lua"] = "days and months",
   -- what scripts get
   ["core/lib/time.c"] = "scripts", ["lua/moonpool/lib/time.lua"] = "scripts", ["lua/moonpool/registry/sandbox.lua"] = "scripts",

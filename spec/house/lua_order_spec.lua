@@ -17,6 +17,7 @@ local order = {
   "upstream",   -- other MCP servers that this gateway calls
   "registry",   -- loading scripts, and the declared things
   "federation", -- the things of upstreams among those of scripts: reading lists, classes of clients, lists of each caller
+  "cluster",    -- what the nodes of a cluster tell each other
   "tasks",      -- MCP tasks
   "methods",    -- requests: dispatch, one file per group of methods, the audit
   "replay",     -- recorded calls: the recorder, and what plays them

@@ -57,6 +57,7 @@ describe("gauges and counters", function()
   local FINE <const> = {
     admin_codes = "for a newer one", admin_sign_ins = "for a newer one", admin_questions = "its answer says so",
     admin_runs = "a slow reader", answers = "a slow reader", gone = "a reader that left", live = "a slow reader", slow = "a slow reader",
+    fanout = "other nodes find the loss, and notify their clients of possible changes",
     listed = "a script lists too much: a line of the log", refusals = "lines of the log that have a sum", repeated = "lines of the log that have a sum",
     redis_messages = "a script is too slow: a line of the log, and the script gets nil",
     postgres_messages = "a script is too slow: a line of the log, and the script gets nil",

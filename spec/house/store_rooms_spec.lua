@@ -12,6 +12,7 @@ local writes = { "set", "add", "incr", "take", "cas", "post" }
 
 -- Parts of keys that look like prefixes of their own.
 local parts = {
+  ["lua/moonpool/cluster/fanout.lua"] = { ["mp:"] = true }, ["lua/moonpool/cluster/shared_switches.lua"] = { ["mp:"] = true },
   ["lua/moonpool/upstream/auth/init.lua"] = { ["caller:"] = true },
   -- keys in the server of a cluster
   ["lua/moonpool/lib/cluster_jobs.lua"] = { ["j:"] = true }, ["lua/moonpool/lib/cluster_nodes.lua"] = { ["mp:"] = true },

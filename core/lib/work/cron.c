@@ -26,6 +26,11 @@ void mp_lib_allow_schedules(bool are_allowed)
     atomic_store(&is_paused, !are_allowed);
 }
 
+bool mp_cron_is_allowed(void)
+{
+    return !atomic_load(&is_paused);
+}
+
 /* The store's key for `what` of a job. Written to `to`. */
 static mp_str put_key(mp_buf *to, const char *what, const mp_cron *job)
 {
@@ -127,7 +132,21 @@ static void on_ready(void *ctx)
         mp_timer_start(loop, &job->timer, 0, on_tick);
 }
 
-/* Listens if no other VM does, and begins a run if there is a message and none runs. */
+static bool is_tick_due(const mp_cron *job, mp_loop *loop)
+{
+    return job->every_ms > 0 && mp_loop_now(loop) - job->ticked_ms >= job->every_ms;
+}
+
+bool mp_cron_take_tick(mp_cron *job)
+{
+    mp_loop *loop = mp_state_of(job->lib->vm)->loop;
+    bool is_due = job->is_listening && loop != NULL && is_tick_due(job, loop);
+    if (is_due)
+        job->ticked_ms = mp_loop_now(loop);
+    return is_due;
+}
+
+/* Listens if no other VM does, and begins a run if there is a message, or one is due, and none runs. */
 static void listen_on(mp_cron *job, mp_listening *source, mp_loop *loop, mp_rpc *rpc)
 {
     if (!job->is_claimed)
@@ -136,7 +155,7 @@ static void listen_on(mp_cron *job, mp_listening *source, mp_loop *loop, mp_rpc 
         job->is_listening = mp_listening_open(source, loop, on_ready, job);
     if (!job->is_listening && !job->is_running)
         give_claim(job); /* there is no connection left for this VM: another one may have one */
-    if (job->is_listening && !job->is_running && mp_listening_has_message(source))
+    if (job->is_listening && !job->is_running && (mp_listening_has_message(source) || is_tick_due(job, loop)))
         job->is_running = begin_job(job, rpc);
 }
 

@@ -42,7 +42,7 @@ int mp_run_job(lua_State *L)
 int mp_run_scheduled(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);
-    const mp_cron *job = task->scheduled;
+    mp_cron *job = task->scheduled;
     if (task->call == NULL || job == NULL)
         return 0;
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->run_job);
@@ -51,10 +51,14 @@ int mp_run_scheduled(lua_State *L)
     lua_remove(L, 3);
     lua_pushstring(L, job->name);
     mp_listening *source = job->source;
-    if (source != NULL && (!job->is_listening || !mp_listening_has_message(source)))
+    if (source != NULL && mp_cron_take_tick(job)) {
+        lua_pushboolean(L, false);
+        lua_pushnil(L);
+    } else if (source != NULL && (!job->is_listening || !mp_listening_has_message(source))) {
         return job_done(L, LUA_OK, (lua_KContext)task); /* the job listens no more */
-    if (source != NULL)
+    } else if (source != NULL) {
         mp_listening_take(L, source);
+    }
     lua_callk(L, source != NULL ? 4 : 2, 0, (lua_KContext)task, job_done);
     return job_done(L, LUA_OK, (lua_KContext)task);
 }
@@ -99,17 +103,21 @@ static mp_cron *add_job(mp_lib *lib, const char *name, const char *MP_NULLABLE w
     return job;
 }
 
-/* job.listen(name, source, when[, limit]): runs moonpool.run_job(call, name, text, more) for each message of `source`,
- * a userdata with an mp_listening. Available while scripts load. Upvalue: the default limit.  [-0, +0, throws] */
+/* job.listen(name, source, when[, limit[, every]]): runs moonpool.run_job(call, name, text, more) for each message of
+ * `source`, a userdata with an mp_listening; and with false every `every` seconds. `when` nil: the job is not shown.
+ * Available while scripts load. Upvalue: the default limit.  [-0, +0, throws] */
 static int l_listen(lua_State *L)
 {
-    const char *name = luaL_checkstring(L, 1), *when = luaL_checkstring(L, 3);
+    const char *name = luaL_checkstring(L, 1), *when = luaL_optstring(L, 3, NULL);
+    double every = luaL_optnumber(L, 5, 0);
     luaL_checktype(L, 2, LUA_TUSERDATA); /* scripts have none of their own with this field */
     luaL_argcheck(L, luaL_getmetafield(L, 2, MP_LISTENING) != LUA_TNIL, 2, "a source of messages expected");
     double limit = luaL_optnumber(L, 4, lua_tonumber(L, lua_upvalueindex(1)));
     lua_pushvalue(L, 2);
     luaL_ref(L, LUA_REGISTRYINDEX); /* as long as the VM, as the job */
-    add_job(mp_lib_of(L), name, when, limit)->source = lua_touserdata(L, 2);
+    mp_cron *job = add_job(mp_lib_of(L), name, when, limit);
+    job->source = lua_touserdata(L, 2);
+    job->every_ms = (uint64_t)ceil(every * 1000);
     return 0;
 }
 
@@ -245,6 +253,14 @@ static int l_begin(lua_State *L)
     return 1;
 }
 
+/* job.is_allowed(): true if jobs of this process start: of the processes of a gateway the newest one starts them.
+ * [-0, +1, -] */
+static int l_is_allowed(lua_State *L)
+{
+    lua_pushboolean(L, mp_cron_is_allowed());
+    return 1;
+}
+
 /* job.stop(job[, why]): cancels a background task; does nothing if it has ended.  [-0, +0, throws] */
 static int l_stop(lua_State *L)
 {
@@ -257,8 +273,8 @@ static int l_stop(lua_State *L)
 
 MP_LIBRARY(detached)
 {
-    static const luaL_Reg functions[] = {
-        {"job.spawn", l_spawn}, {"job.begin", l_begin}, {"job.stop", l_stop}, {"job.note", l_note}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"job.spawn", l_spawn}, {"job.begin", l_begin},           {"job.stop", l_stop},
+                                         {"job.note", l_note},   {"job.is_allowed", l_is_allowed}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     lua_pushnumber(L, (double)config->call_ms / 1000);
     lua_pushcclosure(L, l_schedule, 1);

@@ -407,6 +407,23 @@ void mp_topic_revived(mp_rpc *rpc, mp_str prefix, mp_buf *out)
     mp_map_each(&topics->bases, put_name, &(names){prefix, out});
 }
 
+#define NAMES_BYTES ((size_t)32 << 10) /* of one part of mp_topic_names: some hundred names, read under the lock */
+
+size_t mp_topic_names(mp_rpc *rpc, mp_str prefix, size_t from, mp_buf *out)
+{
+    mp_topics *topics = mp_session_table_topics(rpc->table);
+    size_t start = out->len;
+    MP_LOCKED(&topics->lock);
+    const mp_map *bases = &topics->bases; /* it only grows: then a slot that was read moves to one behind */
+    for (; from <= bases->mask && out->len - start < NAMES_BYTES; from++)
+        for (const mp_node *node = bases->slots[from]; node != NULL; node = node->next)
+            if (mp_str_starts(node->key, prefix)) {
+                mp_buf_put(out, mp_str_from(node->key, prefix.len));
+                mp_buf_putc(out, '\n');
+            }
+    return from > bases->mask ? 0 : from;
+}
+
 /* The sessions that subscribe to the topic now, each with a counted reference, in memory that the caller frees. */
 static mp_session **followers_of(mp_topics *topics, mp_str name, size_t *count)
 {

@@ -175,4 +175,17 @@ function cluster_server.send(words, ends, is_sync, pace)
   return true, first, math.type(replies[2]) == "integer" and replies[2] >= 1
 end
 
+--- Sends requests together, as cluster_server.send does one.
+function cluster_server.send_all(requests, ends)
+  local seconds = ends - now()
+  if seconds <= 0 then return nil, "its time is over", "unavailable" end
+  return send(link_of "main", requests, seconds, usual)
+end
+
+cluster_server.has_sentinels = sentinels[1] ~= nil
+
+--- The server that is used now, for host.redis.connection: another table once another server is the primary; nil: none is
+--- known.
+function cluster_server.current() return is_found and server or nil end
+
 return cluster_server

@@ -52,12 +52,23 @@ end
 --- Notifies the clients of the channel of an upstream with this key that a list has changed for them.
 function subscriptions.own_list_changed(kind, key) list_changed(kind)(own_topic(kind, key)) end
 
---- Notifies all subscribers of a list that it may have changed for them: which of them see the change is not known.
-function subscriptions.list_may_have_changed()
+--- Notifies all subscribers of the list `only`, or of all lists, that it may have changed for them: which of them see the
+--- change is not known.
+function subscriptions.list_may_have_changed(only)
   for _, kind in ipairs { "tools", "prompts", "resources" } do
-    access.notify_changes(kind, { { is = {}, is_other = true } }, list_changed(kind))
+    if not only or only == kind then access.notify_changes(kind, { { is = {}, is_other = true } }, list_changed(kind)) end
   end
 end
+
+--- As list_changed, for changes that a reload has made: clients of other nodes of a cluster are notified, too.
+function subscriptions.reloaded(kind, changes)
+  subscriptions.list_changed(kind, changes)
+  subscriptions.list_changed_at_nodes(kind, changes)
+end
+
+--- Notify clients of the other nodes of a cluster. Replaced by cluster/followers.lua.
+function subscriptions.list_changed_at_nodes() end
+function subscriptions.updated_at_nodes() end
 
 --- The topic, without the audience, of a resource with this normalized URI; `key`: of its changes that the upstream
 --- notifies of on the channel with this key, which are those of the channel's clients alone.
@@ -81,6 +92,16 @@ function subscriptions.updated(uri)
   if not registry.serves(uri) then problem.raise(2, "no resource has the URI '" .. uri:sub(1, 128) .. "'") end
   notify_uri(uri)
   host.bus.relay("resource elsewhere", uri)
+  subscriptions.updated_at_nodes(uri)
+end
+
+--- A script of another node has updated the resource.
+subscriptions.updated_elsewhere = notify_uri
+
+--- The resource may have been updated by a script of another node: upstreams notify each node of theirs.
+function subscriptions.may_be_updated(uri)
+  local resource = registry.resource(uri)
+  if resource and not resource.upstream then subscriptions.notify_updated(uri, resource, uri) end
 end
 
 -- A script of another process has updated the resource.

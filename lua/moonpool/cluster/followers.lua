@@ -1,0 +1,72 @@
+-- What the nodes of a cluster tell each other's clients: that a script has updated a resource, and that a reload has
+-- changed a list. Lists and resources of upstreams are not among it: each node is notified by the upstream itself.
+-- After a loss each node tells its own clients that lists, and the resources that they subscribed to, may have changed.
+
+local fanout = require "moonpool.cluster.fanout"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local subscriptions = require "moonpool.registry.subscriptions"
+
+local GATHER_S <const>, SPREAD_S <const> = 1.25, 0.5      -- seconds from a loss until clients are told: further ones are told with it
+local PAUSE_S <const> = 0.02                 -- between two parts of the subscribed resources
+local MAX_TELLING_S <const>, TELLING_CPU_S <const> = 600, 60
+local MAX_LIST <const> = 4000                -- bytes of the changes of a list; more: it may have changed for all
+
+-- -- a list that a reload has changed -------------------------------------------------------------------------------------
+
+-- The changes of a list without the things themselves, which another node may not have.
+local function packed(changes)
+  local list = json.array {}
+  for i, change in ipairs(changes) do
+    local is = change.is
+    list[i] = {
+      was = change.was and { scopes = json.array(change.was.scopes), visible = change.was.visible }, is_other = change.is_other,
+      is = is and { scopes = json.array { table.unpack(is.scopes or {}) }, is_private = is.is_private == true },
+    }
+  end
+  return list
+end
+
+function subscriptions.list_changed_at_nodes(list, changes)
+  local body = json.encode { list = list, changes = packed(changes) }
+  fanout.publish("list", #body <= MAX_LIST and body or json.encode { list = list })
+end
+
+fanout.on("list", function(body)
+  local told = json.decode(body)
+  if type(told) ~= "table" or type(told.list) ~= "string" then return end
+  if told.changes then subscriptions.list_changed(told.list, told.changes) else subscriptions.list_may_have_changed(told.list) end
+end)
+
+-- -- a resource that a script has updated ---------------------------------------------------------------------------------
+
+function subscriptions.updated_at_nodes(uri) fanout.publish("resource", uri) end
+
+fanout.on("resource", subscriptions.updated_elsewhere)
+
+-- -- after a loss ---------------------------------------------------------------------------------------------------------
+
+local is_telling, is_due = false, false
+
+local function begin_telling(tell)
+  is_due = true
+  if not is_telling then is_telling = host.job.begin(tell, MAX_TELLING_S, TELLING_CPU_S) == true end
+end
+
+local function tell()
+  local _ <close> = setmetatable({}, { __close = function()
+    is_telling = false
+    if is_due then begin_telling(tell) end
+  end })
+  host.time.sleep(GATHER_S + SPREAD_S * string.unpack("I4", host.random.bytes(4)) / 0x100000000)
+  is_due = false
+  subscriptions.list_may_have_changed()
+  local names, from
+  repeat
+    names, from = host.topic.names(subscriptions.resource_topic "", from)
+    for _, uri in ipairs(names) do subscriptions.may_be_updated(uri) end
+    if from then host.time.sleep(PAUSE_S) end
+  until not from
+end
+
+fanout.at_gap(function() begin_telling(tell) end)

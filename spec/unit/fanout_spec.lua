@@ -1,0 +1,169 @@
+-- What a node makes of the messages of others (lua/moonpool/cluster/fanout.lua): each once, however connections overtake
+-- each other, and a loss exactly where one was.
+local UID <const> = ("a"):rep(32)
+
+-- The module on a host whose clock stands still, and what it has done. `node.clock` is in seconds.
+local function load(kept)
+  local node = { clock = 100, store = kept or {}, counts = {}, sent = {}, is_answering = true, delivered = {}, renewed = 0, current = {} }
+  local store = {}
+  function store.get(key) return node.store[key] end
+  function store.set(key, text)
+    node.store[key] = text
+    return true
+  end
+  function store.add(key, text)
+    local is_new = node.store[key] == nil
+    node.store[key] = node.store[key] or text
+    return is_new
+  end
+  function store.delete(key) node.store[key] = nil end
+  function store.incr(key, n)
+    node.store[key] = tostring((math.tointeger(tonumber(node.store[key])) or 0) + n)
+    return math.tointeger(tonumber(node.store[key]))
+  end
+  function store.keys(prefix)
+    local list = {}
+    for key in pairs(node.store) do if key:sub(1, #prefix) == prefix then list[#list + 1] = key end end
+    table.sort(list)
+    return list
+  end
+  local function nothing() end
+  local host = {
+    config = { cluster = { name = "spec", beat_ms = 1000 } }, upstream = { instance = ("b"):rep(32) }, store = store,
+    time = { now = function() return node.clock end, sleep = nothing }, bus = { relay = nothing, broadcast = nothing }, log = { write = nothing },
+    topic = { count = function(what, n) node.counts[what] = (node.counts[what] or 0) + n end },
+    redis = { channel = function() return {} end, connection = function() return {} end, renew = function() node.renewed = node.renewed + 1 end },
+    job = { listen = nothing, is_allowed = function() return true end, begin = function(f) node.task = f return true end },
+  }
+  local server = { place = "here", deadline = function() return node.clock + 1 end, is_ready = function() return node.is_answering end,
+    current = function() return node.current end, renew = nothing }
+  function server.send_all(requests)
+    for _, words in ipairs(requests) do node.sent[#node.sent + 1] = words[3] end
+    return true, 1
+  end
+  for name in pairs(package.loaded) do
+    if name:find "^moonpool" then package.loaded[name] = nil end
+  end
+  package.loaded["moonpool.host"], package.loaded["moonpool.lib.cluster_server"] = host, server
+  node.fanout = require "moonpool.cluster.fanout"
+  node.fanout.on("x", function(body) node.delivered[#node.delivered + 1] = body end)
+  node.fanout.start()
+  for name in pairs(package.loaded) do
+    if name:find "^moonpool" then package.loaded[name] = nil end
+  end
+  return node
+end
+
+local function message(number, kind) return ("1 %s %d %s\n%d"):format(UID, number, kind or "x", number) end
+
+-- Runs the job for a second and more, with the own beat.
+local function tick(node, seconds)
+  node.clock = node.clock + (seconds or 1.1)
+  node.fanout.run(false)
+  if node.is_answering and not node.is_silent then node.fanout.run(node.sent[#node.sent]) end
+end
+
+local function gaps(node) return node.counts.gap or 0 end
+
+describe("a node", function()
+  it("takes each message once, and notes a loss exactly where messages are missing", function()
+    math.randomseed(7)
+    for round = 1, 500 do
+      local node = load()
+      node.fanout.run(nil)
+      tick(node)
+      local list, lost, number = {}, {}, 0
+      for _ = 1, 60 do
+        number = number + 1
+        if round % 2 == 0 and math.random(20) == 1 then lost[number] = true else list[#list + 1] = number end
+        if math.random(10) == 1 then list[#list + 1] = math.random(number) end      -- once more
+        if lost[list[#list]] then table.remove(list) end
+      end
+      for i = 1, #list - 3 do
+        local other = i + math.random(0, 3)
+        list[i], list[other] = list[other], list[i]
+      end
+      node.fanout.run(message(0, "beat"))
+      for _, one in ipairs(list) do node.fanout.run(message(one)) end
+      node.fanout.run(message(number, "beat"))
+      tick(node)
+      local seen = {}
+      for _, body in ipairs(node.delivered) do
+        assert.is_nil(seen[body])
+        seen[body] = true
+      end
+      for i = 1, number do assert.equal(not lost[i], seen[tostring(i)] == true) end
+      assert.equal(next(lost) and 1 or 0, gaps(node))
+      tick(node)
+      assert.equal(next(lost) and 1 or 0, gaps(node))
+    end
+  end)
+
+  it("knows the numbers that another Lua state, or process, of it has seen", function()
+    local node = load()
+    node.fanout.run(nil)
+    tick(node)
+    for i = 1, 5 do node.fanout.run(message(i)) end
+    local later = load(node.store)
+    later.clock = node.clock
+    later.fanout.run(nil)
+    later.fanout.run(message(5, "beat"))
+    later.fanout.run(message(5))
+    later.fanout.run(message(6))
+    tick(later)
+    assert.same({ "6" }, later.delivered)
+    assert.equal(0, gaps(later))
+    local last = load(later.store)
+    last.clock = later.clock
+    last.fanout.run(nil)
+    last.fanout.run(message(8, "beat"))
+    tick(last)
+    assert.equal(1, gaps(last))
+  end)
+
+  it("notes a loss where a sender is not heard again after one, or began meanwhile", function()
+    local node = load()
+    node.fanout.run(nil)
+    tick(node)
+    node.fanout.run(message(1))
+    node.fanout.run(nil)
+    for _ = 1, 12 do tick(node) end
+    assert.equal(0, gaps(node))
+    for _ = 1, 4 do tick(node) end
+    assert.equal(1, gaps(node))
+    node.fanout.run(message(3))
+    assert.equal(2, gaps(node))
+  end)
+
+  it("subscribes again when its own beats do not come back, and not while the server does not answer", function()
+    local node = load()
+    node.fanout.run(nil)
+    tick(node)
+    node.is_answering = false
+    for _ = 1, 10 do tick(node) end
+    assert.equal(1, node.renewed)                                  -- the server is known
+    node.is_answering, node.is_silent = true, true
+    for _ = 1, 4 do tick(node) end
+    assert.equal(2, node.renewed)
+    node.is_silent = false
+    tick(node)
+    node.current = {}                                              -- another server is the primary
+    tick(node)
+    assert.equal(3, node.renewed)
+  end)
+
+  it("sends what it publishes in order, the last of each topic, and counts what it drops", function()
+    local node = load()
+    for i = 1, 5000 do node.fanout.publish("x", "body " .. i, "topic " .. (i <= 4500 and i or 1)) end
+    node.fanout.publish("x", ("x"):rep(5000))
+    assert.equal(4096, node.counts.waits)
+    node.task()
+    assert.equal(0, node.counts.waits)
+    assert.equal(4096, #node.sent)
+    assert.equal("1 " .. ("b"):rep(32) .. " 406 x\nbody 5000", node.sent[1])
+    assert.equal(404 + 1, node.counts.dropped)
+    node.fanout.publish("x", "one more")
+    node.task()
+    assert.matches("^1 b+ 4502 x\none more$", node.sent[#node.sent])
+  end)
+end)
