@@ -28,6 +28,7 @@ local subscriptions = require "moonpool.registry.subscriptions"
 local fanout          -- nil: this gateway is alone
 if is_clustered and not host.script.is_apart and host.config.cluster.beat_ms > 0 then
   require "moonpool.cluster.followers"
+  require "moonpool.cluster.shared_switches"
   require "moonpool.cluster.definitions"
   fanout = require "moonpool.cluster.fanout"
   fanout.start()

@@ -147,7 +147,7 @@ end
 local kinds_of = { tool = "tools", prompt = "prompts", resource = "resources" }
 
 -- How long switches of operators last: as long as the file of the store, or the process.
-local function lasting(params) return params.is_kept and "store" or "process" end
+local function lasting(params) return (params.is_kept or host.config.cluster) and "store" or "process" end
 
 -- The name by which a thing is switched: that of the registry, if `name` is another name or a URI of it. Nil if nothing
 -- has the name.
@@ -178,16 +178,19 @@ local function switch(params)
   if not on and #registry.held_off() >= registry.MAX_OFF then
     return nil, errors.new("internal", "more than " .. registry.MAX_OFF - 1 .. " things are switched off: switch some on first")
   end
+  local before = switches.kept(word, name)
+  local note = json.encode { by = params.by, since = host.time.clock() // 1 | 0, version = before and before.version }
   local done, why
   for _ = 1, TRIES do
-    done, why = switches.operate(word, name, on, json.encode { by = params.by, since = host.time.clock() // 1 | 0 })
+    done, why = switches.operate(word, name, on, note)
     if done or why == "full" then break end
     host.time.sleep(PAUSE_S)
   end
   if not done and why ~= "full" then return store_is_away() end
   if not done then return nil, errors.new("internal", "the store is full: see store.entries and store.bytes in the configuration") end
+  local is_everywhere = switches.operate_at_nodes(word, name, on, note, before)
   host.log.write("info", "switched by operator", { what = word .. " " .. name, on = on, caller = params.by })
-  return { kind = word, name = name, on = on, lasts = lasting(params), resultType = "complete" }
+  return { kind = word, name = name, on = on, lasts = lasting(params), nodes_without_answer = not is_everywhere or nil, resultType = "complete" }
 end
 
 -- Another worker has switched { kind, name }: this worker's lists follow before it answers.

@@ -147,16 +147,17 @@ local function is_upstream_shown(name)
 end
 
 --- Switches a thing, or an upstream (the word "upstream"), for an operator. `note`, a text, is stored while it is off.
---- A thing that a script has switched off is switched on, too. Returns true; or false and the result of the store:
---- "full", "unavailable" or "unknown".
-function switches.operate(word, name, on, note)
+--- A thing that a script has switched off is switched on, too. `is_for_all`: for all processes of this gateway; else it is
+--- asked for in each of them. Returns true; or false and the result of the store: "full", "unavailable" or "unknown".
+function switches.operate(word, name, on, note, is_for_all)
+  local tell = is_for_all and notify or notify_here
   local thing = word ~= "upstream" and registry.all(word)[name] or nil
   -- Was it shown by the lists of this process, whose clients are notified? The store may already have the change of
   -- another process of the gateway.
   local was_shown = thing and not registry.is_off(thing) or word == "upstream" and is_upstream_shown(name)
-  local switched <close> = setmetatable({ word = word, name = name, on = on, notify = notify_here }, untold)
+  local switched <close> = setmetatable({ word = word, name = name, on = on, notify = tell }, untold)
   do
-    local _ <close> = setmetatable({ text = word .. ":" .. name }, own_announcement)
+    local _ <close> = setmetatable({ text = word .. ":" .. name }, is_for_all and announcement or own_announcement)
     local done, why
     if not on then
       done, why = host.store.set(registry.off_key(word, name), note)
@@ -171,13 +172,18 @@ function switches.operate(word, name, on, note)
     if thing then registry.follow(word, thing) elseif word == "upstream" then registry.refresh() end
   end
   if thing then
-    if switches.is_on(word, thing) ~= was_shown then notify_here(word, name) end
+    if switches.is_on(word, thing) ~= was_shown then tell(word, name) end
   elseif word == "upstream" and was_shown ~= on then
-    notify_here(word, name, on)
+    tell(word, name, on)
   end
   switched.notify = nil
   return true
 end
+
+--- Switches on the other nodes of a cluster, too: false if they cannot be reached now. Replaced by
+--- cluster/shared_switches.lua, as the switch that this node has.
+function switches.operate_at_nodes() return true end
+function switches.kept() end
 
 --- enabled(word, name): true if the thing is on.
 function switches.enabled(word, name) return switches.is_on(word, find("enabled", word, name)) end

@@ -36,12 +36,15 @@ function switch.absence(body, then_what)
     "see `moonpool status`, and try again"
 end
 
---- A text for workers, or processes, that have not switched yet; nil if all have.
+--- A text for workers, processes or nodes that have not switched yet; nil if all have.
 function switch.lateness(body)
   local answer = json.decode(body)
   local late = answer.workers_without_answer or 0
   local away, see = switch.absence(body, "calls may still run there until it goes on")
   if away then return away, see end
+  if late == 0 and answer.nodes_without_answer then
+    return "the server of `cluster` does not answer: the other nodes switch when it is back", "to switch at once, name each node's admin listener by --admin"
+  end
   if late == 0 then return nil end
   return late .. (late == 1 and " worker has" or " workers have") .. " not switched yet: calls may still run there", "see stuck in `moonpool status`"
 end
