@@ -228,6 +228,8 @@ static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct c
         return CURL_SOCKET_BAD;
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
     transfer->has_opened = true;
+    if (!is_counted && !transfer->is_unix && fd != CURL_SOCKET_BAD)
+        mp_detect_dead_peer(fd); /* libcurl's own times are minutes */
     if (fd != CURL_SOCKET_BAD)
         mp_socket_forget(&transfer->client->lanes.sockets, fd);
     if (is_counted && fd == CURL_SOCKET_BAD)
@@ -334,12 +336,11 @@ static bool is_name(mp_str host)
     return !is_address && !is_local;
 }
 
-/* The host of a normalized URL, if it is a name; else an empty text. Sets the place to which its addresses go. */
-static mp_str read_name(mp_buf *place, const char *url)
+/* The host in front of a port, or of a path, if it is a name; else an empty text. Sets the place to which its addresses
+ * go. `port`: unless `from` has one. */
+static mp_str read_name(mp_buf *place, const char *from, mp_str port)
 {
-    const char *from = strstr(url, "://") + 3;
     mp_str host = {from, strcspn(from, ":/?#")};
-    mp_str port = strncmp(url, "https", 5) == 0 ? MP_STR("443") : MP_STR("80");
     if (!is_name(host))
         return (mp_str){0};
     if (from[host.len] == ':')
@@ -398,11 +399,15 @@ static void on_addresses(void *ctx, const char *MP_NULLABLE addresses)
 }
 
 /* Sends the request now if libcurl needs no addresses or they are known, else after the lookup. */
-static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
+static int find_host(mp_transfer *transfer, const mp_outgoing *outgoing, mp_err *err)
 {
     mp_client *client = transfer->client;
     const mp_client_limits *limits = &client->limits;
-    mp_str name = read_name(&transfer->place, url);
+    const char *from = outgoing->connect_to;
+    if (from == NULL)
+        from = strstr(outgoing->url, "://") + 3;
+    mp_str port = strncmp(outgoing->url, "https", 5) == 0 ? MP_STR("443") : MP_STR("80");
+    mp_str name = read_name(&transfer->place, from, port);
     if (name.len == 0 || mp_lookup_known(name, limits->idle_ms, limits->lookups, &transfer->place))
         return send_request(transfer, err);
     transfer->lookup =
@@ -430,6 +435,7 @@ static mp_destination *enter_destination(mp_client *client, const mp_outgoing *o
     size_t host = (size_t)(strstr(outgoing->url, "://") + 3 - outgoing->url);
     mp_buf_put(&key, (mp_str){outgoing->url, host + strcspn(outgoing->url + host, "/?#")});
     put_part(&key, outgoing->unix_path);
+    put_part(&key, outgoing->connect_to);
     put_part(&key, outgoing->certificate);
     return mp_lanes_enter(&client->lanes, mp_buf_str(&key));
 }
@@ -465,7 +471,9 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
                                  .url = outgoing->url,
                                  .body = outgoing->body,
                                  .is_stream = outgoing->is_stream,
+                                 .is_inner = client->limits.is_inner,
                                  .unix_path = outgoing->unix_path,
+                                 .connect_to = outgoing->connect_to,
                                  .ca = outgoing->ca != NULL ? outgoing->ca : client->limits.ca,
                                  .certificate = outgoing->certificate,
                                  .key = outgoing->key,
@@ -475,7 +483,8 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     transfer->headers = copy_headers(client, outgoing->headers);
     curl->easy_setopt(handle->easy, CURLOPT_HTTPHEADER, transfer->headers);
     transfer->how.url = MP_UNSET;
-    transfer->how.ca = transfer->how.certificate = transfer->how.key = transfer->how.unix_path = NULL;
+    transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
+    transfer->how.unix_path = transfer->how.connect_to = NULL;
     transfer->how.headers = NULL;
     transfer->destination = enter_destination(client, outgoing);
     mp_client_enter(client);
@@ -483,7 +492,7 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
         mp_err_set(err, "libcurl refused the URL");
     else if (!hold_headers(transfer, outgoing))
         mp_err_set(err, "no memory is left for it");
-    else if (find_host(transfer, outgoing->url, err) == 0)
+    else if (find_host(transfer, outgoing, err) == 0)
         return transfer;
     mp_transfer_free(transfer);
     return NULL;

@@ -18,12 +18,14 @@ mp_handle *MP_NULLABLE mp_handle_new(const mp_curl_api *curl)
     return handle;
 }
 
-static void forget_options(mp_handle *handle)
+static void forget_options(const mp_curl_api *curl, mp_handle *handle)
 {
     const mp_handle_options *has = &handle->has;
-    const char *texts[] = {has->method, has->url, has->unix_path, has->ca, has->certificate, has->key};
+    const char *texts[] = {has->method, has->url, has->unix_path, has->connect_to, has->ca, has->certificate, has->key};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free((char *)(uintptr_t)texts[i]);
+    curl->slist_free_all(handle->connect_to);
+    handle->connect_to = NULL;
     handle->has = (mp_handle_options){.method = MP_UNSET, .url = MP_UNSET};
 }
 
@@ -31,7 +33,7 @@ void mp_handle_free(const mp_curl_api *curl, mp_handle *handle)
 {
     curl->easy_cleanup(handle->easy);
     curl->url_cleanup(handle->parsed);
-    forget_options(handle);
+    forget_options(curl, handle);
     free(handle);
 }
 
@@ -45,8 +47,8 @@ static bool is_alike(const mp_handle_options *a, const mp_handle_options *b)
 {
     return is_same(a->method, b->method) && (a->body.ptr == NULL) == (b->body.ptr == NULL) &&
            a->is_stream == b->is_stream && a->connect_ms == b->connect_ms && a->idle_ms == b->idle_ms &&
-           is_same(a->unix_path, b->unix_path) && is_same(a->ca, b->ca) && is_same(a->certificate, b->certificate) &&
-           is_same(a->key, b->key);
+           is_same(a->unix_path, b->unix_path) && is_same(a->connect_to, b->connect_to) && is_same(a->ca, b->ca) &&
+           is_same(a->certificate, b->certificate) && is_same(a->key, b->key);
 }
 
 static void set_callbacks(const mp_curl_api *curl, mp_handle *handle, const mp_handle_hooks *hooks, void *ctx)
@@ -88,7 +90,8 @@ static void set_connection(const mp_curl_api *curl, CURL *easy, const mp_handle_
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (options->unix_path != NULL)
         SET(CURLOPT_UNIX_SOCKET_PATH, options->unix_path);
-    SET(CURLOPT_TCP_KEEPALIVE, 1L);
+    if (!options->is_inner) /* else mp_detect_dead_peer() has set it, with other times than libcurl's */
+        SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_MAXAGE_CONN, (long)(options->idle_ms / 1000));
     mp_curl_trust(curl, easy, options->ca);
     if (options->certificate != NULL)
@@ -99,20 +102,33 @@ static void set_connection(const mp_curl_api *curl, CURL *easy, const mp_handle_
         SET(CURLOPT_CONNECTTIMEOUT_MS, (long)options->connect_ms);
 }
 
+/* Connects to HOST:PORT, whatever host the URL has. */
+static void set_connect_to(const mp_curl_api *curl, mp_handle *handle, const char *MP_NULLABLE place)
+{
+    char text[320];
+    if (place == NULL)
+        return;
+    snprintf(text, sizeof text, "::%s", place);
+    handle->connect_to = curl->slist_append(NULL, text);
+    curl->easy_setopt(handle->easy, CURLOPT_CONNECT_TO, handle->connect_to);
+}
+
 /* Sets all options but URL and body, and forgets those of the request before. */
 static void set_anew(const mp_curl_api *curl, mp_handle *handle, const mp_handle_options *options,
                      const mp_handle_hooks *hooks, void *ctx)
 {
     curl->easy_reset(handle->easy);
-    forget_options(handle);
+    forget_options(curl, handle);
     handle->is_spent = false;
     set_callbacks(curl, handle, hooks, ctx);
     set_method(curl, handle->easy, options);
     set_connection(curl, handle->easy, options);
+    set_connect_to(curl, handle, options->connect_to);
     handle->has = *options;
     handle->has.method = mp_dup(mp_str_of(options->method));
     handle->has.url = MP_UNSET;
     handle->has.unix_path = mp_dup_text(options->unix_path);
+    handle->has.connect_to = mp_dup_text(options->connect_to);
     handle->has.ca = mp_dup_text(options->ca);
     handle->has.certificate = mp_dup_text(options->certificate);
     handle->has.key = mp_dup_text(options->key);

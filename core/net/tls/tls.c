@@ -1,5 +1,6 @@
 /* tls.c: settings that all TLS connections share, and the slot that holds a listener's current certificate. */
 #include "context.h"
+#include <strings.h>
 
 /* lifetime of session tickets: a client that reconnects within it skips most of the handshake */
 #define TICKET_SECONDS 7200
@@ -54,6 +55,14 @@ void mp_tls_set_ticket_keys(mp_tls *tls, const unsigned char keys[MP_TLS_TICKET_
     memcpy(copy, keys, sizeof copy);
     SSL_CTX_set_tlsext_ticket_keys(tls->context, copy, sizeof copy);
     explicit_bzero(copy, sizeof copy);
+}
+
+bool mp_tls_peer_is(const mp_tls_peer *MP_NULLABLE peer, const char *name)
+{
+    bool is = false;
+    for (char **san = peer == NULL ? NULL : peer->sans; san != NULL && *san != NULL && !is; san++)
+        is = strncmp(*san, "DNS:", 4) == 0 && strcasecmp(*san + 4, name) == 0;
+    return is;
 }
 
 mp_tls_slot *mp_tls_slot_new(mp_tls *first)

@@ -60,6 +60,8 @@ typedef struct {
 
 /* Facts of the server's own certificate; the caller frees them. */
 mp_tls_peer *mp_tls_own(const mp_tls *tls);
+/* True if the certificate has this DNS name, as it is: one with '*' has no other. */
+bool mp_tls_peer_is(const mp_tls_peer *MP_NULLABLE peer, const char *name);
 void mp_tls_peer_free(mp_tls_peer *MP_NULLABLE peer);
 
 #endif
