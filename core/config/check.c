@@ -300,14 +300,57 @@ int mp_config_check_away(mp_str text, mp_err *err)
     return mp_err_set(err, "it is local, refuse or allow");
 }
 
+int mp_config_check_node_listen(mp_str text, mp_err *err)
+{
+    if (!mp_str_starts(text, MP_STR("unix:")) && mp_systemd_name(text).ptr == NULL)
+        return mp_config_check_address(text, err);
+    mp_err_set(err, "other machines cannot connect to it");
+    return mp_err_hint(err, "write an address and a port, as in 10.0.0.5:7310");
+}
+
+int mp_config_check_node_name(mp_str text, mp_err *err)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (!is_name_char(text.ptr[i]))
+            return mp_err_set(err, "a DNS name consists of letters, digits, '-' and '.'");
+    return 0;
+}
+
+/* Checks the address for other nodes, and by what they are recognized. */
+static int check_nodes(const mp_config *config, const char **path, mp_err *err)
+{
+    const char *listen = config->cluster_listen;
+    mp_address at;
+    *path = config->cluster_advertise != NULL ? "cluster.advertise" : "cluster.tls";
+    if (listen == NULL && (config->cluster_advertise != NULL || config->cluster_tls.certificate != NULL)) {
+        mp_err_set(err, "'%s' needs 'cluster.listen', the address for the other gateways", *path);
+        return mp_err_hint(err, "as in listen: 10.0.0.5:7310");
+    }
+    *path = "cluster.listen";
+    if (listen == NULL)
+        return 0;
+    if (config->cluster_tls.certificate == NULL && !mp_is_near(listen)) {
+        mp_err_set(err, "other machines can reach '%s', and it has no 'tls'", listen);
+        return mp_err_hint(err, "as in tls: {certificate: node.pem, key: node.key, ca: cluster-ca.pem}, where the "
+                                "certificate has the DNS name moonpool-NAME, or that of cluster.tls.name");
+    }
+    if (config->cluster_advertise != NULL || mp_address_of(listen, &at) != 0 ||
+        (!mp_str_starts(mp_str_of(at.text), MP_STR("0.0.0.0:")) && !mp_str_starts(mp_str_of(at.text), MP_STR("[::]:"))))
+        return 0;
+    mp_err_set(err, "'%s' stands for every address of this machine: the others cannot connect to it", listen);
+    return mp_err_hint(err, "name the address that they use, as in advertise: 10.0.0.5:7310");
+}
+
 static int check_whole_cluster(const mp_config *config, const char **path, mp_err *err)
 {
     const mp_cluster_config *cluster = &config->lib.cluster;
     *path = "cluster.name";
     bool has_sentinels = cluster->sentinels != NULL && *cluster->sentinels != NULL;
-    if (cluster->name == NULL && cluster->node == NULL && cluster->url == NULL && cluster->password == NULL &&
-        !has_sentinels && cluster->timeout_ms == 250 && strcmp(cluster->limits, "local") == 0 &&
-        strcmp(cluster->quotas, "refuse") == 0) /* the presets */
+    bool has_address =
+        config->cluster_listen != NULL || config->cluster_advertise != NULL || config->cluster_tls.certificate != NULL;
+    if (!has_address && cluster->name == NULL && cluster->node == NULL && cluster->url == NULL &&
+        cluster->password == NULL && !has_sentinels && cluster->timeout_ms == 250 &&
+        strcmp(cluster->limits, "local") == 0 && strcmp(cluster->quotas, "refuse") == 0) /* the presets */
         return 0;
     if (cluster->name == NULL) {
         mp_err_set(err, "'cluster' needs 'name'");
@@ -331,7 +374,7 @@ static int check_whole_cluster(const mp_config *config, const char **path, mp_er
                            "as in seal_keys: [\"${file:/run/secrets/seal}\"]: what one of them has sealed, such as "
                            "a cursor, comes back to any of them");
     }
-    return 0;
+    return check_nodes(config, path, err);
 }
 
 /* -- the admin listener -------------------------------------------------------------------------------------------- */

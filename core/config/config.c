@@ -322,6 +322,7 @@ static mp_config *MP_NULLABLE parse_config(mp_str text, const char *name, bool k
             report_error(&r, root->at, &err);
         }
         mp_config_end_tls(&r, "admin.tls", &r.config->admin_tls);
+        mp_config_end_tls(&r, "cluster.tls", &r.config->cluster_tls);
         if (r.yaml.errors == 0 && !keeps_variables && mp_config_check_whole(r.config, &blamed, &err) != 0)
             report_error(&r, place_of(&r, blamed), &err);
     }

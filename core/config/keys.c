@@ -296,6 +296,28 @@ const mp_config_key mp_config_keys[] = {
          "server counts as down for a call after 100 ms."},
     {"cluster.when_redis_is_down.quotas", MP_KEY_TEXT, SLOT(lib.cluster.quotas), .preset = "refuse", AWAY,
      .doc = "The same for quotas. local: each gateway counts alone from 0, and admits its share of the number."},
+    {"cluster.listen", MP_KEY_TEXT, SLOT(cluster_listen), .least = 1, .most = 128, .check = mp_config_check_node_listen,
+     .form = "an address", .pattern = "^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$",
+     .restarts = true,
+     .doc = "Address of the listener for the other gateways, as in 10.0.0.5:7310. A request for a session of another "
+            "gateway goes to its address. Without this key each client must stay with one gateway."},
+    {"cluster.advertise", MP_KEY_TEXT, SLOT(cluster_advertise), .least = 1, .most = 271,
+     .check = mp_config_check_sentinel, .form = "host:port", .pattern = "^[^ *]+:[0-9]{1,5}$", .restarts = true,
+     .doc = "Where the others reach that listener, if it is not the address in cluster.listen."},
+    {"cluster.tls", MP_KEY_SECTION, .restarts = true,
+     .doc = "TLS between the gateways, which show each other their certificates. Needed unless cluster.listen is a "
+            "loopback address. The files are watched."},
+    {"cluster.tls.certificate", MP_KEY_PATH, SLOT(cluster_tls.certificate), .least = 1, .most = 4000, .restarts = true,
+     .doc = "A PEM file: this gateway's certificate, for servers and clients, then its issuers. A relative path starts "
+            "at the folder of this file."},
+    {"cluster.tls.key", MP_KEY_PATH, SLOT(cluster_tls.key), .least = 1, .most = 4000, .restarts = true,
+     .doc = "A PEM file with the private key of the certificate, without a passphrase."},
+    {"cluster.tls.ca", MP_KEY_PATH, SLOT(cluster_tls.client_ca), .least = 1, .most = 4000, .restarts = true,
+     .doc = "A PEM file of the CA certificates that sign those of the gateways."},
+    {"cluster.tls.name", MP_KEY_TEXT, SLOT(cluster_tls_name), .least = 1, .most = 253,
+     .check = mp_config_check_node_name, .form = "a DNS name", .pattern = "^[A-Za-z0-9._-]+$", .restarts = true,
+     .doc = "The DNS name that the certificates of all gateways have, and no other certificate of these CAs. Default: "
+            "moonpool-NAME, with cluster.name."},
     {"admin", MP_KEY_SECTION, .bare = "admin.listen",
      .doc = "The listener for operators: /healthz, /readyz, /status, /metrics, /reload and /api. `admin: off` is short "
             "for admin.listen."},

@@ -23,6 +23,8 @@ int mp_config_check_node(mp_str text, mp_err *err);     /* the name of a gateway
 int mp_config_check_redis(mp_str text, mp_err *err);    /* the URL of a server of Redis */
 int mp_config_check_sentinel(mp_str text, mp_err *err); /* host:port */
 int mp_config_check_away(mp_str text, mp_err *err);     /* what policies do without the server */
+int mp_config_check_node_listen(mp_str text, mp_err *err);
+int mp_config_check_node_name(mp_str text, mp_err *err);
 /* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */
 int mp_config_check_whole(const mp_config *config, const char **path, mp_err *err);
 /* Checks the keys of each address of `listen` about proxies. `*path` gets the key to report. */

@@ -10,19 +10,24 @@ static const mp_yaml_node *seen(const mp_config_reader *r, const char *path, con
 
 void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls)
 {
-    static const char *const names[] = {"certificate", "key", "client_ca"};
-    const mp_yaml_node *section = seen(r, path, ""), *client = seen(r, path, "client");
+    bool is_of_nodes = strcmp(path, "cluster.tls") == 0;
+    const char *const names[] = {"certificate", "key", is_of_nodes ? "ca" : "client_ca"};
+    const mp_yaml_node *section = seen(r, path, ""), *client = is_of_nodes ? NULL : seen(r, path, "client");
     bool is_whole = true;
     mp_err err;
     for (int i = 0; i < 3; i++) {
         const mp_yaml_node *node = seen(r, path, names[i]);
-        is_whole = is_whole && (node != NULL || i == 2);
+        is_whole = is_whole && (node != NULL || (i == 2 && !is_of_nodes));
         if (node != NULL)
             tls->at[i] = node->at;
     }
     if (section == NULL)
         return;
-    if (section->kind == MP_YAML_MAP && !is_whole) {
+    if (section->kind == MP_YAML_MAP && !is_whole && is_of_nodes) {
+        mp_err_set(&err, "'%s' needs 'certificate', 'key' and 'ca'", path);
+        mp_err_hint(&err, "as in '{certificate: node.pem, key: node.key, ca: cluster-ca.pem}'");
+        mp_yaml_error(&r->yaml, section->at, &err);
+    } else if (section->kind == MP_YAML_MAP && !is_whole) {
         mp_err_set(&err, "'%s' needs 'certificate' and 'key'", path);
         mp_err_hint(&err, "as in '{certificate: cert.pem, key: key.pem}'; one file may contain both");
         mp_yaml_error(&r->yaml, section->at, &err);
@@ -50,4 +55,18 @@ bool mp_config_http2_of(const mp_config *config, size_t index)
 const mp_config_tls *MP_NULLABLE mp_config_admin_tls(const mp_config *config)
 {
     return if_any(&config->admin_tls);
+}
+
+const mp_config_tls *MP_NULLABLE mp_config_cluster_tls(const mp_config *config)
+{
+    return if_any(&config->cluster_tls);
+}
+
+void mp_config_nodes_name(const mp_config *config, char name[MP_NODES_NAME])
+{
+    const char *own = config->cluster_tls_name, *cluster = config->lib.cluster.name;
+    if (own != NULL)
+        snprintf(name, MP_NODES_NAME, "%s", own);
+    else
+        snprintf(name, MP_NODES_NAME, "moonpool-%s", cluster == NULL ? "" : cluster);
 }
