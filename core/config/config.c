@@ -288,6 +288,12 @@ static int64_t processors(void)
 
 static void finish_config(mp_config *config)
 {
+    const char *cluster = config->lib.cluster.name;
+    if (cluster != NULL && config->cluster_tls_name == NULL) {
+        mp_scoped_buf name = {0};
+        mp_buf_printf(&name, "moonpool-%s", cluster);
+        config->cluster_tls_name = mp_dup(mp_buf_str(&name));
+    }
     if (config->workers == 0)
         config->workers = processors();
     if (config->endpoint_sse == NULL)

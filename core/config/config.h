@@ -90,15 +90,13 @@ typedef struct {
     char *MP_NULLABLE admin_listen; /* NULL: off */
     char **MP_NULLABLE admin_hosts; /* more names for Host and Origin; NULL: none */
     char *admin_mode;               /* permissions of a Unix socket's file, as "0660" */
-    /* group of a Unix socket's file; NULL: that of the process */
-    char *MP_NULLABLE admin_group;
-    mp_pair *MP_NULLABLE admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
-    mp_pair *MP_NULLABLE admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
-    mp_config_tls admin_tls;
+    char *MP_NULLABLE admin_group;  /* group of a Unix socket's file; NULL: that of the process */
+    mp_pair *MP_NULLABLE admin_tokens[MP_ADMIN_TOKEN_ROLES];          /* names and tokens, by role; NULL: none */
+    mp_pair *MP_NULLABLE admin_certificates;                          /* patterns of subjects, and roles; NULL: none */
+    mp_config_tls admin_tls, cluster_tls;                             /* client_ca of the second: that of nodes */
     mp_tap_arguments admin_tap;                                       /* the most that a tap shows of arguments */
-    char *MP_NULLABLE cluster_listen, *MP_NULLABLE cluster_advertise; /* for other nodes; NULL: there is no listener */
-    mp_config_tls cluster_tls;                                        /* client_ca: of the nodes */
-    char *MP_NULLABLE cluster_tls_name;        /* NULL: "moonpool-" and the name of the cluster */
+    char *MP_NULLABLE cluster_listen, *MP_NULLABLE cluster_advertise; /* for other nodes; NULL: none */
+    char *MP_NULLABLE cluster_tls_name;
     char **seal_keys;                          /* empty: a random key is made at the start of the process */
     mp_upstream_entry **MP_NULLABLE upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
@@ -298,11 +296,6 @@ const mp_config_tls *MP_NULLABLE mp_config_tls_of(const mp_config *config, size_
 /* True if clients may use HTTP/2 at an address of `listen`. */
 bool mp_config_http2_of(const mp_config *config, size_t index);
 const mp_config_tls *MP_NULLABLE mp_config_admin_tls(const mp_config *config);
-/* The TLS settings of the listener for other nodes. */
-const mp_config_tls *MP_NULLABLE mp_config_cluster_tls(const mp_config *config);
-#define MP_NODES_NAME 256
-/* The DNS name that the certificates of all nodes have. */
-void mp_config_nodes_name(const mp_config *config, char name[MP_NODES_NAME]);
 
 /* -- proxies in front (proxies.c) --------------------------------------------------------------------------- */
 

@@ -149,6 +149,12 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
         strcmp(mp_upstreams_hops(process_state->upstreams), mp_upstreams_instance(process_state->upstreams)) != 0;
     for (size_t i = 0; config->upstreams != NULL && config->upstreams[i] != NULL; i++)
         rpc->keeps_tokens = rpc->keeps_tokens || config->upstreams[i]->exchange.client != NULL;
+    if (config->cluster_tls.certificate != NULL) {
+        rpc->nodes_name = config->cluster_tls_name;
+        rpc->nodes_certificate = config->cluster_tls.certificate;
+        rpc->nodes_key = config->cluster_tls.key;
+        rpc->nodes_ca = config->cluster_tls.client_ca;
+    }
     rpc->streams_expire = config->expired_streams == MP_EXPIRED_END;
     if (process_state->is_replay) /* a slow machine ends no replay: lua/moonpool/replay/player.lua compares the times */
         rpc->call_ms = 24 * 3600 * 1000;

@@ -39,8 +39,7 @@ typedef struct {
     atomic_int refs;
 } mp_runtime_config;
 
-/* Takes ownership of `config`. */
-mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_state *process_state);
+mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_state *process_state); /* takes `config` */
 /* Logs a warning if the process may open too few files for limits.connections: `http` has fewer then, so that some are
  * left for all that is no client. */
 void mp_runtime_config_warn(const mp_runtime_config *settings);

@@ -56,17 +56,3 @@ const mp_config_tls *MP_NULLABLE mp_config_admin_tls(const mp_config *config)
 {
     return if_any(&config->admin_tls);
 }
-
-const mp_config_tls *MP_NULLABLE mp_config_cluster_tls(const mp_config *config)
-{
-    return if_any(&config->cluster_tls);
-}
-
-void mp_config_nodes_name(const mp_config *config, char name[MP_NODES_NAME])
-{
-    const char *own = config->cluster_tls_name, *cluster = config->lib.cluster.name;
-    if (own != NULL)
-        snprintf(name, MP_NODES_NAME, "%s", own);
-    else
-        snprintf(name, MP_NODES_NAME, "moonpool-%s", cluster == NULL ? "" : cluster);
-}

@@ -40,8 +40,9 @@ typedef struct {
 struct mp_certificates {
     entry *entries;
     size_t count;
-    bool has_admin; /* the last entry belongs to the admin listener */
-    size_t *index;  /* index of the entry for each address of `listen`; SIZE_MAX: none */
+    bool has_admin;  /* the last entry belongs to the admin listener */
+    size_t of_nodes; /* index of the entry of the listener for other nodes; SIZE_MAX: none */
+    size_t *index;   /* index of the entry for each address of `listen`; SIZE_MAX: none */
     int fd;
     /* first_at, last_at: times of changes that were not handled yet, 0: none; look_at: time of the next poll */
     uint64_t first_at, last_at, look_at;
@@ -108,13 +109,32 @@ static int add_entry(mp_certificates *all, const mp_config *config, const mp_con
     return 0;
 }
 
+/* Other nodes refuse a certificate without the name that all have. */
+static int check_nodes_name(const mp_certificates *all, const mp_config *config, mp_buf *report)
+{
+    mp_tls *tls = mp_tls_slot_get(all->entries[all->of_nodes].slot);
+    mp_tls_peer *own = mp_tls_own(tls);
+    const char *name = MP_NEVER_NULL(config->cluster_tls_name);
+    mp_tls_findings findings = {.count = 1};
+    bool has_name = mp_tls_peer_is(own, name);
+    mp_tls_peer_free(own);
+    mp_tls_unref(tls);
+    if (has_name)
+        return 0;
+    mp_err_set(&findings.all[0].err, "%s does not have the DNS name %s", config->cluster_tls.certificate, name);
+    mp_err_hint(&findings.all[0].err,
+                "the certificates of all nodes have it as a subject alternative name; cluster.tls.name is another one");
+    put_findings(config, &config->cluster_tls, &findings, report);
+    return -1;
+}
+
 mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_buf *report)
 {
     mp_certificates *all = mp_new(sizeof *all);
     size_t count = mp_count_texts(config->listen);
     int failed = 0;
     all->fd = -1;
-    all->entries = mp_new((count + 1) * sizeof *all->entries);
+    all->entries = mp_new((count + 2) * sizeof *all->entries);
     all->index = mp_new(count * sizeof *all->index);
     pthread_mutex_init(&all->lock, NULL);
     for (size_t i = 0; i < count; i++) {
@@ -123,6 +143,11 @@ mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool l
         if (tls != NULL)
             failed |= add_entry(all, config, tls, config->listen[i], report);
     }
+    const mp_config_tls *nodes_tls = listens && config->cluster_tls.certificate != NULL ? &config->cluster_tls : NULL;
+    all->of_nodes = nodes_tls == NULL ? SIZE_MAX : all->count;
+    if (nodes_tls != NULL)
+        failed |= add_entry(all, config, nodes_tls, MP_NEVER_NULL(config->cluster_listen), report) != 0 ||
+                  check_nodes_name(all, config, report) != 0;
     const mp_config_tls *admin_tls = mp_config_admin_tls(config);
     const char *admin = config->admin_listen;
     if (listens && admin != NULL && admin_tls != NULL) {
@@ -157,6 +182,11 @@ void mp_certificates_free(mp_certificates *MP_NULLABLE all)
 mp_tls_slot *MP_NULLABLE mp_certificates_of(const mp_certificates *all, size_t index)
 {
     return all->index[index] == SIZE_MAX ? NULL : all->entries[all->index[index]].slot;
+}
+
+mp_tls_slot *MP_NULLABLE mp_certificates_of_nodes(const mp_certificates *all)
+{
+    return all->of_nodes == SIZE_MAX ? NULL : all->entries[all->of_nodes].slot;
 }
 
 mp_tls_slot *MP_NULLABLE mp_certificates_of_admin(const mp_certificates *all)

@@ -14,6 +14,8 @@ mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool l
 void mp_certificates_free(mp_certificates *MP_NULLABLE certificates);
 /* The TLS slot of the listener at this index of `listen`; NULL: no TLS. */
 mp_tls_slot *MP_NULLABLE mp_certificates_of(const mp_certificates *certificates, size_t index);
+/* Of the listener for other nodes. */
+mp_tls_slot *MP_NULLABLE mp_certificates_of_nodes(const mp_certificates *certificates);
 mp_tls_slot *MP_NULLABLE mp_certificates_of_admin(const mp_certificates *certificates);
 
 /* -- the main thread -- */

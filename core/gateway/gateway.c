@@ -384,6 +384,8 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
         mp_processes_set_nodes(
             h->shared.processes,
             mp_nodes_new(config->lib.cluster.node, atomic_load(&h->shared.is_on_trial), &h->shared.draining));
+    if (config->cluster_listen != NULL)
+        mp_processes_use_seal_keys(h->shared.processes, h->shared.settings->seal_keys);
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     h->shared.table = mp_session_table_new(&h->shared.settings->rpc, h->shared.processes);
     mp_session_table_on_session_end(h->shared.table, on_session_end, h->shared.process_state.upstreams);

@@ -94,21 +94,26 @@ static void serve_stream(void *ctx, mp_stream *stream)
     mp_phase_set(MP_PHASE_READ);
 }
 
-/* The endpoint has a pointer into the settings, which use_settings replaces before they are freed. */
-int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err)
-{
-    mp_endpoint own = *endpoint;
-    own.proxies = worker->settings->proxies[endpoint->proxies_index];
-    own.on_request = serve_stream;
-    own.ctx = worker;
-    return mp_server_listen(worker->server, fd, &own, err);
-}
-
 static void serve_hop(void *ctx, mp_stream *stream)
 {
     mp_worker *worker = ctx;
     mp_rpc_serve_hop(worker->rpc, stream);
     mp_phase_set(MP_PHASE_READ);
+}
+
+/* The endpoint has a pointer into the settings, which use_settings replaces before they are freed. */
+int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err)
+{
+    mp_endpoint own = *endpoint;
+    own.on_request = own.is_inner ? serve_hop : serve_stream;
+    own.ctx = worker;
+    if (own.is_inner) {
+        own.reserve = HOP_RESERVE;
+        own.headers = MP_HOP_HEADERS;
+    } else {
+        own.proxies = worker->settings->proxies[endpoint->proxies_index];
+    }
+    return mp_server_listen(worker->server, fd, &own, err);
 }
 
 typedef struct {
@@ -119,16 +124,10 @@ typedef struct {
 static void listen_hop(void *content, mp_loop *MP_NULLABLE loop)
 {
     const hop_listener_message *given = content;
-    const mp_endpoint endpoint = {.on_request = serve_hop,
-                                  .ctx = given->worker,
-                                  .reserve = HOP_RESERVE,
-                                  .is_inner = true,
-                                  .headers = MP_HOP_HEADERS,
-                                  .address = HOP_ADDRESS,
-                                  .is_shared = true,
-                                  .proxies_index = SIZE_MAX};
+    const mp_endpoint endpoint = {
+        .is_inner = true, .address = HOP_ADDRESS, .is_shared = true, .proxies_index = SIZE_MAX};
     mp_err err = {0};
-    if (loop == NULL || mp_server_listen(given->worker->server, given->fd, &endpoint, &err) != 0)
+    if (loop == NULL || mp_worker_listen(given->worker, given->fd, &endpoint, &err) != 0)
         close(given->fd);
 }
 

@@ -63,7 +63,7 @@ typedef struct {
 /* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. `number`: its name in /metrics. */
 mp_worker *MP_NULLABLE mp_worker_new(mp_worker_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
 /* Listens at `fd` and takes ownership of it. `endpoint` is copied; the worker fills in on_request, ctx and the trusted
- * proxies of the copy. */
+ * proxies of the copy; the limits, too, if other processes connect (is_inner). */
 int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err);
 /* Serves other processes of the gateway by `fd`, which the worker owns from now on. Any thread, while the loop runs or
  * before. */

@@ -153,7 +153,7 @@ static void set_option(int fd, int level, int option, int value)
 
 /* Detects dead peers: by keepalive probes while the connection is idle, by TCP_USER_TIMEOUT while data is
  * unacknowledged. */
-void mp_detect_dead_peer(int fd)
+static void set_dead_peer(int fd)
 {
     uint64_t ms = DEAD_PEER_MS;
     int most = (int)(ms > 3600000 ? 3600000 : ms), idle = most / 2000, between = most / 6000;
@@ -203,7 +203,7 @@ static int listen_tcp(const char *where, int count, int *fds, mp_address *bound,
     for (; done < count; done++) {
         fds[done] = bind_tcp(&at, len, true);
         if (fds[done] >= 0)
-            mp_detect_dead_peer(fds[done]);
+            set_dead_peer(fds[done]);
         if (fds[done] < 0 || listen(fds[done], MP_BACKLOG) < 0)
             break;
     }
@@ -362,7 +362,7 @@ void mp_listener_tune(int fd, const mp_address *bound)
     if (bound->is_unix)
         return;
     set_option(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER);
-    mp_detect_dead_peer(fd);
+    set_dead_peer(fd);
 }
 
 mp_str mp_systemd_name(mp_str where)

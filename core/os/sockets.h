@@ -48,9 +48,6 @@ int mp_restrict_file(const char *where, const mp_socket_file *file, mp_err *err)
  * process. Call it before closing the socket's descriptors: until they are closed, no successor replaces the file. */
 void mp_unlink_address(mp_address *bound);
 
-/* Lets the kernel end the TCP connection when its peer, or the network, has vanished, as mp_listen does. */
-void mp_detect_dead_peer(int fd);
-
 /* True if the peer of a connected socket has closed or reset its side. Any thread, while no other thread closes
  * `fd`. */
 bool mp_peer_left(int fd);

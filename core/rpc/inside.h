@@ -25,7 +25,7 @@ void mp_id_make(const mp_processes *processes, mp_str owner, char id[37]);
 /* True if `id` is 36 hex digits in lower case. */
 bool mp_id_is(mp_str id);
 /* The number of the process that made the id; mp_id_is() must be true for it. For an id that no process made, any
- * number. */
+ * number. Of several keys the first counts by which the id has the number of a process that is known. */
 uint16_t mp_id_number(const mp_processes *processes, mp_str id);
 
 #endif

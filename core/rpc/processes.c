@@ -12,12 +12,22 @@ typedef struct {
     bool is_silent;
 } other_process;
 
+/* What follows from the operator's secrets. Never changes, and is freed with the processes: others may still read it.
+ */
+typedef struct node_keys {
+    struct node_keys *MP_NULLABLE before;
+    int count;
+    unsigned char of_ids[MP_SEAL_KEYS + 1][MP_PROCESS_KEY]; /* the last one is the key of this gateway alone */
+    mp_seal_key of_hops[MP_SEAL_KEYS + 1];                  /* ends with one that is not set */
+} node_keys;
+
 struct mp_processes {
     unsigned char key[MP_PROCESS_KEY]; /* like `nodes`, set before other threads use it */
     _Atomic uint16_t number;
     mp_places *places;
     mp_nodes *MP_NULLABLE nodes;
-    atomic_uint newest, expected; /* expected: 0 if there is none */
+    _Atomic(node_keys *MP_NULLABLE) node_keys; /* NULL: ids have the key of this gateway alone */
+    atomic_uint newest, expected;              /* expected: 0 if there is none */
     atomic_int count;
     _Atomic(char *MP_NULLABLE) folder;
     pthread_mutex_t lock; /* guards `others`, and changes of `count` */
@@ -61,8 +71,19 @@ mp_processes *mp_processes_new(void)
     return processes;
 }
 
+/* Frees the keys, and those before them, down to `kept`. */
+static void free_keys(node_keys *MP_NULLABLE keys, const node_keys *MP_NULLABLE kept)
+{
+    for (node_keys *before; keys != kept && keys != NULL; keys = before) {
+        before = keys->before;
+        explicit_bzero(keys, sizeof *keys);
+        free(keys);
+    }
+}
+
 void mp_processes_free(mp_processes *processes)
 {
+    free_keys(atomic_load(&processes->node_keys), NULL);
     mp_nodes_free(processes->nodes);
     mp_places_free(processes->places);
     pthread_mutex_destroy(&processes->lock);
@@ -104,6 +125,43 @@ mp_nodes *MP_NULLABLE mp_processes_nodes(const mp_processes *processes)
 const unsigned char *mp_processes_key(const mp_processes *processes)
 {
     return processes->key;
+}
+
+/* Derives another key from a key of the operator. */
+static void derive_key(mp_str purpose, const mp_seal_key *from, unsigned char hash[MP_SHA256_BYTES])
+{
+    mp_scoped_buf text = {0};
+    mp_buf_put(&text, purpose);
+    mp_buf_put(&text, (mp_str){(const char *)from->bytes, sizeof from->bytes});
+    mp_sha256(mp_buf_str(&text), hash);
+    explicit_bzero(text.ptr, text.len);
+}
+
+void mp_processes_use_seal_keys(mp_processes *processes, const mp_seal_key *seal_keys)
+{
+    unsigned char hash[MP_SHA256_BYTES];
+    if (processes->nodes == NULL)
+        return;
+    node_keys *keys = mp_new(sizeof *keys);
+    for (; seal_keys[keys->count].is_set && keys->count < MP_SEAL_KEYS; keys->count++) {
+        derive_key(MP_STR("moonpool ids 1"), &seal_keys[keys->count], hash);
+        memcpy(keys->of_ids[keys->count], hash, MP_PROCESS_KEY);
+        derive_key(MP_STR("moonpool hops 1"), &seal_keys[keys->count], hash);
+        mp_seal_key_make(&keys->of_hops[keys->count], (mp_str){(const char *)hash, sizeof hash});
+    }
+    explicit_bzero(hash, sizeof hash);
+    memcpy(keys->of_ids[keys->count++], processes->key, MP_PROCESS_KEY);
+    const node_keys *before = keys->before = atomic_load(&processes->node_keys);
+    if (before == NULL || memcmp(before->of_ids, keys->of_ids, sizeof keys->of_ids) != 0)
+        atomic_store(&processes->node_keys, keys);
+    else
+        free_keys(keys, before);
+}
+
+const mp_seal_key *MP_NULLABLE mp_processes_node_keys(const mp_processes *processes)
+{
+    const node_keys *keys = atomic_load_explicit(&processes->node_keys, memory_order_acquire);
+    return keys == NULL ? NULL : keys->of_hops;
 }
 
 void mp_processes_set_folder(mp_processes *processes, const char *folder)
@@ -255,11 +313,11 @@ bool mp_processes_path(const mp_processes *processes, uint16_t number, const cha
 
 /* Computes the mask of the number in an id: one block of SHA-256, which takes 0.1 us on processors with instructions
  * for it. */
-static uint16_t mask_of(const mp_processes *processes, const char *random)
+static uint16_t mask_of(const unsigned char key[MP_PROCESS_KEY], const char *random)
 {
     char bytes[MP_PROCESS_KEY + MP_ID_RANDOM];
     unsigned char hash[MP_SHA256_BYTES];
-    memcpy(bytes, processes->key, MP_PROCESS_KEY);
+    memcpy(bytes, key, MP_PROCESS_KEY);
     memcpy(bytes + MP_PROCESS_KEY, random, MP_ID_RANDOM);
     mp_sha256((mp_str){bytes, sizeof bytes}, hash);
     explicit_bzero(bytes, MP_PROCESS_KEY);
@@ -277,7 +335,8 @@ void mp_id_make(const mp_processes *processes, mp_str owner, char id[MP_ID + 1])
         memcpy(bits + sizeof bits - OWNER_BYTES, hash, OWNER_BYTES);
     }
     mp_hex_put(id, bits, sizeof bits);
-    uint16_t masked = mp_processes_number(processes) ^ mask_of(processes, id);
+    const node_keys *keys = atomic_load_explicit(&processes->node_keys, memory_order_acquire);
+    uint16_t masked = mp_processes_number(processes) ^ mask_of(keys == NULL ? processes->key : keys->of_ids[0], id);
     const unsigned char last[] = {(unsigned char)(masked >> 8), (unsigned char)masked};
     *mp_hex_put(id + MP_ID_RANDOM, last, sizeof last) = '\0';
 }
@@ -293,10 +352,25 @@ bool mp_id_is(mp_str id)
     return true;
 }
 
+/* True if a process has the number, of this node or of another one. */
+static bool is_known(const mp_processes *processes, uint16_t number)
+{
+    mp_node_record record;
+    const mp_nodes *nodes = processes->nodes;
+    return number == mp_processes_number(processes) || mp_processes_has(processes, number) ||
+           (nodes != NULL && mp_nodes_find(nodes, number, &record) != MP_NODE_NONE);
+}
+
 uint16_t mp_id_number(const mp_processes *processes, mp_str id)
 {
+    const node_keys *keys = atomic_load_explicit(&processes->node_keys, memory_order_acquire);
     unsigned masked = 0;
     for (int i = MP_ID_RANDOM; i < MP_ID; i++)
         masked = masked * 16 + (unsigned)(id.ptr[i] <= '9' ? id.ptr[i] - '0' : id.ptr[i] - 'a' + 10);
-    return (uint16_t)(masked ^ mask_of(processes, id.ptr));
+    if (keys == NULL)
+        return (uint16_t)(masked ^ mask_of(processes->key, id.ptr));
+    uint16_t first = (uint16_t)(masked ^ mask_of(keys->of_ids[0], id.ptr)), number = first;
+    for (int i = 1; i < keys->count && !is_known(processes, number); i++)
+        number = (uint16_t)(masked ^ mask_of(keys->of_ids[i], id.ptr));
+    return is_known(processes, number) ? number : first;
 }

@@ -6,6 +6,7 @@
 #ifndef MP_RPC_PROCESSES_H
 #define MP_RPC_PROCESSES_H
 
+#include "data/data.h"
 #include "nodes/nodes.h"
 #include "places.h"
 
@@ -23,8 +24,7 @@ typedef struct {
 
 typedef struct mp_processes mp_processes;
 
-/* This process alone, with a random number and a random key. */
-mp_processes *mp_processes_new(void);
+mp_processes *mp_processes_new(void); /* this process alone, with a random number and a random key */
 void mp_processes_free(mp_processes *processes);
 /* At the start of a process that an upgrade has begun: the key, the folder and the living processes come from the one
  * before it. Takes another random number. Before other threads use `processes`. */
@@ -38,6 +38,9 @@ void mp_processes_set_nodes(mp_processes *processes, mp_nodes *nodes); /* which 
 /* The processes of the cluster. NULL: there is none. */
 mp_nodes *MP_NULLABLE mp_processes_nodes(const mp_processes *processes);
 const unsigned char *mp_processes_key(const mp_processes *processes);
+/* Ids, and headers between nodes, have keys that follow from these: the first is for new ones. Main thread. */
+void mp_processes_use_seal_keys(mp_processes *processes, const mp_seal_key *seal_keys);
+const mp_seal_key *MP_NULLABLE mp_processes_node_keys(const mp_processes *processes); /* of those headers; NULL: none */
 /* The folder of the sockets by which processes reach each other: at the first upgrade, by the older one. Once. */
 void mp_processes_set_folder(mp_processes *processes, const char *folder);
 /* NULL: there was no upgrade. Valid as long as `processes`. */
@@ -50,10 +53,8 @@ void mp_processes_add(mp_processes *processes, const mp_process_facts *other);
 void mp_processes_remove(mp_processes *processes, uint16_t number);
 /* All living others. Returns their number. */
 int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1]);
-/* True if another process with this number lives, or is expected. */
-bool mp_processes_has(const mp_processes *processes, uint16_t number);
-/* False while there is no other process, and none is expected: two loads. */
-bool mp_processes_are_several(const mp_processes *processes);
+bool mp_processes_has(const mp_processes *processes, uint16_t number); /* another one, which lives or is expected */
+bool mp_processes_are_several(const mp_processes *processes);          /* others live, or one is expected: two loads */
 /* The process to which new sessions go: after the commit of an upgrade. At first its own number. */
 void mp_processes_set_newest(mp_processes *processes, uint16_t number);
 uint16_t mp_processes_newest(const mp_processes *processes);

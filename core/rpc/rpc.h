@@ -52,7 +52,9 @@ typedef struct {
     instance;            /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
     bool is_child;       /* another gateway runs this one as a program */
     bool streams_expire; /* an event stream ends when the credentials that opened it expire */
-    bool keeps_tokens;   /* calls keep the Authorization of their request: an upstream gets a token of each caller */
+    /* of TLS between nodes: the DNS name in all certificates, and paths of files; NULL: they are without */
+    const char *MP_NULLABLE nodes_name, *MP_NULLABLE nodes_certificate, *MP_NULLABLE nodes_key, *MP_NULLABLE nodes_ca;
+    bool keeps_tokens; /* calls keep the Authorization of their request: an upstream gets a token of each caller */
 } mp_rpc_config;
 
 /* Limits that no key sets. */
@@ -136,8 +138,7 @@ mp_processes *mp_rpc_processes(const mp_rpc *rpc);
  */
 bool mp_rpc_renumber(mp_rpc *rpc);
 void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
-/* True if another living process of the gateway made this id of a task. */
-bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id);
+bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id); /* another process that is known made this id of a task */
 /* True if no living process of the gateway made this id of a task. False where others are not all known. */
 bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id);
 /* Sends a message about the task to the process that runs it, or returns false. What is lost later is logged. */
@@ -163,13 +164,11 @@ void mp_rpc_press(mp_rpc *rpc, const mp_load *load);
  * all of them, each with an error to its client. `ms`: until the process ends at the latest. */
 void mp_rpc_drain(mp_rpc *rpc, uint64_t ms);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
-/* Number of calls in flight, detached calls included. */
-int64_t mp_rpc_calls(const mp_rpc *rpc);
+int64_t mp_rpc_calls(const mp_rpc *rpc); /* in flight, detached ones included */
 /* Sends publications, a limited number, and frees the calls that ended in this turn. Called at its bottom, after Lua.
  * True if publications remain to be sent. */
 bool mp_rpc_sweep(mp_rpc *rpc);
-/* True if mp_rpc_sweep has something to do. */
-bool mp_rpc_has_work(const mp_rpc *rpc);
+bool mp_rpc_has_work(const mp_rpc *rpc); /* mp_rpc_sweep has something to do */
 /* Frees the memory that the rpc keeps for new calls. On its thread. */
 void mp_rpc_return_memory(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);

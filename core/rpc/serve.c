@@ -91,7 +91,8 @@ static void serve_path(mp_rpc *rpc, mp_stream *stream)
     const mp_rpc_config *config = rpc->config;
     mp_str path = mp_stream_request(stream)->path;
     mp_hop_endpoint endpoint = endpoint_of(rpc, path);
-    if (endpoint < MP_HOP_ENDPOINTS && mp_processes_are_several(rpc->processes) &&
+    if (endpoint < MP_HOP_ENDPOINTS &&
+        (mp_processes_are_several(rpc->processes) || mp_processes_nodes(rpc->processes) != NULL) &&
         mp_hop_send_on(rpc, stream, endpoint)) {
         return;
     } else if (endpoint == MP_HOP_MCP) {
@@ -139,7 +140,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_session_table *table, mp_loop
     rpc->table = table;
     rpc->processes = mp_session_table_processes(table);
     rpc->loop = loop;
-    rpc->hops = mp_hops_new(rpc);
+    rpc->hops = mp_hops_new(rpc, mp_serve_as);
     rpc->hooks = hooks;
     rpc->ctx = ctx;
     rpc->auth = hooks->auth(ctx);

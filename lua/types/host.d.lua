@@ -357,7 +357,7 @@ function host.script.protections(input) end
 ---@return boolean fits  false: too much waits for one of the VMs, which gets a message with the topic "missed" instead
 function host.bus.broadcast(topic, text) end
 
---- Sends the message "order" to the process of the gateway that runs a task, after an upgrade (core/rpc/transport/hop_errands.c).
+--- Sends the message "order" to the process of the gateway that runs a task, after an upgrade (core/rpc/transport/hop/errands.c).
 ---@param id string  of the task
 ---@param text? string  nil: nothing is sent
 ---@return boolean? sent  nil: no other living process made the id; false: it cannot be sent

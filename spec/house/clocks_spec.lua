@@ -15,7 +15,7 @@ local WALL <const> = {
   ["core/data/last_good.c"] = "the age of files", ["core/data/store_file.c"] = "what the file has outlives a restart",
   ["core/data/store.c"] = "limits of users, bounded after a step back", ["core/lib/principal.c"] = "the end of credentials",
   ["core/rpc/session/expiry.c"] = "the end of credentials", ["core/rpc/session/kept.c"] = "what the file has outlives a restart",
-  ["core/upstream/transport/http.c"] = "a date of a server",
+  ["core/rpc/request/hop.c"] = "compared with that of another machine", ["core/upstream/transport/http.c"] = "a date of a server",
   ["lua/moonpool/lib/cluster_nodes.lua"] = "compared with that of another machine",
   ["lua/moonpool/access/auth/api_keys.lua"] = "the last day of a key", ["lua/moonpool/access/auth/init.lua"] = "the end of credentials",
   ["lua/moonpool/access/auth/introspection.lua"] = "the end of credentials", ["lua/moonpool/lib/http/retry.lua"] = "a date of a server",

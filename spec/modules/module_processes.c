@@ -1,8 +1,9 @@
 /* module_processes.c: processes of core/rpc and ids:
- *   new([key of 16 bytes]) → processes, whose methods have the names of the functions of processes.h; a process is {
- *   number =, version = } */
+ *   new([key of 16 bytes[, secret]]) → processes, of a node if there is a secret of its cluster, whose methods have the
+ * names of the functions of processes.h; a process is { number =, version = } */
 #include "modules.h"
 #include "rpc/request/hop.h"
+#include <stdatomic.h>
 #include <stdio.h>
 
 #define PROCESSES "spec.processes"
@@ -36,6 +37,15 @@ static int l_new(lua_State *L)
     *at = mp_processes_new();
     if (lua_isstring(L, 1))
         mp_processes_join(*at, (const unsigned char *)luaL_checkstring(L, 1), "/nowhere", NULL, 0);
+    if (lua_isstring(L, 2)) {
+        mp_str secret;
+        mp_seal_key keys[2] = {0};
+        static const atomic_bool never;
+        secret.ptr = luaL_checklstring(L, 2, &secret.len);
+        mp_seal_key_make(&keys[0], secret);
+        mp_processes_set_nodes(*at, mp_nodes_new("spec", true, &never));
+        mp_processes_use_seal_keys(*at, keys);
+    }
     luaL_setmetatable(L, PROCESSES);
     return 1;
 }
@@ -156,23 +166,25 @@ static lua_Integer number_field(lua_State *L, const char *name, lua_Integer usua
     return number;
 }
 
-/* The header by which a process sends a request on: seal { to =, endpoint = 0 to 2, hops =, age = ms, body = bytes,
- * method =, session =, address =, principal = }. */
+/* The header by which a process sends a request on: seal { to =, uid = (of a process of another node), endpoint = 0 to
+ * 2, hops =, age = ms, body = bytes, method =, session =, address =, principal = }. */
 static int l_seal(lua_State *L)
 {
     mp_seal_key keys[2];
     mp_buf out = {0};
-    const mp_hop hop = {.to = (uint16_t)number_field(L, "to", 0),
-                        .endpoint = (mp_hop_endpoint)number_field(L, "endpoint", 0),
-                        .hops = (unsigned)number_field(L, "hops", 1),
-                        .sent_ms = mp_hop_now_ms() - (uint64_t)number_field(L, "age", 0),
-                        .body = (uint64_t)number_field(L, "body", 0),
-                        .method = text_field(L, "method"),
-                        .session = text_field(L, "session"),
-                        .address = text_field(L, "address"),
-                        .principal = text_field(L, "principal")};
+    mp_str uid = text_field(L, "uid");
+    mp_hop hop = {.to = (uint16_t)number_field(L, "to", 0),
+                  .endpoint = (mp_hop_endpoint)number_field(L, "endpoint", 0),
+                  .hops = (unsigned)number_field(L, "hops", 1),
+                  .sent_ms = mp_hop_now_ms(uid.len > 0) - (uint64_t)number_field(L, "age", 0),
+                  .body = (uint64_t)number_field(L, "body", 0),
+                  .method = text_field(L, "method"),
+                  .session = text_field(L, "session"),
+                  .address = text_field(L, "address"),
+                  .principal = text_field(L, "principal")};
     mp_hop_keys(check(L), keys);
-    if (!mp_hop_write(keys, &hop, &out))
+    memcpy(hop.uid, uid.ptr, uid.len < sizeof hop.uid ? uid.len : sizeof hop.uid - 1);
+    if (!mp_hop_write(uid.len > 0 ? mp_processes_node_keys(check(L)) : keys, &hop, &out))
         return luaL_error(L, "not sealed");
     lua_pushlstring(L, out.ptr, out.len);
     mp_buf_clear(&out);

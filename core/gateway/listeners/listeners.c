@@ -17,6 +17,7 @@ typedef struct {
     const char *key, *where; /* an address and the key of the configuration that names it */
     int workers;             /* 1 for the admin listener */
     size_t item;             /* index in `listen` */
+    bool is_of_nodes;
 } binding;
 
 /* Puts the name of the key in front of an error. */
@@ -34,6 +35,7 @@ static mp_bound *add_socket(const binding *it, int most)
     one->fds = mp_new((size_t)most * sizeof *one->fds);
     one->tls = it->tls;
     one->item = it->item;
+    one->is_of_nodes = it->is_of_nodes;
     one->where = it->where;
     return one;
 }
@@ -118,9 +120,9 @@ mp_address *mp_listeners_addresses(const mp_config *config, int *count)
     *count = 0;
     while (config->listen[most] != NULL)
         most++;
-    mp_address *list = mp_new((most + 1) * sizeof *list);
-    for (size_t i = 0; i <= most; i++) {
-        const char *where = i < most ? config->listen[i] : config->admin_listen;
+    mp_address *list = mp_new((most + 2) * sizeof *list);
+    for (size_t i = 0; i < most + 2; i++) {
+        const char *where = i < most ? config->listen[i] : i == most ? config->cluster_listen : config->admin_listen;
         if (where != NULL && mp_address_of(where, &list[*count]) == 0)
             (*count)++;
     }
@@ -285,7 +287,7 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
     binding it = {.listeners = listeners, .config = config, .passed = passed, .key = "listen", .workers = workers};
     size_t count = mp_count_texts(config->listen);
     /* each address adds one element, or one for each passed socket that it takes */
-    listeners->all = mp_new((count + 1 + (size_t)passed->count) * sizeof *listeners->all);
+    listeners->all = mp_new((count + 2 + (size_t)passed->count) * sizeof *listeners->all);
     discard_useless(passed, config);
     for (size_t i = 0; i < count; i++) {
         it.where = config->listen[i];
@@ -293,6 +295,15 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
         it.tls = mp_certificates_of(certificates, i);
         if (bind_one(&it, err) != 0)
             return -1;
+    }
+    if (config->cluster_listen != NULL) {
+        it.key = "cluster.listen";
+        it.where = config->cluster_listen;
+        it.tls = mp_certificates_of_nodes(certificates);
+        it.is_of_nodes = true;
+        if (bind_one(&it, err) != 0)
+            return -1;
+        it.is_of_nodes = false;
     }
     mp_socket_file file = {(uint32_t)strtoul(config->admin_mode, NULL, 8), config->admin_group};
     if (config->admin_listen != NULL) {
@@ -324,12 +335,15 @@ static bool is_shared(const mp_bound *one)
 static int hand_out_one(mp_listeners *listeners, int i, const mp_config *config, mp_err *err)
 {
     mp_bound *one = &listeners->all[i];
-    const mp_endpoint endpoint = {.tls = one->tls,
-                                  .http2 = mp_config_http2_of(config, one->item),
-                                  .address = i,
-                                  .is_shared = is_shared(one),
-                                  .proxies_index = one->item,
-                                  .has_proxy_header = mp_config_has_proxy_header(config, one->item)};
+    mp_endpoint endpoint = {.tls = one->tls,
+                            .address = i,
+                            .is_shared = is_shared(one),
+                            .is_inner = one->is_of_nodes,
+                            .proxies_index = one->is_of_nodes ? SIZE_MAX : one->item};
+    if (!one->is_of_nodes) {
+        endpoint.http2 = mp_config_http2_of(config, one->item);
+        endpoint.has_proxy_header = mp_config_has_proxy_header(config, one->item);
+    }
     for (int k = 0; k < one->count; k++) {
         int fd = one->fds[k];
         one->fds[k] = -1;
@@ -337,6 +351,15 @@ static int hand_out_one(mp_listeners *listeners, int i, const mp_config *config,
             return -1;
     }
     return 0;
+}
+
+/* Other nodes learn where this process listens for them. */
+static void tell_nodes(const mp_bound *one, const mp_config *config, const mp_processes *processes)
+{
+    mp_nodes *nodes = mp_processes_nodes(processes);
+    const char *advertised = config->cluster_advertise;
+    if (nodes != NULL)
+        mp_nodes_set_address(nodes, advertised == NULL ? one->address.text : advertised);
 }
 
 int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int count, const mp_admin_gateway *gateway,
@@ -349,6 +372,8 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int coun
         if (!mp_listeners_is_admin(listeners, i)) {
             if (hand_out_one(listeners, i, gateway->settings->config, err) != 0)
                 return -1;
+            if (one->is_of_nodes)
+                tell_nodes(one, gateway->settings->config, gateway->processes);
             continue;
         }
         listeners->admin = *admin = mp_admin_new(gateway, one->fds, one->count, one->tls, &one->address, err);
@@ -427,5 +452,7 @@ void mp_listeners_log(const mp_listeners *listeners, mp_log_level level)
 {
     for (int i = 0; i < listeners->count; i++)
         mp_log(level, "listening", mp_log_str("address", mp_str_of(listeners->all[i].address.text)),
-               mp_log_str("for", mp_listeners_is_admin(listeners, i) ? MP_STR("admin") : MP_STR("mcp")));
+               mp_log_str("for", mp_listeners_is_admin(listeners, i) ? MP_STR("admin")
+                                 : listeners->all[i].is_of_nodes     ? MP_STR("nodes")
+                                                                     : MP_STR("mcp")));
 }

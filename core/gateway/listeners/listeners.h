@@ -13,7 +13,8 @@ typedef struct {
     int count;
     int sockets; /* number of different sockets, which are first in `fds`; the others duplicate their descriptors */
     mp_tls_slot *MP_NULLABLE tls;
-    size_t item;               /* index in `listen`; unused for the admin listener */
+    size_t item;               /* index in `listen`; unused for the listeners of admins and nodes */
+    bool is_of_nodes;          /* other nodes connect, and no clients */
     const char *where;         /* the address as the configuration has it */
     bool is_passed;            /* the socket was passed by a socket unit, which keeps its descriptor */
     bool is_handed;            /* the socket was passed by an earlier process of this gateway, at an upgrade */
@@ -25,7 +26,7 @@ typedef struct {
 } mp_bound;
 
 typedef struct mp_listeners {
-    mp_bound *all; /* the last element is the admin listener's, if there is one */
+    mp_bound *all; /* the last element is the admin listener's, if there is one, the one before it that of nodes */
     int count;
     bool has_admin;
     mp_worker *const *workers; /* the workers that listen on the sockets */

@@ -223,6 +223,8 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
 {
     const mp_config *config = settings->config;
     mp_session_table_configure(reload->shared->table, &settings->rpc);
+    if (config->cluster_listen != NULL)
+        mp_processes_use_seal_keys(reload->shared->processes, settings->seal_keys);
     mp_process_state_use_upstreams(&reload->shared->process_state, config);
     mp_store_limit(reload->shared->process_state.store, config->store_entries, config->store_bytes);
     mp_log_from(config->log_level);

@@ -73,9 +73,9 @@ typedef struct {
     mp_address_policy policy;
     unsigned holder; /* number of the script or upstream that the connection is for, as of mp_outgoing_take */
     const char *MP_NULLABLE unix_path; /* path of a Unix socket to connect to, in place of the URL's host; NULL: none */
-    /* HOST:PORT to connect to in place of the URL's host, whose name the server's certificate must have; NULL: none */
-    const char *MP_NULLABLE connect_to;
-    uint64_t connect_ms; /* time limit of connecting; 0: libcurl's own */
+    const char
+        *MP_NULLABLE connect_to; /* HOST:PORT in place of the URL's host, which names the certificate; NULL: none */
+    uint64_t connect_ms;         /* time limit of connecting; 0: libcurl's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
     const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;
     /* Called when a stream's head or bytes are there, and at the end; perhaps by libcurl: only marks and enqueues. */

@@ -10,10 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define ATTEMPT_MS 2000      /* for one address: a host that does not answer leaves time for the next address */
-#define DEAD_PEER_MS 30000   /* until bytes that the peer's system does not acknowledge end the connection */
-#define KEEPALIVE_SECONDS 10 /* of silence before the first probe, and between probes */
-#define KEEPALIVE_PROBES 3
+#define ATTEMPT_MS 2000 /* for one address: a host that does not answer leaves time for the next address */
 
 struct mp_dial {
     mp_client *client;
@@ -73,14 +70,9 @@ static void end_dial(mp_dial *dial, int fd)
 
 static void set_options(int fd)
 {
-    int on = 1, idle = KEEPALIVE_SECONDS, probes = KEEPALIVE_PROBES;
-    unsigned dead_ms = DEAD_PEER_MS;
+    int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof dead_ms);
+    mp_socket_detect_dead_peer(fd);
 }
 
 /* The next address of the host; 0: there is none. */

@@ -229,7 +229,7 @@ static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct c
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
     transfer->has_opened = true;
     if (!is_counted && !transfer->is_unix && fd != CURL_SOCKET_BAD)
-        mp_detect_dead_peer(fd); /* libcurl's own times are minutes */
+        mp_socket_detect_dead_peer(fd);
     if (fd != CURL_SOCKET_BAD)
         mp_socket_forget(&transfer->client->lanes.sockets, fd);
     if (is_counted && fd == CURL_SOCKET_BAD)

@@ -90,7 +90,7 @@ static void set_connection(const mp_curl_api *curl, CURL *easy, const mp_handle_
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (options->unix_path != NULL)
         SET(CURLOPT_UNIX_SOCKET_PATH, options->unix_path);
-    if (!options->is_inner) /* else mp_detect_dead_peer() has set it, with other times than libcurl's */
+    if (!options->is_inner) /* else mp_socket_detect_dead_peer() has set it, with shorter times */
         SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_MAXAGE_CONN, (long)(options->idle_ms / 1000));
     mp_curl_trust(curl, easy, options->ca);

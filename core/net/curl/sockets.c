@@ -4,8 +4,14 @@
  * since nearly all requests use a connection that is kept; it ends when something comes that nobody waits for, such as
  * the end of the connection, and before the descriptor is closed. */
 #include "sockets.h"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
+
+#define DEAD_PEER_MS 30000   /* until bytes that the peer's system does not acknowledge end the connection */
+#define KEEPALIVE_SECONDS 10 /* of silence before the first probe, and between probes */
+#define KEEPALIVE_PROBES 3
 
 struct mp_socket_watch {
     mp_fdwatch super;
@@ -129,4 +135,15 @@ void mp_socket_rest(mp_sockets *sockets, curl_socket_t fd, bool is_kept)
         watch->owner = NULL;
     else
         mp_socket_forget(sockets, fd);
+}
+
+void mp_socket_detect_dead_peer(curl_socket_t fd)
+{
+    int on = 1, idle = KEEPALIVE_SECONDS, probes = KEEPALIVE_PROBES;
+    unsigned dead_ms = DEAD_PEER_MS;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof dead_ms);
 }

@@ -26,6 +26,8 @@ typedef struct {
 /* The place of a descriptor; NULL: there was none so far. */
 mp_socket *MP_NULLABLE mp_socket_at(const mp_sockets *sockets, curl_socket_t fd);
 ino_t mp_socket_inode(curl_socket_t fd);
+/* Lets the kernel end a TCP connection when its peer, or the network, has vanished: after 30 s. */
+void mp_socket_detect_dead_peer(curl_socket_t fd);
 /* Counts a new socket as outgoing, for which mp_outgoing_take has found room. Returns its inode. */
 ino_t mp_socket_count(mp_sockets *sockets, curl_socket_t fd, unsigned holder);
 /* Ends that count, if it is counted. */

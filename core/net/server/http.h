@@ -38,6 +38,12 @@ static inline bool mp_listener_is_admin(const mp_listener *listener)
     return listener->endpoint.reserve > 0 && !listener->endpoint.is_inner;
 }
 
+/* Processes of the same machine reach this one to its end, also where others have taken its addresses. */
+static inline bool mp_listener_stays(const mp_listener *listener)
+{
+    return listener->endpoint.is_inner && listener->is_unix;
+}
+
 /* the peer of a connection that was reset before anything asked for its address */
 #define MP_PEER_GONE "unknown"
 

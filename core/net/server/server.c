@@ -424,7 +424,7 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
 {
     mp_server *server = listener->server;
     bool is_ending = server->is_draining ||
-                     (server->is_leaving && !listener->endpoint.is_inner); /* the listener is about to be closed */
+                     (server->is_leaving && !mp_listener_stays(listener)); /* the listener is about to be closed */
     if (atomic_load(&listener->is_held))
         return false;
     if (is_full(listener) && !is_ending) {
@@ -560,7 +560,7 @@ void mp_server_close_listeners(mp_server *server, bool with_inner)
 {
     MP_EACH(mp_listener, listener, &server->listeners, link) {
         h2o_socket_t *socket = listener->socket;
-        if (socket == NULL || (listener->endpoint.is_inner && !with_inner))
+        if (socket == NULL || (mp_listener_stays(listener) && !with_inner))
             continue;
         while (accept_one(listener, socket))
             ;
@@ -568,7 +568,7 @@ void mp_server_close_listeners(mp_server *server, bool with_inner)
         listener->fd = -1;
         h2o_socket_close(socket);
         listener->socket = NULL;
-        listener->is_left = server->is_leaving && !listener->endpoint.is_inner;
+        listener->is_left = server->is_leaving && !mp_listener_stays(listener);
         pthread_mutex_unlock(&server->listen_lock);
     }
 }

@@ -41,12 +41,10 @@ bool mp_tls_get_ticket_keys(const mp_tls *tls, unsigned char keys[MP_TLS_TICKET_
 /* Before the first connection with `tls`. */
 void mp_tls_set_ticket_keys(mp_tls *tls, const unsigned char keys[MP_TLS_TICKET_KEYS]);
 
-/* Takes over the reference `first`. */
-mp_tls_slot *mp_tls_slot_new(mp_tls *first);
+mp_tls_slot *mp_tls_slot_new(mp_tls *first); /* takes over the reference `first` */
 /* New connections use `tls` from now on, whose reference is taken over; existing connections keep the old one. */
 void mp_tls_slot_set(mp_tls_slot *slot, mp_tls *tls);
-/* Returns a new reference. */
-mp_tls *mp_tls_slot_get(mp_tls_slot *slot);
+mp_tls *mp_tls_slot_get(mp_tls_slot *slot); /* a new reference */
 void mp_tls_slot_free(mp_tls_slot *MP_NULLABLE slot);
 
 /* The identity in a client's certificate; all members are NULL if the client has shown none. */
@@ -58,10 +56,8 @@ typedef struct {
     char **MP_NULLABLE sans; /* "DNS:robot.example", "URI:spiffe://…", "EMAIL:…", "IP:…"; ends with NULL */
 } mp_tls_peer;
 
-/* Facts of the server's own certificate; the caller frees them. */
-mp_tls_peer *mp_tls_own(const mp_tls *tls);
-/* True if the certificate has this DNS name, as it is: one with '*' has no other. */
-bool mp_tls_peer_is(const mp_tls_peer *MP_NULLABLE peer, const char *name);
+mp_tls_peer *mp_tls_own(const mp_tls *tls); /* facts of the server's own certificate; the caller frees them */
+bool mp_tls_peer_is(const mp_tls_peer *MP_NULLABLE peer, const char *name); /* its certificate has this very DNS name */
 void mp_tls_peer_free(mp_tls_peer *MP_NULLABLE peer);
 
 #endif

@@ -6,7 +6,7 @@
 
 const char *const mp_hop_paths[MP_HOP_ENDPOINTS] = {"/-/mcp", "/-/sse", "/-/messages", "/-/task-messages"};
 
-/* Both processes run on one machine. */
+/* x86-64 and arm64 have the same layout of it. */
 typedef struct {
     uint64_t sent_ms, mark, body;
     uint32_t lengths[TEXTS];
@@ -14,11 +14,16 @@ typedef struct {
     uint8_t endpoint, hops;
 } head;
 
-uint64_t mp_hop_now_ms(void)
+uint64_t mp_hop_now_ms(bool is_between_nodes)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return mp_clock_ms(is_between_nodes ? CLOCK_REALTIME : CLOCK_BOOTTIME);
+}
+
+/* The purpose of the seal: a header for one process of another node is none for any other process. */
+static mp_str purpose_of(const mp_hop *hop, char room[sizeof PURPOSE + MP_NODE_UID + 1])
+{
+    snprintf(room, sizeof PURPOSE + MP_NODE_UID + 1, PURPOSE "%s%s", *hop->uid == '\0' ? "" : " ", hop->uid);
+    return mp_str_of(room);
 }
 
 void mp_hop_keys(const mp_processes *processes, mp_seal_key keys[2])
@@ -46,6 +51,7 @@ bool mp_hop_write(const mp_seal_key *keys, const mp_hop *hop, mp_buf *out)
                   .endpoint = (uint8_t)hop->endpoint,
                   .hops = (uint8_t)hop->hops};
     mp_buf text = {0};
+    char purpose[sizeof PURPOSE + MP_NODE_UID + 1];
     for (int i = 0; i < TEXTS; i++)
         first.lengths[i] = (uint32_t)texts[i].len;
     mp_buf_put(&text, (mp_str){(const char *)&first, sizeof first});
@@ -53,9 +59,10 @@ bool mp_hop_write(const mp_seal_key *keys, const mp_hop *hop, mp_buf *out)
         mp_buf_put(&text, texts[i]);
     size_t len = text.len + MP_SEAL_OVERHEAD;
     unsigned char *sealed = mp_new(len);
-    bool is_done = mp_seal(&keys[0], MP_STR(PURPOSE), mp_buf_str(&text), false, sealed);
+    bool is_done = mp_seal(&keys[0], purpose_of(hop, purpose), mp_buf_str(&text), false, sealed);
     if (is_done) {
         char *value = mp_new(len * 4 / 3 + 4);
+        mp_buf_printf(out, "%s%s", hop->uid, *hop->uid == '\0' ? "" : ".");
         mp_buf_put(out, (mp_str){value, mp_base64url_encode(value, (mp_str){(const char *)sealed, len})});
         free(value);
     }
@@ -83,11 +90,16 @@ bool mp_hop_read(const mp_seal_key *keys, mp_str value, mp_hop *hop)
 {
     *hop = (mp_hop){0};
     head first;
+    char purpose[sizeof PURPOSE + MP_NODE_UID + 1];
+    if (value.len > MP_NODE_UID && value.ptr[MP_NODE_UID] == '.') {
+        memcpy(hop->uid, value.ptr, MP_NODE_UID);
+        value = mp_str_from(value, MP_NODE_UID + 1);
+    }
     if (value.len == 0 || value.len > MP_HOP_MOST_HEADER)
         return false;
     unsigned char *sealed = mp_new(value.len), *text = mp_new(value.len);
     ptrdiff_t len = mp_base64url_decode(sealed, value);
-    len = len < 0 ? -1 : mp_unseal(keys, MP_STR(PURPOSE), (mp_str){(const char *)sealed, (size_t)len}, text);
+    len = len < 0 ? -1 : mp_unseal(keys, purpose_of(hop, purpose), (mp_str){(const char *)sealed, (size_t)len}, text);
     bool is_good = len >= (ptrdiff_t)sizeof first;
     if (is_good) {
         memcpy(&first, text, sizeof first);

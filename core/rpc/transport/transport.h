@@ -58,9 +58,10 @@ struct mp_stdio {
 
 void mp_stdio_free(mp_stdio *MP_NULLABLE stdio); /* `stdio` may be NULL */
 
-/* -- hop_edge.c ---------------------------------------------------------------------------------------------------- */
+/* -- hop/edge.c ---------------------------------------------------------------------------------------------------- */
 
-mp_hops *mp_hops_new(mp_rpc *rpc);
+/* `serve` serves a request whose process was not known, or has ended, once more. */
+mp_hops *mp_hops_new(mp_rpc *rpc, void (*serve)(mp_rpc *rpc, mp_stream *stream, mp_principal *principal));
 /* The keys of sealed headers; made at the first call, since they need OpenSSL. */
 const mp_seal_key *mp_hops_keys(mp_rpc *rpc);
 /* True if another process is to serve the request of the principal rpc->principal: it has been sent on, or refused. */

@@ -2,7 +2,8 @@
 local gateway = require "spec.helpers.gateway"
 
 local function check(section)
-  local dir = gateway.prepare { config = "seal_keys: [a secret of sixteen or more characters]\ncluster: {name: prod, redis: redis://127.0.0.1:1, " .. section .. "}\n" }
+  local begin <const> = "seal_keys: [a secret of sixteen or more characters]\ncluster: {name: prod, redis: redis://127.0.0.1:1, "
+  local dir = gateway.prepare { config = begin .. section .. "}\n" }
   local code, _, err = gateway.exec({ "check" }, { cwd = dir })
   os.execute("rm -rf '" .. dir .. "'")
   return code, err

@@ -1,7 +1,7 @@
-/* hop_errands.c: requests of the gateway itself to another of its processes (errands): messages about tasks, and the
- * question whether a process that lets requests wait is alive, since a suspended process neither refuses nor ends them.
- */
-#include "hop_edge.h"
+/* errands.c: requests of the gateway itself to another of its processes, or to another node (errands): messages
+ * about tasks, and the question whether a process that lets requests wait is alive, since a suspended process neither
+ * refuses nor ends them. */
+#include "edge.h"
 
 MP_COUNTER(hops_silent, "hops_silent", "", "",
            "processes of the gateway that did not answer when they were asked whether they live")
@@ -15,7 +15,8 @@ MP_ACCOUNT(task_message_bytes, "task_message_bytes", "", "",
 /* ms without bytes for a request, after which its process is asked whether it is alive. A request that its process has
  * not begun by then is no longer begun */
 #define QUIET_MS MP_HOP_OLDEST_MS
-#define ALIVE_MS 5000 /* within which it must answer: longer than its workers may be busy */
+#define ALIVE_MS 5000      /* within which it must answer: longer than its workers may be busy */
+#define NODE_ALIVE_MS 1000 /* and a process of another node: its record in Redis says besides whether it lives */
 /* within which a message must be taken, else it is sent again: that it comes twice changes nothing */
 #define MESSAGE_MS 10000
 #define AGAIN_MS 1000 /* ms before a message that was not accepted is sent again */
@@ -27,26 +28,35 @@ typedef struct {
     char *MP_NULLABLE body;            /* owned; NULL: the question whether the process lives */
     size_t len;
     uint16_t to;
+    mp_node_record *MP_NULLABLE node; /* owned: the process is of another node; NULL: of this one */
+    mp_rpc *rpc;
     uint64_t since_ms, began_ms; /* since_ms: when it was sent first; began_ms: when it was sent last, or failed */
 } errand;
 
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
-/* Does nothing: the errand's transfer is checked from time to time. */
-static void on_news(MP_UNUSED mp_transfer *transfer, MP_UNUSED void *ctx) {}
+/* Runs inside libcurl. */
+static void on_news(MP_UNUSED mp_transfer *transfer, void *ctx)
+{
+    const errand *it = ctx;
+    it->rpc->hops->has_news = true;
+}
 
 /* Appends the line of the header, for a message. False if OpenSSL fails. */
 static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
 {
-    const mp_hop hop = {.to = it->to,
-                        .endpoint = MP_HOP_TASK_MESSAGES,
-                        .hops = 1,
-                        .sent_ms = mp_hop_now_ms(),
-                        .body = it->len,
-                        .method = MP_STR("POST"),
-                        .principal = mp_principal_id(mp_nobody)};
+    const mp_node_record *node = it->node;
+    mp_hop hop = {.to = it->to,
+                  .endpoint = MP_HOP_TASK_MESSAGES,
+                  .hops = 1,
+                  .sent_ms = mp_hop_now_ms(node != NULL),
+                  .body = it->len,
+                  .method = MP_STR("POST"),
+                  .principal = mp_principal_id(mp_nobody)};
+    if (node != NULL)
+        memcpy(hop.uid, node->uid, sizeof hop.uid);
     mp_buf_put(line, MP_STR(MP_HOP_HEADER ": "));
-    bool is_done = it->body == NULL || mp_hop_write(mp_hops_keys(rpc), &hop, line);
+    bool is_done = it->body == NULL || mp_hop_write(mp_hop_keys_for(rpc, node != NULL), &hop, line);
     mp_buf_putc(line, '\0');
     return is_done;
 }
@@ -54,23 +64,25 @@ static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
 /* Sends the errand. False if that cannot be. */
 static bool send_errand(mp_rpc *rpc, errand *it)
 {
-    char socket[MP_PROCESS_PATH], url[64];
+    mp_hop_way way;
+    mp_outgoing outgoing = {0};
     mp_err err = {0};
-    mp_scoped_buf header = {0};
+    mp_scoped_buf header = {0}, url = {0};
     bool is_message = it->body != NULL;
     it->began_ms = mp_monotonic_ms();
-    if (put_header(rpc, it, &header) && mp_processes_path(rpc->processes, it->to, "mcp", socket)) {
+    if (put_header(rpc, it, &header) && mp_hop_find_way(rpc, it->to, it->node, &way, &outgoing)) {
         const char *const lines[] = {"Accept:", "Content-Type: application/json", header.ptr, NULL};
-        snprintf(url, sizeof url, "http://localhost%s", is_message ? mp_hop_paths[MP_HOP_TASK_MESSAGES] : MP_HOP_ALIVE);
-        const mp_outgoing outgoing = {.method = is_message ? "POST" : "GET",
-                                      .url = url,
-                                      .headers = lines,
-                                      .body = is_message ? (mp_str){it->body, it->len} : MP_STR_NONE,
-                                      .most = 4096,
-                                      .is_stream = true,
-                                      .unix_path = socket,
-                                      .connect_ms = ALIVE_MS,
-                                      .ready = on_news};
+        mp_buf_printf(&url, "%s%s%c", way.base, is_message ? mp_hop_paths[MP_HOP_TASK_MESSAGES] : MP_HOP_ALIVE, 0);
+        outgoing.method = is_message ? "POST" : "GET";
+        outgoing.url = url.ptr;
+        outgoing.headers = lines;
+        if (is_message)
+            outgoing.body = (mp_str){it->body, it->len};
+        outgoing.most = 4096;
+        outgoing.is_stream = true;
+        outgoing.connect_ms = it->node == NULL ? ALIVE_MS : NODE_ALIVE_MS;
+        outgoing.ready = on_news;
+        outgoing.ctx = it;
         it->transfer = mp_transfer_start(rpc->hops->client, &outgoing, &err);
     }
     return it->transfer != NULL;
@@ -83,14 +95,18 @@ static void free_errand(errand *it)
     if (it->body != NULL)
         mp_account_give(&mp_account_task_message_bytes, (int64_t)it->len);
     free(it->body);
+    free(it->node);
     free(it);
 }
 
 /* Takes ownership of `body`, which is counted. False if the errand cannot be sent. */
-static bool begin_errand(mp_rpc *rpc, uint16_t to, char *MP_NULLABLE body, size_t len)
+static bool begin_errand(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, char *MP_NULLABLE body,
+                         size_t len)
 {
     errand *it = mp_new(sizeof *it);
-    *it = (errand){.body = body, .len = len, .to = to, .since_ms = mp_monotonic_ms()};
+    *it = (errand){.rpc = rpc, .body = body, .len = len, .to = to, .since_ms = mp_monotonic_ms()};
+    if (node != NULL)
+        it->node = memcpy(mp_new(sizeof *node), node, sizeof *node);
     if (!send_errand(rpc, it)) {
         free_errand(it);
         return false;
@@ -117,7 +133,7 @@ static void ask_process(mp_rpc *rpc, uint16_t number)
     if (peer == NULL && (peer = find_peer(rpc->hops, 0)) != NULL)
         *peer = (mp_hop_peer){.number = number};
     if (peer != NULL && !peer->is_asked)
-        peer->is_asked = begin_errand(rpc, number, NULL, 0);
+        peer->is_asked = begin_errand(rpc, number, NULL, NULL, 0);
 }
 
 bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number)
@@ -129,8 +145,34 @@ bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number)
     return is_silent;
 }
 
+bool mp_hops_ask_node(mp_rpc *rpc, const mp_node_record *node)
+{
+    mp_node_peer *peer = mp_node_peer_of(rpc->hops, node->number, node->uid);
+    if (!peer->is_asked)
+        peer->is_asked = begin_errand(rpc, node->number, node, NULL, 0);
+    return peer->is_asked;
+}
+
+static void take_answer_of_node(mp_rpc *rpc, const mp_node_record *node, bool is_alive)
+{
+    mp_node_peer *peer = mp_node_peer_of(rpc->hops, node->number, node->uid);
+    bool was_silent = mp_node_peer_is_silent(peer);
+    peer->is_asked = false;
+    *(is_alive ? &peer->heard_ms : &peer->silent_ms) = mp_monotonic_ms();
+    if (is_alive || was_silent)
+        return;
+    mp_stat_add(&mp_stat_hops_silent, 1);
+    mp_log(MP_WARN, "node does not answer", mp_log_str("node", mp_str_of(node->node)),
+           mp_log_str("address", mp_str_of(node->address)));
+}
+
 static void take_answer(mp_rpc *rpc, const errand *it, bool is_alive)
 {
+    const mp_node_record *node = it->node;
+    if (node != NULL) {
+        take_answer_of_node(rpc, node, is_alive);
+        return;
+    }
     mp_hop_peer *peer = find_peer(rpc->hops, it->to);
     if (peer != NULL)
         peer->is_asked = false;
@@ -140,10 +182,25 @@ static void take_answer(mp_rpc *rpc, const errand *it, bool is_alive)
     }
 }
 
+/* As look_at, for a process of another node. */
+static void look_at_forward(mp_rpc *rpc, mp_passage *passage, const mp_node_record *node, uint64_t now)
+{
+    const mp_node_peer *peer = mp_node_peer_of(rpc->hops, passage->to, node->uid);
+    if (mp_node_peer_is_silent(peer) && now - passage->heard_ms >= MP_HOP_GIVEN_UP_MS)
+        mp_passage_end(passage);
+    else if (now > peer->heard_ms + QUIET_MS)
+        mp_hops_ask_node(rpc, node);
+}
+
 /* No bytes have come for this request for a while: ends it if its process is not alive, or asks whether the process is.
  */
 static void look_at(mp_rpc *rpc, mp_passage *passage, uint64_t now)
 {
+    const mp_node_record *node = passage->node;
+    if (node != NULL && passage->transfer != NULL) {
+        look_at_forward(rpc, passage, node, now);
+        return;
+    }
     bool is_silent;
     uint64_t heard_ms = mp_processes_heard(rpc->processes, passage->to, &is_silent);
     if (passage->transfer == NULL)
@@ -159,9 +216,10 @@ static void look_at(mp_rpc *rpc, mp_passage *passage, uint64_t now)
 /* The errand is over. A message that was not taken is sent again later, while its process lives. */
 static void end_errand(mp_rpc *rpc, errand *it, bool is_good, uint64_t now)
 {
+    mp_node_record record;
     if (it->body == NULL) {
         take_answer(rpc, it, is_good);
-    } else if (!is_good && mp_processes_has(rpc->processes, it->to)) {
+    } else if (!is_good && (mp_processes_has(rpc->processes, it->to) || mp_hop_finds_node(rpc, it->to, &record))) {
         if (now - it->since_ms < KEPT_MS) {
             mp_transfer_free(it->transfer);
             it->transfer = NULL;
@@ -185,7 +243,7 @@ static void look_at_errand(mp_rpc *rpc, errand *it, uint64_t now)
     int status = mp_transfer_status(transfer);
     if (mp_transfer_is_over(transfer))
         end_errand(rpc, it, mp_transfer_failure(transfer) == NULL && status >= 200 && status < 300, now);
-    else if (age >= (it->body == NULL ? ALIVE_MS : MESSAGE_MS))
+    else if (age >= (it->body != NULL ? MESSAGE_MS : it->node != NULL ? NODE_ALIVE_MS : ALIVE_MS))
         end_errand(rpc, it, false, now);
 }
 
@@ -194,6 +252,24 @@ static void look_at_errands(mp_rpc *rpc, uint64_t now)
     mp_hops *hops = rpc->hops;
     MP_EACH(errand, each, &hops->errands, link)
         look_at_errand(rpc, each, now);
+}
+
+/* Asks the processes of other nodes that do not answer, and whose records say that they live, once more. */
+static bool look_at_node_peers(mp_rpc *rpc)
+{
+    mp_hops *hops = rpc->hops;
+    mp_node_record record;
+    bool has_some = false;
+    for (int i = 0; i < hops->node_peer_count; i++) {
+        const mp_node_peer *peer = &hops->node_peers[i];
+        if (!mp_node_peer_is_silent(peer) || peer->is_over ||
+            mp_nodes_find(MP_NEVER_NULL(mp_processes_nodes(rpc->processes)), peer->number, &record) != MP_NODE_FRESH ||
+            strcmp(peer->uid, record.uid) != 0)
+            continue;
+        mp_hops_ask_node(rpc, &record);
+        has_some = true;
+    }
+    return has_some;
 }
 
 /* Asks the processes that do not answer once more. True if there are some. */
@@ -220,8 +296,16 @@ static void look(mp_timer *timer)
             look_at(rpc, passage, now);
     }
     bool has_silent = look_at_peers(rpc);
+    has_silent = look_at_node_peers(rpc) || has_silent;
     if (has_silent || hops->count > 0 || !mp_link_is_alone(&hops->errands))
         mp_timer_start(rpc->loop, &hops->look, LOOK_MS, look);
+}
+
+void mp_hops_turn_errands(mp_rpc *rpc)
+{
+    if (rpc->hops->has_news)
+        look_at_errands(rpc, mp_monotonic_ms());
+    rpc->hops->has_news = false;
 }
 
 void mp_hops_watch(mp_rpc *rpc)
@@ -249,24 +333,38 @@ static int64_t count_errands(const mp_hops *hops)
     return count;
 }
 
+/* True if there are other processes, of this node or of others. */
+static bool are_several(const mp_rpc *rpc)
+{
+    return mp_processes_are_several(rpc->processes) || mp_processes_nodes(rpc->processes) != NULL;
+}
+
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id)
 {
-    return mp_processes_are_several(rpc->processes) && mp_hop_other_of(rpc, id) != 0;
+    return are_several(rpc) && mp_hop_other_of(rpc, id) != 0;
 }
 
 bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id)
 {
     return mp_id_is(id) && mp_processes_is_newest(rpc->processes) &&
-           mp_id_number(rpc->processes, id) != mp_processes_number(rpc->processes) && mp_hop_other_of(rpc, id) == 0;
+           mp_id_number(rpc->processes, id) != mp_processes_number(rpc->processes) && mp_hop_other_of(rpc, id) == 0 &&
+           !mp_hop_may_have_node(rpc, mp_id_number(rpc->processes, id));
 }
 
-bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text)
+bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, mp_str text)
 {
-    uint16_t to = mp_hop_other_of(rpc, id);
-    bool is_taken = to != 0 && text.len > 0 && !mp_hops_are_silent(rpc, to) &&
+    bool is_taken = to != 0 && text.len > 0 && (node != NULL || !mp_hops_are_silent(rpc, to)) &&
                     count_errands(rpc->hops) < MP_ERRANDS_MOST &&
                     mp_account_take_posted(&mp_account_task_message_bytes, text.len);
     if (!is_taken)
         mp_stat_add(&mp_stat_refused_task_messages, 1);
-    return is_taken && begin_errand(rpc, to, mp_dup(text), text.len);
+    return is_taken && begin_errand(rpc, to, node, mp_dup(text), text.len);
+}
+
+bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text)
+{
+    mp_node_record record;
+    uint16_t to = mp_hop_other_of(rpc, id);
+    bool is_node = !mp_processes_has(rpc->processes, to) && mp_hop_finds_node(rpc, to, &record);
+    return mp_hops_send_message(rpc, to, is_node ? &record : NULL, text);
 }

@@ -1,11 +1,10 @@
-/* hop_edge.c: requests that another process of the gateway serves: of sessions and tasks that are not this process's
- * own, and in an older process those that begin something new. The request is sent on over that process's Unix socket,
- * and its answer is passed on as it comes.
+/* edge.c: requests that another process serves: of sessions and tasks that are not this process's own, and in an
+ * older process those that begin something new. The request is sent on over that process's Unix socket, or to the
+ * address of its node, and its answer is passed on as it comes.
  *
  * libcurl's callbacks and those of streams only mark a passage; mp_hops_turn() goes on with it. A client that leaves
  * ends the transfer at once, since the body that it sends belongs to the request. */
-#define _GNU_SOURCE 1 /* for memmem */
-#include "hop_edge.h"
+#include "edge.h"
 
 MP_GAUGE(hops, "hops", "", "", "requests that another process of the gateway serves")
 MP_COUNTER(hops_begun, "hops_begun", "", "", "requests sent on to another process of the gateway")
@@ -18,16 +17,17 @@ MP_REFUSED(refused_hops, "hops", MP_LIMIT_REACHED,
 #define KEPT_MS UINT64_C(10000)
 #define CONNECT_MS 1000
 
-mp_hops *mp_hops_new(mp_rpc *rpc)
+mp_hops *mp_hops_new(mp_rpc *rpc, void (*serve)(mp_rpc *rpc, mp_stream *stream, mp_principal *principal))
 {
     uint64_t other_ms = rpc->config->request_ms / 2;
-    const mp_client_limits limits = {.requests = MP_HOPS_MOST + MP_ERRANDS_MOST + MP_OLDER_MOST + 1,
-                                     .lookups = 1,
+    const mp_client_limits limits = {.requests = MP_HOPS_MOST + MP_ERRANDS_MOST + MP_OLDER_MOST + 1 + MP_NODES_MOST,
+                                     .lookups = MP_NODES_MOST,
                                      .held = SIZE_MAX,
                                      .idle_ms = other_ms < KEPT_MS ? other_ms : KEPT_MS,
                                      .is_inner = true};
     mp_hops *hops = mp_new(sizeof *hops);
     hops->rpc = rpc;
+    hops->serve = serve;
     hops->client = mp_client_new(rpc->loop, &limits);
     return hops;
 }
@@ -40,106 +40,9 @@ const mp_seal_key *mp_hops_keys(mp_rpc *rpc)
     return hops->keys;
 }
 
-/* -- where a request belongs --------------------------------------------------------------------------------------- */
-
-uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id)
+const mp_seal_key *mp_hop_keys_for(mp_rpc *rpc, bool is_node)
 {
-    if (!mp_id_is(id))
-        return 0;
-    uint16_t number = mp_id_number(rpc->processes, id);
-    return number != mp_processes_number(rpc->processes) && mp_processes_has(rpc->processes, number) ? number : 0;
-}
-
-/* The number of the newest process, if that is another one; else 0. */
-static uint16_t newest_of(const mp_rpc *rpc)
-{
-    uint16_t newest = mp_processes_newest(rpc->processes);
-    return mp_processes_has(rpc->processes, newest) ? newest : 0;
-}
-
-/* The number of the process that has a session; 0: this one, or none. The session's id says which process made it,
- * with two exceptions. An older process does not know a process that is on trial, and asks the newest one, which does.
- * And a revived session has an id of a process that has ended: the first process has such sessions, while it lives. */
-static uint16_t session_process(mp_rpc *rpc, mp_str id)
-{
-    if (!mp_id_is(id) || mp_session_is_known(rpc, id))
-        return 0;
-    uint16_t other = mp_hop_other_of(rpc, id);
-    if (mp_processes_is_newest(rpc->processes))
-        return other != 0 ? other : mp_processes_first(rpc->processes);
-    if (rpc->hop != NULL || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
-        return 0;
-    return other != 0 ? other : newest_of(rpc);
-}
-
-static bool enter_params(MP_UNUSED void *ctx, unsigned level, mp_str key)
-{
-    return level == 1 && mp_str_is(key, "params");
-}
-
-static int take_state(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
-{
-    mp_str *state = ctx;
-    if (level == 2 && type == MP_JSON_STRING && mp_str_is(key, "requestState"))
-        *state = (mp_str){value.ptr + 1, value.len - 2};
-    return 0;
-}
-
-/* The id at the beginning of params.requestState: the id of the process that has the state (calls/client_request.lua);
- * empty if there is none. */
-static mp_str id_of_state(mp_str body)
-{
-    static const char name[] = "\"requestState\"";
-    mp_str state = MP_STR_NONE;
-    const mp_json_visitor visitor = {enter_params, take_state, &state, NULL};
-    if (body.len == 0 || memmem(body.ptr, body.len, name, sizeof name - 1) == NULL ||
-        mp_json_scan(body, &visitor, NULL, NULL) != MP_JSON_OK || state.len <= MP_ID || state.ptr[MP_ID] != '.')
-        return MP_STR_NONE;
-    return (mp_str){state.ptr, MP_ID};
-}
-
-/* True if a living process made the id, and `number` is its number, or 0 if that is this one. */
-static bool find_maker(const mp_rpc *rpc, mp_str id, uint16_t *number)
-{
-    *number = mp_hop_other_of(rpc, id);
-    return *number != 0 || (mp_id_is(id) && mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes));
-}
-
-static uint16_t find_for_mcp(mp_rpc *rpc, const mp_stream *stream, bool is_post, mp_str *session)
-{
-    int count, names;
-    uint16_t number;
-    mp_str id = mp_stream_known_header(stream, MP_HEADER_MCP_SESSION_ID, &count);
-    if (count == 1) {
-        *session = id;
-        return session_process(rpc, id);
-    }
-    if (count > 1 || !is_post)
-        return 0;
-    mp_str name = mp_str_trim(mp_stream_known_header(stream, MP_HEADER_MCP_NAME, &names)); /* name of a task: its id */
-    if ((names == 1 && find_maker(rpc, name, &number)) ||
-        find_maker(rpc, id_of_state(mp_stream_request(stream)->body), &number))
-        return number;
-    return newest_of(rpc);
-}
-
-/* The number of the process that is to serve the request; 0: this one. */
-static uint16_t find_process(mp_rpc *rpc, const mp_stream *stream, mp_hop_endpoint endpoint, mp_str *session)
-{
-    const mp_request *request = mp_stream_request(stream);
-    bool is_post = mp_str_is(request->method, "POST"), is_get = mp_str_is(request->method, "GET");
-    int count;
-    *session = MP_STR_NONE;
-    switch (endpoint) {
-    case MP_HOP_MCP:
-        return is_post || is_get || mp_str_is(request->method, "DELETE") ? find_for_mcp(rpc, stream, is_post, session)
-                                                                         : 0;
-    case MP_HOP_SSE:
-        return is_get ? newest_of(rpc) : 0;
-    default:
-        *session = mp_query_value(request->query, "session_id", &count);
-        return is_post && count == 1 ? session_process(rpc, *session) : 0;
-    }
+    return is_node ? MP_NEVER_NULL(mp_processes_node_keys(rpc->processes)) : mp_hops_keys(rpc);
 }
 
 /* -- the client's side --------------------------------------------------------------------------------------------- */
@@ -183,6 +86,11 @@ static void free_passage(mp_passage *it)
     mp_link_drop(&it->link);
     mp_link_drop(&it->due);
     mp_stream_unref(it->stream);
+    mp_principal *principal = it->principal;
+    if (principal != NULL)
+        mp_principal_unref(principal);
+    mp_hop_count_forward(it);
+    free(it->node);
     it->rpc->hops->count--;
     mp_stat_add(&mp_stat_hops, -1);
     free(it);
@@ -211,12 +119,19 @@ static void refuse_unanswered(mp_passage *it)
     bool is_unsent = transfer == NULL || mp_transfer_trouble_of(transfer) == MP_TRANSFER_UNSENT;
     bool is_crowded = transfer != NULL && mp_transfer_trouble_of(transfer) == MP_TRANSFER_CROWDED;
     mp_stream *stream = mp_stream_ref(it->stream);
+    unsigned seconds = it->node == NULL ? 1 : mp_hop_retry_s();
+    it->end = is_unsent ? MP_FORWARD_UNREACHED : MP_FORWARD_LOST;
+    if (is_unsent)
+        mp_hop_report_unreached(it);
     leave_stream(it);
+    if (is_unsent && !is_crowded) {
+        mp_hop_refuse_later(rpc, stream, seconds, unanswered);
+        mp_stream_unref(stream);
+        return;
+    }
     mp_stat_add(is_crowded ? &mp_stat_dropped_answers : &mp_stat_refused_hops, 1);
     if (is_crowded)
         mp_refuse(rpc, stream, MP_CAUSE_ANSWERS, 502, MP_CODE_INTERNAL, id_of(rpc, stream), given_up, MP_STR_NONE);
-    else if (is_unsent)
-        mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, unanswered);
     else
         mp_refuse(rpc, stream, MP_CAUSE_HOP, 502, MP_CODE_INTERNAL, id_of(rpc, stream),
                   "the process of this session does not answer any more; the call may have run", MP_STR_NONE);
@@ -233,13 +148,14 @@ enum { PASSED_ON = sizeof passed_on / sizeof *passed_on };
 typedef struct {
     mp_header headers[PASSED_ON]; /* their values are the transfer's */
     size_t count, length;         /* length: of the body; SIZE_MAX: not known */
-    bool is_events;
+    bool is_events, is_refusal;   /* is_refusal: of the hop, and not of its client's request */
 } answer;
 
 static void take_header(answer *it, mp_str name, mp_str value)
 {
     if (mp_str_is_nocase(name, "content-type"))
         it->is_events = mp_str_starts(value, MP_STR("text/event-stream"));
+    it->is_refusal = it->is_refusal || mp_str_is_nocase(name, MP_HOP_HEADER);
     if (mp_str_is_nocase(name, "content-length") && value.len > 0 && value.len < 16) {
         it->length = 0;
         for (size_t i = 0; i < value.len; i++)
@@ -262,12 +178,33 @@ static answer read_head(const mp_transfer *transfer)
     return it;
 }
 
+/* Another process has the address of this one, which has ended: the request is served as one for a number that nobody
+ * has. */
+static void serve_again(mp_passage *it, const mp_node_record *node)
+{
+    mp_stream *stream = mp_stream_ref(it->stream);
+    mp_rpc *rpc = it->rpc;
+    mp_principal *principal = mp_principal_ref(MP_NEVER_NULL(it->principal));
+    mp_node_peer_of(rpc->hops, it->to, node->uid)->is_over = true;
+    leave_stream(it);
+    rpc->hops->serve(rpc, stream, principal);
+    mp_principal_unref(principal);
+    mp_stream_unref(stream);
+}
+
 /* No process has this number any more that has just been known: the session is unknown, as after a restart. */
 static void refuse_misdirected(mp_passage *it)
 {
     mp_stream *stream = mp_stream_ref(it->stream);
     mp_rpc *rpc = it->rpc;
+    const mp_node_record *node = it->node;
     bool is_of_session = it->to != mp_processes_newest(rpc->processes) || it->endpoint == MP_HOP_MESSAGES;
+    it->end = MP_FORWARD_OVER;
+    if (node != NULL) {
+        serve_again(it, node);
+        mp_stream_unref(stream);
+        return;
+    }
     leave_stream(it);
     if (is_of_session)
         mp_refuse(rpc, stream, MP_CAUSE_SESSION, 404, MP_CODE_INVALID_REQUEST, id_of(rpc, stream),
@@ -279,10 +216,28 @@ static void refuse_misdirected(mp_passage *it)
     mp_stream_unref(stream);
 }
 
+/* The other process takes no request from this one: as where their seal_keys differ. */
+static void refuse_hop(mp_passage *it, int status)
+{
+    mp_stream *stream = mp_stream_ref(it->stream);
+    const mp_node_record *node = it->node;
+    it->end = MP_FORWARD_UNREACHED;
+    leave_stream(it);
+    mp_log(MP_ERROR, "node refused a request", mp_log_str("node", mp_str_of(node == NULL ? "" : node->node)),
+           mp_log_int("number", it->to), mp_log_int("status", status));
+    mp_hop_refuse_later(it->rpc, stream, mp_hop_retry_s(), unanswered);
+    mp_stream_unref(stream);
+}
+
 /* Passes the whole answer on, which has arrived. */
 static void answer_whole(mp_passage *it, const mp_transfer *transfer)
 {
     answer whole = read_head(transfer);
+    if (whole.is_refusal) {
+        refuse_hop(it, mp_transfer_status(transfer));
+        return;
+    }
+    it->end = MP_FORWARD_ANSWERED;
     mp_stream_on_gone(it->stream, NULL, NULL);
     mp_stream_answer(it->stream, mp_transfer_status(transfer), NULL, mp_transfer_body(transfer), whole.headers,
                      whole.count);
@@ -322,6 +277,7 @@ static void pass_on(mp_passage *it)
     if (transfer == NULL || !mp_transfer_is_over(transfer))
         return;
     bool is_cut = mp_transfer_failure(transfer) != NULL;
+    it->end = is_cut ? MP_FORWARD_LOST : MP_FORWARD_ANSWERED;
     if (is_cut && mp_transfer_trouble_of(transfer) == MP_TRANSFER_CROWDED)
         mp_stat_add(&mp_stat_dropped_answers, 1);
     leave_stream(it);
@@ -359,11 +315,12 @@ void mp_hops_turn(mp_rpc *rpc)
         if (it->transfer == NULL)
             free_passage(it);
     }
+    mp_hops_turn_errands(rpc);
 }
 
 bool mp_hops_have_work(const mp_rpc *rpc)
 {
-    return !mp_link_is_alone(&rpc->hops->due);
+    return !mp_link_is_alone(&rpc->hops->due) || rpc->hops->has_news;
 }
 
 /* -- sending on ---------------------------------------------------------------------------------------------------- */
@@ -424,7 +381,29 @@ static void put_headers(const mp_stream *stream, mp_str sealed, mp_buf *out)
     mp_buf_putc(out, '\0');
 }
 
-static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, const char *path, mp_str session, mp_str headers)
+bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, mp_hop_way *way,
+                     mp_outgoing *outgoing)
+{
+    const mp_rpc_config *config = rpc->config;
+    const char *name = config->nodes_name;
+    if (node == NULL) {
+        snprintf(way->base, sizeof way->base, "http://localhost");
+        outgoing->unix_path = way->path;
+        return mp_processes_path(rpc->processes, to, "mcp", way->path);
+    }
+    outgoing->policy.kind = MP_ADDRESS_POLICY_PRIVATE;
+    snprintf(way->base, sizeof way->base, "%s%s", name == NULL ? "http://" : "https://",
+             name == NULL ? node->address : name);
+    if (name != NULL) {
+        outgoing->connect_to = node->address;
+        outgoing->ca = config->nodes_ca;
+        outgoing->certificate = config->nodes_certificate;
+        outgoing->key = config->nodes_key;
+    }
+    return true;
+}
+
+static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, mp_str session, mp_str headers)
 {
     enum { MOST_LINES = 104 }; /* a request has at most 100 headers */
     const char *lines[MOST_LINES + 1], *at = headers.ptr;
@@ -434,7 +413,11 @@ static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, const char *path,
     lines[count] = NULL;
     const mp_request *request = mp_stream_request(it->stream);
     mp_buf url = {0};
-    mp_buf_printf(&url, "http://localhost%s", mp_hop_paths[it->endpoint]);
+    mp_hop_way way;
+    mp_outgoing outgoing = {0};
+    if (!mp_hop_find_way(it->rpc, it->to, it->node, &way, &outgoing))
+        return NULL;
+    mp_buf_printf(&url, "%s%s", way.base, mp_hop_paths[it->endpoint]);
     if (it->endpoint == MP_HOP_MESSAGES)
         mp_buf_printf(&url, "?session_id=%.*s", MP_STR_ARG(session));
     mp_buf_putc(&url, '\0');
@@ -442,19 +425,18 @@ static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, const char *path,
     memcpy(method, request->method.ptr, request->method.len < sizeof method ? request->method.len : sizeof method - 1);
     bool is_post = mp_str_is(request->method, "POST");
     mp_err err = {0};
-    const mp_outgoing outgoing = {
-        .method = method,
-        .url = url.ptr,
-        .headers = lines,
-        .body = is_post ? (mp_str){request->body.len > 0 ? request->body.ptr : "", request->body.len} : MP_STR_NONE,
-        .most = SIZE_MAX,
-        .account = &mp_account_queue_bytes,
-        .account_most = (int64_t)(it->rpc->config->answers + it->rpc->config->answers / 2),
-        .is_stream = true,
-        .unix_path = path,
-        .connect_ms = CONNECT_MS,
-        .ready = on_news,
-        .ctx = it};
+    outgoing.method = method;
+    outgoing.url = url.ptr;
+    outgoing.headers = lines;
+    if (is_post)
+        outgoing.body = (mp_str){request->body.len > 0 ? request->body.ptr : "", request->body.len};
+    outgoing.most = SIZE_MAX;
+    outgoing.account = &mp_account_queue_bytes;
+    outgoing.account_most = (int64_t)(it->rpc->config->answers + it->rpc->config->answers / 2);
+    outgoing.is_stream = true;
+    outgoing.connect_ms = CONNECT_MS;
+    outgoing.ready = on_news;
+    outgoing.ctx = it;
     mp_transfer *transfer = mp_transfer_start(it->rpc->hops->client, &outgoing, &err);
     if (transfer == NULL)
         mp_log(MP_ERROR, "request not sent on", mp_log_str("why", mp_str_of(err.text)));
@@ -468,7 +450,8 @@ static bool seal_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed
     int tokens;
     mp_scoped_buf principal = {0}, base = {0};
     mp_str token = mp_stream_known_header(stream, MP_HEADER_AUTHORIZATION, &tokens);
-    hop->sent_ms = mp_hop_now_ms();
+    bool is_node = *hop->uid != '\0';
+    hop->sent_ms = mp_hop_now_ms(is_node);
     hop->mark = mp_stream_mark(stream);
     hop->method = mp_stream_request(stream)->method;
     hop->body = mp_stream_request(stream)->body.len;
@@ -478,14 +461,14 @@ static bool seal_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed
     hop->authorization = rpc->hop != NULL ? rpc->hop->authorization : tokens == 1 ? token : MP_STR_NONE;
     rpc->hooks->put_principal(rpc->ctx, rpc->principal, &principal);
     hop->principal = mp_buf_str(&principal);
-    bool is_done =
-        principal.len > 0 && mp_hop_write(mp_hops_keys(rpc), hop, sealed) && sealed->len <= MP_HOP_MOST_HEADER;
+    bool is_done = principal.len > 0 && mp_hop_write(mp_hop_keys_for(rpc, is_node), hop, sealed) &&
+                   sealed->len <= MP_HOP_MOST_HEADER;
     return is_done;
 }
 
-static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
+/* `node`: NULL, or of which other node the process is. */
+static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, const mp_node_record *MP_NULLABLE node)
 {
-    char path[MP_PROCESS_PATH];
     mp_scoped_buf sealed = {0}, headers = {0};
     mp_hops *hops = rpc->hops;
     mp_passage *it = mp_new(sizeof *it);
@@ -495,6 +478,12 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
                        .to = hop->to,
                        .heard_ms = mp_monotonic_ms(),
                        .is_get = mp_str_is(mp_stream_request(stream)->method, "GET")};
+    if (node != NULL) {
+        memcpy(hop->uid, node->uid, sizeof hop->uid);
+        it->node = mp_new(sizeof *it->node);
+        memcpy(it->node, node, sizeof *node);
+        it->principal = mp_principal_ref(rpc->principal);
+    }
     mp_link_put(&hops->all, &it->link);
     hops->count++;
     mp_hops_watch(rpc);
@@ -503,9 +492,9 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
     if (!seal_hop(rpc, stream, hop, &sealed)) {
         mp_log(MP_ERROR, "request not sent on",
                mp_log_str("why", MP_STR("the facts of its principal for the other process are more than 120 KiB")));
-    } else if (mp_processes_path(rpc->processes, hop->to, "mcp", path)) {
+    } else {
         put_headers(stream, mp_buf_str(&sealed), &headers);
-        it->transfer = start_transfer(it, path, hop->session, mp_buf_str(&headers));
+        it->transfer = start_transfer(it, hop->session, mp_buf_str(&headers));
     }
     if (it->transfer == NULL) {
         refuse_unanswered(it);
@@ -519,10 +508,20 @@ bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint)
 {
     const mp_hop *from = rpc->hop;
     mp_hop hop = {.endpoint = endpoint, .hops = from == NULL ? 1 : from->hops + 1};
-    hop.to = find_process(rpc, stream, endpoint, &hop.session);
+    mp_node_record record;
+    if (from != NULL && from->to != mp_processes_number(rpc->processes)) {
+        hop.to = from->to; /* another node has sent it to an older process of this one */
+        hop.session = from->session;
+    } else {
+        hop.to = mp_hop_find_process(rpc, stream, endpoint, &hop.session);
+    }
     rpc->envelope.id = MP_STR_NONE;
     if (hop.to == 0)
         return false;
+    bool is_node = mp_processes_node_keys(rpc->processes) != NULL && !mp_processes_has(rpc->processes, hop.to);
+    mp_node_way way = is_node ? mp_hop_choose_node(rpc, stream, hop.to, &record) : MP_NODE_SEND;
+    if (way != MP_NODE_SEND)
+        return way == MP_NODE_WAITS;
     if (hop.hops > MP_HOP_MOST) {
         mp_stat_add(&mp_stat_refused_hops, 1);
         mp_refuse(rpc, stream, MP_CAUSE_HOP, 421, MP_CODE_INTERNAL, MP_STR_NONE,
@@ -534,13 +533,13 @@ bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint)
                id_of(rpc, stream).len > 0) { /* messages that are no requests may free room */
         mp_stat_add(&mp_stat_refused_answers, 1);
         mp_refuse_for(rpc, stream, MP_CAUSE_ANSWERS, 503, mp_stream_room_s(stream), mp_answers_are_full);
-    } else if (mp_hops_are_silent(rpc, hop.to)) {
+    } else if (!is_node && mp_hops_are_silent(rpc, hop.to)) {
         mp_stat_add(&mp_stat_refused_hops, 1);
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, unanswered);
     } else if (!mp_stream_has_client(stream)) {
         mp_stream_detect_close(stream); /* ends the request */
     } else {
-        send_on(rpc, stream, &hop);
+        send_on(rpc, stream, &hop, is_node ? &record : NULL);
     }
     return true;
 }
@@ -573,6 +572,7 @@ void mp_hops_abort(mp_rpc *rpc)
     mp_hops *hops = rpc->hops;
     MP_EACH(mp_passage, passage, &hops->all, link)
         mp_passage_end(passage);
+    mp_hops_end_waiting(rpc, true);
 }
 
 void mp_hops_free(mp_rpc *rpc)
@@ -580,7 +580,9 @@ void mp_hops_free(mp_rpc *rpc)
     mp_hops *hops = rpc->hops;
     while (!mp_link_is_alone(&hops->all))
         free_passage(mp_container(hops->all.next, mp_passage, link));
+    mp_hops_end_waiting(rpc, false);
     mp_hops_end_errands(rpc);
+    free(hops->node_peers);
     mp_client_free(hops->client);
     explicit_bzero(hops->keys, sizeof hops->keys);
     free(hops);

@@ -1,0 +1,150 @@
+/* edge.h: what a worker has sent on to other processes, of this node or of others; for the files of this folder.
+ *
+ *   passage   a request of a client that another process serves
+ *   errand    a request of the gateway's own to another process: a message about a task, or the question whether it
+ *             lives
+ *   peer      another process that was asked whether it lives. What one of this node has answered is in `processes`,
+ *             for all workers */
+#ifndef MP_RPC_TRANSPORT_HOP_EDGE_H
+#define MP_RPC_TRANSPORT_HOP_EDGE_H
+
+#include "rpc/transport/transport.h"
+
+#define MP_HOPS_MOST 4096               /* requests that one worker sends on at once: each takes two descriptors */
+#define MP_ERRANDS_MOST ((int64_t)1024) /* messages of one worker to other processes at once: more are refused */
+
+/* How a passage has ended. */
+typedef enum {
+    MP_FORWARD_LEFT,
+    MP_FORWARD_ANSWERED,
+    MP_FORWARD_UNREACHED,
+    MP_FORWARD_LOST,
+    MP_FORWARD_OVER,
+    MP_FORWARDS
+} mp_forward_end;
+
+typedef struct {
+    mp_link link; /* in hops->all */
+    mp_link due;  /* in hops->due */
+    mp_rpc *rpc;
+    mp_stream *stream;                 /* counted reference */
+    mp_transfer *MP_NULLABLE transfer; /* NULL: the client has left, or the answer is complete */
+    mp_hop_endpoint endpoint;
+    uint16_t to;
+    uint64_t heard_ms; /* when the last byte came, or the request was sent; by mp_monotonic_ms */
+    bool is_get;
+    bool has_begun; /* the answer to the client has begun */
+    /* both owned, for a process of another node; NULL: it is one of this node */
+    mp_node_record *MP_NULLABLE node;
+    mp_principal *MP_NULLABLE principal;
+    mp_forward_end end;
+} mp_passage;
+
+typedef struct {
+    uint16_t number; /* 0: the place is free */
+    bool is_asked;   /* an errand of this worker asks whether the process lives */
+} mp_hop_peer;
+
+/* What this worker knows of a number of other nodes. Times are of mp_monotonic_ms; 0: never. */
+typedef struct {
+    uint16_t number;
+    char uid[MP_NODE_UID + 1];        /* of the process; empty: no record has the number */
+    bool is_asked;                    /* as above */
+    bool is_unreached;                /* the last request was not sent: it could not be reached */
+    bool is_over;                     /* another process has its address: it has ended */
+    uint64_t used_ms;                 /* when it was last looked for */
+    uint64_t wanted_ms, wanted_reads; /* when a read was wanted for the number, and how many there had been */
+    uint64_t heard_ms, silent_ms;     /* when it last answered that it lives, or did not answer */
+    mp_series forwards[MP_FORWARDS];
+} mp_node_peer;
+
+struct mp_hops {
+    mp_rpc *rpc;
+    void (*serve)(mp_rpc *rpc, mp_stream *stream, mp_principal *principal);
+    mp_client *client;
+    mp_seal_key keys[2]; /* not set before the first hop */
+    mp_link all, due, errands;
+    int64_t count;
+    mp_timer look;
+    mp_hop_peer peers[MP_OLDER_MOST + 1];
+    mp_node_peer *MP_NULLABLE node_peers; /* NULL before the first request for another node */
+    int node_peer_count;
+    mp_link waiting; /* requests for numbers of which it has to be found out whether a process has them */
+    mp_timer peek;   /* looks at these */
+    bool has_news;   /* the transfer of an errand has something new */
+};
+
+extern const mp_stat mp_stat_hops, mp_stat_refused_hops;
+
+/* -- route.c --------------------------------------------------------------------------------------------------- */
+
+/* The number of the process that is to serve the request, or that may be of another node; 0: this one. `session` gets
+ * the id of its session. */
+uint16_t mp_hop_find_process(mp_rpc *rpc, const mp_stream *stream, mp_hop_endpoint endpoint, mp_str *session);
+/* The number of another process that made this id; 0: none that is known. Foreign, unknown and ended ids of one number
+ * take the same way. */
+uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id);
+
+/* -- edge.c ---------------------------------------------------------------------------------------------------- */
+
+/* Ends a request that was sent on: with an error, or in the middle of its answer. */
+void mp_passage_end(mp_passage *passage);
+
+/* How requests reach a process. */
+typedef struct {
+    char base[MP_NODE_ADDRESS + 16]; /* the begin of their URLs */
+    char path[MP_PROCESS_PATH];      /* of its Unix socket, if it is one of this node */
+} mp_hop_way;
+/* Says in `outgoing`, but for its URL, how to reach a process of this node, or `node`; it points to `way` and `node`
+ * then. False if there is no way. */
+bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, mp_hop_way *way,
+                     mp_outgoing *outgoing);
+/* The keys that seal headers for a process of this node, or for another node. */
+const mp_seal_key *mp_hop_keys_for(mp_rpc *rpc, bool is_node);
+
+/* -- errands.c ------------------------------------------------------------------------------------------------- */
+
+/* From now on, until no request is under way, asks processes that let requests wait whether they are alive. */
+void mp_hops_watch(mp_rpc *rpc);
+/* True if the process with this number does not answer: no request should be sent to it. Asks the process again in that
+ * case. */
+bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number);
+/* Asks a process of another node whether it lives; not while a question waits for its answer. False if that cannot be.
+ */
+bool mp_hops_ask_node(mp_rpc *rpc, const mp_node_record *node);
+/* Sends a message about a task to a process, of this node or `node`. */
+bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, mp_str text);
+/* Goes on with errands whose transfers have something new. */
+void mp_hops_turn_errands(mp_rpc *rpc);
+/* Cancels all errands that are under way. */
+void mp_hops_end_errands(mp_rpc *rpc);
+
+/* -- nodes.c --------------------------------------------------------------------------------------------------- */
+
+typedef enum {
+    MP_NODE_HERE, /* no process of another node has the number: the request is served here */
+    MP_NODE_SEND, /* it is to be sent to the process in `record` */
+    MP_NODE_WAITS /* it was refused, or is served later as if it had just come */
+} mp_node_way;
+
+/* What becomes of a request for a number that no process of this node has. */
+mp_node_way mp_hop_choose_node(mp_rpc *rpc, mp_stream *stream, uint16_t number, mp_node_record *record);
+/* The peer of a number, which is new if it was not known with this uid. */
+mp_node_peer *mp_node_peer_of(mp_hops *hops, uint16_t number, const char *uid);
+bool mp_node_peer_is_silent(const mp_node_peer *peer);
+/* True if a process of another node has the number, as far as is known. */
+bool mp_hop_finds_node(const mp_rpc *rpc, uint16_t number, mp_node_record *record);
+/* Logs why a passage to another node was not sent, unless the one before it was not, either. */
+void mp_hop_report_unreached(const mp_passage *passage);
+/* Counts a passage to another node that is over. */
+void mp_hop_count_forward(const mp_passage *passage);
+/* Refuses a request that another process should serve: its client may try again after some seconds. */
+void mp_hop_refuse_later(mp_rpc *rpc, mp_stream *stream, unsigned seconds, const char *why);
+/* Those seconds, if the process is of another node: 1 to 3. */
+unsigned mp_hop_retry_s(void);
+/* True if another node may have a process with this number, as far as is known. Asks for a read in that case. */
+bool mp_hop_may_have_node(const mp_rpc *rpc, uint16_t number);
+/* Refuses all requests that wait; with a rpc that ends, without an answer. */
+void mp_hops_end_waiting(mp_rpc *rpc, bool with_answer);
+
+#endif

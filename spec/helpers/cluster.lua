@@ -1,0 +1,150 @@
+-- Gateways of one cluster on this machine, with a server of Redis; each has the tool `place`, which says where it runs.
+--   local c <close>, one, two = cluster.start { tls = true }
+-- The addresses of their listeners for each other are g.node_address; g.number and g.uid are as the records say.
+local certificates = require "spec.helpers.certificates"
+local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
+local nodes = require "spec.helpers.nodes"
+local redis = require "spec.helpers.redis"
+local wait = require "spec.helpers.wait"
+local modules = require "modules"
+
+local cluster = {}
+cluster.__index = cluster
+
+cluster.SEAL = nodes.SEAL
+cluster.NAME = "moonpool-spec" -- the DNS name in the certificates of nodes
+
+local made = {}
+
+--- The authority of the nodes, made once per run.
+function cluster.authority()
+  made.authority = made.authority or certificates.make { subject = "/CN=cluster", sans = false, is_authority = true }
+  return made.authority
+end
+
+--- A certificate of that authority, or of `by`, with this DNS name.
+function cluster.certificate(name, by)
+  return certificates.make({ subject = "/CN=node", sans = "DNS:" .. name }, by or cluster.authority())
+end
+
+local function own_certificate()
+  made.own = made.own or cluster.certificate(cluster.NAME)
+  return made.own
+end
+
+--- The number and uid of a gateway that has just begun, once its record is there.
+function cluster:learn(g)
+  wait.for_fact("the record of " .. g.node, 20, function()
+    for number, one in pairs(nodes.records(self.server)) do
+      if one.node == g.node and one.address == g.node_address and not self.uids[one.uid] then
+        g.number, g.uid = number, one.uid
+        return true
+      end
+    end
+  end)
+  self.uids[g.uid] = true
+  return g
+end
+
+--- Starts a node. `options`: name, listen, tls (as of start, or a certificate of its own), seal_keys, scripts, config,
+--- workers, files.
+function cluster:add(options)
+  options = setmetatable(options or {}, { __index = self.options })
+  local name = options.name or "n" .. #self.all + 1
+  local scripts, files = { ["tools/place.lua"] = ("--- Says which node runs.\nreturn function() return %q end\n"):format(name) }, {}
+  for path, text in pairs(options.scripts or {}) do scripts[path] = text end
+  for path, text in pairs(options.files or {}) do files[path] = text end
+  local section = { name = "spec", node = name, listen = options.listen or "127.0.0.1:0", redis = { url = "redis://" .. self.server.at } }
+  if options.tls then
+    local own = options.tls == true and own_certificate() or options.tls
+    files["node.pem"], files["node.key"], files["cluster-ca.pem"] = own.certificate, own.key, cluster.authority().own
+    section.tls = { certificate = "node.pem", key = "node.key", ca = "cluster-ca.pem" }
+  end
+  local config = { cluster = section, seal_keys = options.seal_keys or { cluster.SEAL } }
+  for key, value in pairs(options.config or {}) do config[key] = value end
+  local g = gateway.start { scripts = scripts, files = files, config = config, workers = options.workers, constants = options.constants }
+  g.node = name
+  g.node_address = g:wait_log("listening", { ["for"] = "nodes" }).fields.address
+  self.all[#self.all + 1] = g
+  return self:learn(g)
+end
+
+--- `options`: nodes (2), and those of add, for all of them.
+function cluster.start(options)
+  local self = setmetatable({ options = options or {}, all = {}, uids = {}, server = redis.start() }, cluster)
+  local fine, why = pcall(function()
+    for _ = 1, self.options.nodes or 2 do self:add() end
+  end)
+  if fine then return self, table.unpack(self.all) end
+  self:__close(why)
+  error(why, 0)
+end
+
+--- Starts a node again at the address of one that was killed.
+function cluster:again(g, options)
+  options = options or {}
+  options.name, options.listen = g.node, g.node_address
+  return self:add(options)
+end
+
+--- Kills a node, which stays in the list no more.
+function cluster:kill(g)
+  for i, one in ipairs(self.all) do
+    if one == g then table.remove(self.all, i) end
+  end
+  g:kill()
+  os.execute("rm -rf '" .. g.dir .. "'")
+end
+
+--- What nodes know of each other's keys: ids and sealed headers, as of spec/modules/module_processes.c.
+function cluster.keys(secret) return modules.processes.new(nil, secret or cluster.SEAL) end
+
+--- How often a node has sent requests to another one, by their ends; all of them without `outcome`.
+function cluster.forwards(g, to, outcome)
+  local sum = 0
+  for labels, value in g:admin "/metrics".body:gmatch "moonpool_forwards_total{([^}]*)} (%d+)" do
+    if labels:find(('node="%s"'):format(to.node), 1, true) and (not outcome or labels:find(('outcome="%s"'):format(outcome), 1, true)) then
+      sum = sum + tonumber(value)
+    end
+  end
+  return sum
+end
+
+--- No request is under way between the nodes.
+function cluster:is_quiet()
+  for _, g in ipairs(self.all) do
+    g:wait_status(function(status) return status.gauges.hops == 0 end, 20)
+  end
+end
+
+--- Connects to the listener of `g` for nodes. `shown`: the certificate of this side, or nil for none.
+function cluster.connect_to(g, shown)
+  local files = { ca = cluster.authority().own, certificate = shown and shown.certificate, key = shown and shown.key }
+  local tls = { name = cluster.NAME }
+  for name, text in pairs(files) do
+    tls[name] = g.dir .. "/spec-" .. name .. ".pem"
+    certificates.write(tls[name], text)
+  end
+  return client.connect(tonumber(g.node_address:match ":(%d+)$"), { tls = tls })
+end
+
+local function remove(g) os.execute("rm -rf '" .. g.dir .. "'") end
+
+function cluster:__close(failure)
+  local ok, why = true, nil
+  for i = #self.all, 1, -1 do
+    local g = self.all[i]
+    local ended, trouble = pcall(g.stop, g)
+    if ok then ok, why = ended, trouble end
+    if failure then print(("\n  the log of %s ended with:\n    %s"):format(g.node, (g:log():sub(-3000):gsub("\n", "\n    ")))) end
+    remove(g)
+  end
+  self.server:__close()
+  if not ok and not failure then error(why, 0) end
+end
+
+--- `it`, or `pending` where there is no server of Redis.
+function cluster.it(it, pending) return redis.it(it, pending) end
+
+return cluster
