@@ -25,7 +25,7 @@ static const mp_store_prefix prefixes[] = {
     PREFIX("upstream:", GATEWAY, UNSAVED), /* facts about upstreams whose number the configuration bounds */
     PREFIX("job:", GATEWAY, UNSAVED),
     PREFIX("cluster:", GATEWAY, UNSAVED), /* how many nodes were seen last */
-    PREFIX("fanout:", GATEWAY, UNSAVED), /* followed by the uid of a process of the cluster */
+    PREFIX("fanout:", GATEWAY, UNSAVED),  /* followed by the uid of a process of the cluster */
     PREFIX("jwt ", GATEWAY, UNSAVED),
     PREFIX("place:", GATEWAY, UNSAVED),  /* places of semaphores */
     PREFIX("switch:", GATEWAY, UNSAVED), /* switches of scripts */
