@@ -5,8 +5,8 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
 if host.script.is_replay then require "moonpool.replay.outside".close() end
-local is_clustered = require "moonpool.runtime.is_clustered"
-if is_clustered then
+host.script.is_clustered = host.config.cluster ~= nil and not (host.script.is_replay or host.script.has_specs)
+if host.script.is_clustered then
   require "moonpool.lib.store_redis"
   require "moonpool.lib.cluster_nodes"
 end
@@ -26,7 +26,7 @@ local roots = lazy "moonpool.upstream.roots"
 local subscriptions = require "moonpool.registry.subscriptions"
 
 local fanout          -- nil: this gateway is alone
-if is_clustered and not host.script.is_apart and host.config.cluster.beat_ms > 0 then
+if host.script.is_clustered and not host.script.is_apart and host.config.cluster.beat_ms > 0 then
   require "moonpool.cluster.followers"
   require "moonpool.cluster.shared_switches"
   require "moonpool.cluster.definitions"

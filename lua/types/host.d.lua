@@ -81,6 +81,7 @@ local host = {}
 ---@field is_confined boolean      A replay for scripts that have the whole standard library otherwise
 ---@field has_specs boolean        This gateway runs the specs among the scripts
 ---@field is_replay boolean        This process replays recorded calls, and reaches nothing outside
+---@field is_clustered boolean     What several gateways share is in the server of `cluster`; specs and replays have all of it in their process
 ---@field is_apart boolean         This process serves one command of the workbench: no job of scripts begins by itself
 host.script = {}
 

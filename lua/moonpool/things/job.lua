@@ -6,14 +6,12 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 local cluster_jobs = lazy "moonpool.lib.cluster_jobs"
 local cron = lazy "moonpool.lib.cron"
-local is_clustered = require "moonpool.runtime.is_clustered"
 local lease = lazy "moonpool.lib.lease"
 local listening = lazy "moonpool.things.listening"
 local hint_options = require "moonpool.things.hint_options"
 local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"
 local json = require "moonpool.json"
-local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 
 local job = {}
@@ -25,6 +23,7 @@ local RUN_MARK_S = 26 * 3600     -- seconds for which the store holds that a run
 
 local written = { name = "moonpool.job", what = "a job" }
 local options = { every = "number", zone = "string", jitter = "number", timeout = "number", enabled = "boolean", where = "string" }
+local option_names = { "every", "zone", "jitter", "timeout", "enabled", "where" }
 local form = "as in job { \"What it does.\", every = 5 * minutes, function(call) … end }"
 
 local jobs = {}
@@ -78,14 +77,14 @@ function job.build(name, value, _, complain)
       complain(option, "'" .. option .. "' must be a " .. want .. ", not a " .. type(given), want == "number" and "as in " .. option .. " = 5 * minutes" or nil)
     elseif not want and option ~= 1 and option ~= 2 then
       complain(tostring(option), "job has no option '" .. tostring(option) .. "'",
-        hint_options.of_thing(option, "job") or suggest.listed(tostring(option), sorted(options), "options"))
+        hint_options.of_thing(option, "job") or suggest.listed(tostring(option), option_names, "options"))
     end
   end
   check_time(spec, "every", complain)
   check_time(spec, "timeout", complain)
   return {
     name = name, description = spec[1], handler = spec[2], every = spec.every, zone = spec.zone, jitter = spec.jitter, times = times,
-    timeout = spec.timeout, off = spec.enabled == false, is_shared = is_clustered and spec.where == nil,
+    timeout = spec.timeout, off = spec.enabled == false, is_shared = host.script.is_clustered and spec.where == nil,
   }
 end
 

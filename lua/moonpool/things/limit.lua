@@ -5,7 +5,6 @@ local copied = require "moonpool.runtime.copied"
 local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
-local is_clustered = require "moonpool.runtime.is_clustered"
 local policy = require "moonpool.things.policy"
 local principal = require "moonpool.access.principal"
 local problem = require "moonpool.runtime.diagnostic"
@@ -116,7 +115,7 @@ function counts.count(period_at, most)
   return used <= most, ends - now
 end
 
-if is_clustered then counts = require "moonpool.lib.cluster_counts" (counts) end
+if host.script.is_clustered then counts = require "moonpool.lib.cluster_counts" (counts) end
 
 -- Logs that a call could not be counted: it is refused then.
 local function not_counted(row, why)
