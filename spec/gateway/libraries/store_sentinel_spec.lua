@@ -28,14 +28,28 @@ describe("the store of several gateways with Redis Sentinels", function()
       end
       return true
     end)
-    local g <close> = nodes.start("redis://main", { redis = { sentinels = sentinels } })
+    local g <close> = nodes.start("redis://main", { redis = { sentinels = sentinels }, scripts = {
+      ["tools/one.lua"] = [[return tool { "One.", function() return "ran" end }]],
+      ["policy/most.lua"] = [[return quota { tools = { "one" }, most = 2, per = "month", by = "all" }]],
+      ["jobs/often.lua"] = [[return job { "Often.", every = 0.2, function(_, run) store.set("fence", run.fence) end }]],
+    } })
     local me = g:client "2026-07-28"
+    local function count() return me:result("tools/call", { name = "one" }).content[1].text end
+    assert.equal("ran", count())
     assert.is_true(run(me, [[return store.set("a", 1, { sync = true })]]))
+    local fence = wait.for_fact("a run of the job", 20, function() return run(me, [[return store.get "fence"]]) end)
     one:kill()
     local began = require "luv".hrtime()
     wait.for_fact("the other server to be used", 30, function() return run(me, [[return store.set("a", 2)]]) end)
     assert.is_true((require "luv".hrtime() - began) / 1e9 < 10 * wait.slower)
     assert.equal("2", two:cli("GET", "mp:spec:k:a"))
+    -- A quota goes on where it was, and fences rise.
+    assert.equal("ran", count())
+    assert.matches("is used up", count())
+    wait.for_fact("the job to run again", 20, function()
+      local last = run(me, [[return store.get "fence"]])
+      return last and last > fence
+    end)
     me:close()
     for i = 1, 3 do guards[i]:__close() end
     assert.has_nothing_left(g)
