@@ -242,11 +242,14 @@ end
 
 local TOOL <const> = "--- A.\nreturn function() return 1 end\n"
 
+local certificate -- of this machine, and of nodes of the cluster `prod`
+
 -- A configuration whose certificates, secrets, folders and variables are elsewhere: with some in their places it is
 -- valid.
 function apart.yaml(self, block)
   if block.text:find "\non:" then return end -- a workflow of GitHub
-  local here, env = certificates.here(), { SECRETS = ("s"):rep(43) }
+  certificate = certificate or certificates.make { days = 90, sans = "IP:127.0.0.1,DNS:localhost,DNS:moonpool-prod" }
+  local here, env = certificate, { SECRETS = ("s"):rep(43) }
   local text = block.text:gsub("[%w/._-]*key%.pem", "KEY"):gsub("[%w/._-]*%.pem", "cert.pem"):gsub("KEY", "key.pem")
     :gsub("%${file:[^}]*}", "${SECRETS}"):gsub("/var/%l+/moonpool/", "")
   for name in text:gmatch "%${([%u_]+)" do env[name] = env[name] or "x" end
