@@ -48,7 +48,7 @@ function cluster:learn(g)
 end
 
 --- Starts a node. `options`: name, listen, tls (as of start, or a certificate of its own), seal_keys, scripts, config,
---- workers, files.
+--- workers, files, start (gateway.start, or another function with its options).
 function cluster:add(options)
   options = setmetatable(options or {}, { __index = self.options })
   local name = options.name or "n" .. #self.all + 1
@@ -63,7 +63,7 @@ function cluster:add(options)
   end
   local config = { cluster = section, seal_keys = options.seal_keys or { cluster.SEAL } }
   for key, value in pairs(options.config or {}) do config[key] = value end
-  local g = gateway.start { scripts = scripts, files = files, config = config, workers = options.workers, constants = options.constants }
+  local g = (options.start or gateway.start) { scripts = scripts, files = files, config = config, workers = options.workers, constants = options.constants }
   g.node = name
   g.node_address = g:wait_log("listening", { ["for"] = "nodes" }).fields.address
   self.all[#self.all + 1] = g
