@@ -91,7 +91,10 @@ function server:begin()
     end)
   self.handle, self.pid = assert(handle, pid), pid
   children.alive[pid] = true
-  wait.for_fact("redis-server to answer", 20, function() return self.code or self:cli "PING" == "PONG" end)
+  wait.for_fact("redis-server to answer", 20, function()
+    local answer = self.code or self:cli "PING"
+    return self.code or answer == "PONG" or answer:find("NOAUTH", 1, true) -- where its configuration turns the default user off
+  end)
   assert(not self.code, "redis-server has ended")
 end
 

@@ -1,0 +1,1 @@
+return auth.keys { file = env("MOONPOOL_KEYS", "/run/secrets/keys") }
