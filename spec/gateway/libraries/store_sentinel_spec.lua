@@ -36,8 +36,8 @@ describe("the store of several gateways with Redis Sentinels", function()
     local me = g:client "2026-07-28"
     local function count() return me:result("tools/call", { name = "one" }).content[1].text end
     assert.equal("ran", count())
-    assert.is_true(run(me, [[return store.set("a", 1, { sync = true })]]))
     local fence = wait.for_fact("a run of the job", 20, function() return run(me, [[return store.get "fence"]]) end)
+    wait.for_fact("the replica to have it", 10, function() return run(me, [[return store.set("a", 1, { sync = true })]]) end)
     one:kill()
     local began = require "luv".hrtime()
     wait.for_fact("the other server to be used", 30, function() return run(me, [[return store.set("a", 2)]]) end)
