@@ -260,8 +260,9 @@ static bool look_at_node_peers(mp_rpc *rpc)
     mp_hops *hops = rpc->hops;
     mp_node_record record;
     bool has_some = false;
-    for (int i = 0; i < hops->node_peer_count; i++) {
-        const mp_node_peer *peer = &hops->node_peers[i];
+    const mp_node_peer *peers = hops->node_peers;
+    for (int i = 0; peers != NULL && i < hops->node_peer_count; i++) {
+        const mp_node_peer *peer = &peers[i];
         if (!mp_node_peer_is_silent(peer) || peer->is_over ||
             mp_nodes_find(MP_NEVER_NULL(mp_processes_nodes(rpc->processes)), peer->number, &record) != MP_NODE_FRESH ||
             strcmp(peer->uid, record.uid) != 0)

@@ -32,9 +32,10 @@ static const char unknown[] = "it is not known whether another node has this ses
 /* The peer of a number; NULL: there is none. */
 static mp_node_peer *MP_NULLABLE find_peer(const mp_hops *hops, uint16_t number)
 {
-    for (int i = 0; i < hops->node_peer_count; i++)
-        if (hops->node_peers[i].number == number)
-            return &hops->node_peers[i];
+    mp_node_peer *peers = hops->node_peers;
+    for (int i = 0; peers != NULL && i < hops->node_peer_count; i++)
+        if (peers[i].number == number)
+            return &peers[i];
     return NULL;
 }
 
