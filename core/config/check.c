@@ -348,7 +348,7 @@ static int check_whole_cluster(const mp_config *config, const char **path, mp_er
     bool has_sentinels = cluster->sentinels != NULL && *cluster->sentinels != NULL;
     bool has_address =
         config->cluster_listen != NULL || config->cluster_advertise != NULL || config->cluster_tls.certificate != NULL;
-    if (!has_address && cluster->name == NULL && cluster->node == NULL && cluster->url == NULL &&
+    if (!has_address && cluster->name == NULL && cluster->node_name == NULL && cluster->url == NULL &&
         cluster->password == NULL && !has_sentinels && cluster->timeout_ms == 250 &&
         strcmp(cluster->limits, "local") == 0 && strcmp(cluster->quotas, "refuse") == 0) /* the presets */
         return 0;

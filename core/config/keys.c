@@ -273,7 +273,7 @@ const mp_config_key mp_config_keys[] = {
     {"cluster.name", MP_KEY_TEXT, SLOT(lib.cluster.name), .least = 1, .most = 32, .check = mp_config_check_cluster,
      .form = "a name", .pattern = "^[a-z0-9_-]{1,32}$",
      .doc = "The same on all of them. Their keys in the server begin with mp:NAME:."},
-    {"cluster.node", MP_KEY_TEXT, SLOT(lib.cluster.node), .restarts = true, .least = 1, .most = 64,
+    {"cluster.node", MP_KEY_TEXT, SLOT(lib.cluster.node_name), .restarts = true, .least = 1, .most = 64,
      .check = mp_config_check_node, .form = "a name", .pattern = "^[A-Za-z0-9._-]{1,64}$",
      .doc = "The name of this gateway among them. Without this key it is the host's name."},
     {"cluster.redis", MP_KEY_SECTION, .bare = "cluster.redis.url",

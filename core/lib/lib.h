@@ -17,7 +17,7 @@ void mp_regex_version(char text[MP_REGEX_VERSION]);
 /* The section `cluster`: gateways that share a server of Redis. limits, quotas: local, refuse or allow, without it. */
 typedef struct {
     const char *MP_NULLABLE name; /* all keys in the server begin with it, as mp:NAME:; NULL: there is no such server */
-    const char *MP_NULLABLE url, *MP_NULLABLE password, *limits, *quotas, *MP_NULLABLE node; /* NULL: the host's name */
+    const char *limits, *quotas, *MP_NULLABLE url, *MP_NULLABLE password, *MP_NULLABLE node_name; /* NULL: the host's */
     char **MP_NULLABLE sentinels; /* "host:port"; the host in `url` is their name of the primary; NULL: none */
     uint64_t timeout_ms;          /* of one command */
 } mp_cluster_config;

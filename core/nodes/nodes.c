@@ -79,17 +79,17 @@ void mp_nodes_renew_uid(mp_nodes *nodes)
     atomic_store(&nodes->uid, next);
 }
 
-mp_nodes *mp_nodes_new(const char *MP_NULLABLE node, bool takes_sessions, const atomic_bool *draining)
+mp_nodes *mp_nodes_new(const char *MP_NULLABLE name, bool takes_sessions, const atomic_bool *draining)
 {
     mp_nodes *nodes = mp_new(sizeof *nodes);
     pthread_mutex_init(&nodes->lock, NULL);
     nodes->takes_sessions = takes_sessions;
     nodes->draining = draining;
     mp_nodes_renew_uid(nodes);
-    if (node == NULL)
+    if (name == NULL)
         take_host_name(nodes->node);
     else
-        snprintf(nodes->node, sizeof nodes->node, "%s", node);
+        snprintf(nodes->node, sizeof nodes->node, "%s", name);
     return nodes;
 }
 

@@ -44,9 +44,9 @@ typedef enum {
 
 typedef struct mp_nodes mp_nodes;
 
-/* No nodes but this process, whose uid it makes. `node` NULL: the host's name. `takes_sessions`: also before it has
+/* No nodes but this process, whose uid it makes. `name` NULL: the host's name. `takes_sessions`: also before it has
  * joined, as at an upgrade the process before it did. `draining`: the process takes no new sessions; borrowed. */
-mp_nodes *mp_nodes_new(const char *MP_NULLABLE node, bool takes_sessions, const atomic_bool *draining);
+mp_nodes *mp_nodes_new(const char *MP_NULLABLE name, bool takes_sessions, const atomic_bool *draining);
 void mp_nodes_free(mp_nodes *MP_NULLABLE nodes);
 
 /* -- other processes ----------------------------------------------------------------------------------------------- */

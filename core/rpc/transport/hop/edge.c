@@ -90,7 +90,7 @@ static void free_passage(mp_passage *it)
     if (principal != NULL)
         mp_principal_unref(principal);
     mp_hop_count_forward(it);
-    free(it->node);
+    free(it->receiver);
     it->rpc->hops->count--;
     mp_stat_add(&mp_stat_hops, -1);
     free(it);
@@ -119,7 +119,7 @@ static void refuse_unanswered(mp_passage *it)
     bool is_unsent = transfer == NULL || mp_transfer_trouble_of(transfer) == MP_TRANSFER_UNSENT;
     bool is_crowded = transfer != NULL && mp_transfer_trouble_of(transfer) == MP_TRANSFER_CROWDED;
     mp_stream *stream = mp_stream_ref(it->stream);
-    unsigned seconds = it->node == NULL ? 1 : mp_hop_retry_s();
+    unsigned seconds = it->receiver == NULL ? 1 : mp_hop_retry_s();
     it->end = is_unsent ? MP_FORWARD_UNREACHED : MP_FORWARD_LOST;
     if (is_unsent)
         mp_hop_report_unreached(it);
@@ -197,7 +197,7 @@ static void refuse_misdirected(mp_passage *it)
 {
     mp_stream *stream = mp_stream_ref(it->stream);
     mp_rpc *rpc = it->rpc;
-    const mp_node_record *node = it->node;
+    const mp_node_record *node = it->receiver;
     bool is_of_session = it->to != mp_processes_newest(rpc->processes) || it->endpoint == MP_HOP_MESSAGES;
     it->end = MP_FORWARD_OVER;
     if (node != NULL) {
@@ -220,7 +220,7 @@ static void refuse_misdirected(mp_passage *it)
 static void refuse_hop(mp_passage *it, int status)
 {
     mp_stream *stream = mp_stream_ref(it->stream);
-    const mp_node_record *node = it->node;
+    const mp_node_record *node = it->receiver;
     it->end = MP_FORWARD_UNREACHED;
     leave_stream(it);
     mp_log(MP_ERROR, "node refused a request", mp_log_str("node", mp_str_of(node == NULL ? "" : node->node)),
@@ -381,21 +381,21 @@ static void put_headers(const mp_stream *stream, mp_str sealed, mp_buf *out)
     mp_buf_putc(out, '\0');
 }
 
-bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, mp_hop_way *way,
+bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, mp_hop_way *way,
                      mp_outgoing *outgoing)
 {
     const mp_rpc_config *config = rpc->config;
     const char *name = config->nodes_name;
-    if (node == NULL) {
+    if (receiver == NULL) {
         snprintf(way->base, sizeof way->base, "http://localhost");
         outgoing->unix_path = way->path;
         return mp_processes_path(rpc->processes, to, "mcp", way->path);
     }
     outgoing->policy.kind = MP_ADDRESS_POLICY_PRIVATE;
     snprintf(way->base, sizeof way->base, "%s%s", name == NULL ? "http://" : "https://",
-             name == NULL ? node->address : name);
+             name == NULL ? receiver->address : name);
     if (name != NULL) {
-        outgoing->connect_to = node->address;
+        outgoing->connect_to = receiver->address;
         outgoing->ca = config->nodes_ca;
         outgoing->certificate = config->nodes_certificate;
         outgoing->key = config->nodes_key;
@@ -415,7 +415,7 @@ static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, mp_str session, m
     mp_buf url = {0};
     mp_hop_way way;
     mp_outgoing outgoing = {0};
-    if (!mp_hop_find_way(it->rpc, it->to, it->node, &way, &outgoing))
+    if (!mp_hop_find_way(it->rpc, it->to, it->receiver, &way, &outgoing))
         return NULL;
     mp_buf_printf(&url, "%s%s", way.base, mp_hop_paths[it->endpoint]);
     if (it->endpoint == MP_HOP_MESSAGES)
@@ -467,7 +467,7 @@ static bool seal_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed
 }
 
 /* `node`: NULL, or of which other node the process is. */
-static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, const mp_node_record *MP_NULLABLE node)
+static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, const mp_node_record *MP_NULLABLE receiver)
 {
     mp_scoped_buf sealed = {0}, headers = {0};
     mp_hops *hops = rpc->hops;
@@ -478,10 +478,10 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, const mp_node_r
                        .to = hop->to,
                        .heard_ms = mp_monotonic_ms(),
                        .is_get = mp_str_is(mp_stream_request(stream)->method, "GET")};
-    if (node != NULL) {
-        memcpy(hop->uid, node->uid, sizeof hop->uid);
-        it->node = mp_new(sizeof *it->node);
-        memcpy(it->node, node, sizeof *node);
+    if (receiver != NULL) {
+        memcpy(hop->uid, receiver->uid, sizeof hop->uid);
+        it->receiver = mp_new(sizeof *it->receiver);
+        memcpy(it->receiver, receiver, sizeof *receiver);
         it->principal = mp_principal_ref(rpc->principal);
     }
     mp_link_put(&hops->all, &it->link);

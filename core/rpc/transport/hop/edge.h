@@ -35,7 +35,7 @@ typedef struct {
     bool is_get;
     bool has_begun; /* the answer to the client has begun */
     /* both owned, for a process of another node; NULL: it is one of this node */
-    mp_node_record *MP_NULLABLE node;
+    mp_node_record *MP_NULLABLE receiver;
     mp_principal *MP_NULLABLE principal;
     mp_forward_end end;
 } mp_passage;
@@ -95,9 +95,9 @@ typedef struct {
     char base[MP_NODE_ADDRESS + 16]; /* the begin of their URLs */
     char path[MP_PROCESS_PATH];      /* of its Unix socket, if it is one of this node */
 } mp_hop_way;
-/* Says in `outgoing`, but for its URL, how to reach a process of this node, or `node`; it points to `way` and `node`
- * then. False if there is no way. */
-bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, mp_hop_way *way,
+/* Says in `outgoing`, but for its URL, how to reach a process of this node, or `receiver`; it points to `way` and
+ * `receiver` then. False if there is no way. */
+bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, mp_hop_way *way,
                      mp_outgoing *outgoing);
 /* The keys that seal headers for a process of this node, or for another node. */
 const mp_seal_key *mp_hop_keys_for(mp_rpc *rpc, bool is_node);
@@ -112,8 +112,8 @@ bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number);
 /* Asks a process of another node whether it lives; not while a question waits for its answer. False if that cannot be.
  */
 bool mp_hops_ask_node(mp_rpc *rpc, const mp_node_record *node);
-/* Sends a message about a task to a process, of this node or `node`. */
-bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, mp_str text);
+/* Sends a message about a task to a process, of this node or `receiver`. */
+bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, mp_str text);
 /* Goes on with errands whose transfers have something new. */
 void mp_hops_turn_errands(mp_rpc *rpc);
 /* Cancels all errands that are under way. */

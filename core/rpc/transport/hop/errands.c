@@ -28,7 +28,7 @@ typedef struct {
     char *MP_NULLABLE body;            /* owned; NULL: the question whether the process lives */
     size_t len;
     uint16_t to;
-    mp_node_record *MP_NULLABLE node; /* owned: the process is of another node; NULL: of this one */
+    mp_node_record *MP_NULLABLE receiver; /* owned: the process is of another node; NULL: of this one */
     mp_rpc *rpc;
     uint64_t since_ms, began_ms; /* since_ms: when it was sent first; began_ms: when it was sent last, or failed */
 } errand;
@@ -45,7 +45,7 @@ static void on_news(MP_UNUSED mp_transfer *transfer, void *ctx)
 /* Appends the line of the header, for a message. False if OpenSSL fails. */
 static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
 {
-    const mp_node_record *node = it->node;
+    const mp_node_record *node = it->receiver;
     mp_hop hop = {.to = it->to,
                   .endpoint = MP_HOP_TASK_MESSAGES,
                   .hops = 1,
@@ -70,7 +70,7 @@ static bool send_errand(mp_rpc *rpc, errand *it)
     mp_scoped_buf header = {0}, url = {0};
     bool is_message = it->body != NULL;
     it->began_ms = mp_monotonic_ms();
-    if (put_header(rpc, it, &header) && mp_hop_find_way(rpc, it->to, it->node, &way, &outgoing)) {
+    if (put_header(rpc, it, &header) && mp_hop_find_way(rpc, it->to, it->receiver, &way, &outgoing)) {
         const char *const lines[] = {"Accept:", "Content-Type: application/json", header.ptr, NULL};
         mp_buf_printf(&url, "%s%s%c", way.base, is_message ? mp_hop_paths[MP_HOP_TASK_MESSAGES] : MP_HOP_ALIVE, 0);
         outgoing.method = is_message ? "POST" : "GET";
@@ -80,7 +80,7 @@ static bool send_errand(mp_rpc *rpc, errand *it)
             outgoing.body = (mp_str){it->body, it->len};
         outgoing.most = 4096;
         outgoing.is_stream = true;
-        outgoing.connect_ms = it->node == NULL ? ALIVE_MS : NODE_ALIVE_MS;
+        outgoing.connect_ms = it->receiver == NULL ? ALIVE_MS : NODE_ALIVE_MS;
         outgoing.ready = on_news;
         outgoing.ctx = it;
         it->transfer = mp_transfer_start(rpc->hops->client, &outgoing, &err);
@@ -95,18 +95,18 @@ static void free_errand(errand *it)
     if (it->body != NULL)
         mp_account_give(&mp_account_task_message_bytes, (int64_t)it->len);
     free(it->body);
-    free(it->node);
+    free(it->receiver);
     free(it);
 }
 
 /* Takes ownership of `body`, which is counted. False if the errand cannot be sent. */
-static bool begin_errand(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, char *MP_NULLABLE body,
+static bool begin_errand(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, char *MP_NULLABLE body,
                          size_t len)
 {
     errand *it = mp_new(sizeof *it);
     *it = (errand){.rpc = rpc, .body = body, .len = len, .to = to, .since_ms = mp_monotonic_ms()};
-    if (node != NULL)
-        it->node = memcpy(mp_new(sizeof *node), node, sizeof *node);
+    if (receiver != NULL)
+        it->receiver = memcpy(mp_new(sizeof *receiver), receiver, sizeof *receiver);
     if (!send_errand(rpc, it)) {
         free_errand(it);
         return false;
@@ -168,7 +168,7 @@ static void take_answer_of_node(mp_rpc *rpc, const mp_node_record *node, bool is
 
 static void take_answer(mp_rpc *rpc, const errand *it, bool is_alive)
 {
-    const mp_node_record *node = it->node;
+    const mp_node_record *node = it->receiver;
     if (node != NULL) {
         take_answer_of_node(rpc, node, is_alive);
         return;
@@ -196,7 +196,7 @@ static void look_at_forward(mp_rpc *rpc, mp_passage *passage, const mp_node_reco
  */
 static void look_at(mp_rpc *rpc, mp_passage *passage, uint64_t now)
 {
-    const mp_node_record *node = passage->node;
+    const mp_node_record *node = passage->receiver;
     if (node != NULL && passage->transfer != NULL) {
         look_at_forward(rpc, passage, node, now);
         return;
@@ -243,7 +243,7 @@ static void look_at_errand(mp_rpc *rpc, errand *it, uint64_t now)
     int status = mp_transfer_status(transfer);
     if (mp_transfer_is_over(transfer))
         end_errand(rpc, it, mp_transfer_failure(transfer) == NULL && status >= 200 && status < 300, now);
-    else if (age >= (it->body != NULL ? MESSAGE_MS : it->node != NULL ? NODE_ALIVE_MS : ALIVE_MS))
+    else if (age >= (it->body != NULL ? MESSAGE_MS : it->receiver != NULL ? NODE_ALIVE_MS : ALIVE_MS))
         end_errand(rpc, it, false, now);
 }
 
@@ -352,14 +352,14 @@ bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id)
            !mp_hop_may_have_node(rpc, mp_id_number(rpc->processes, id));
 }
 
-bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE node, mp_str text)
+bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, mp_str text)
 {
-    bool is_taken = to != 0 && text.len > 0 && (node != NULL || !mp_hops_are_silent(rpc, to)) &&
+    bool is_taken = to != 0 && text.len > 0 && (receiver != NULL || !mp_hops_are_silent(rpc, to)) &&
                     count_errands(rpc->hops) < MP_ERRANDS_MOST &&
                     mp_account_take_posted(&mp_account_task_message_bytes, text.len);
     if (!is_taken)
         mp_stat_add(&mp_stat_refused_task_messages, 1);
-    return is_taken && begin_errand(rpc, to, node, mp_dup(text), text.len);
+    return is_taken && begin_errand(rpc, to, receiver, mp_dup(text), text.len);
 }
 
 bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text)

@@ -267,7 +267,7 @@ mp_node_way mp_hop_choose_node(mp_rpc *rpc, mp_stream *stream, uint16_t number, 
 
 void mp_hop_report_unreached(const mp_passage *passage)
 {
-    const mp_node_record *node = passage->node;
+    const mp_node_record *node = passage->receiver;
     const mp_transfer *transfer = passage->transfer;
     const mp_err *why = transfer == NULL ? NULL : mp_transfer_failure(transfer);
     if (node == NULL || why == NULL)
@@ -282,7 +282,7 @@ void mp_hop_report_unreached(const mp_passage *passage)
 void mp_hop_count_forward(const mp_passage *passage)
 {
     static const char *const names[MP_FORWARDS] = {"left", "answered", "unreached", "lost", "over"};
-    const mp_node_record *node = passage->node;
+    const mp_node_record *node = passage->receiver;
     if (node == NULL)
         return;
     mp_node_peer *peer = mp_node_peer_of(passage->rpc->hops, passage->to, node->uid);
