@@ -89,9 +89,9 @@ static void read_text(lua_State *L, const char *name, char *to, size_t size)
     snprintf(to, size, "%.*s", MP_STR_ARG(text));
 }
 
-/* nodes.take(records, id): a read that succeeded, of all processes; without records: one that failed. Which records are
- * "stale", or "over" since they have been that for so long that they are removed, by their numbers.  [-0, +1,
- * throws] */
+/* nodes.take(records, id, ahead): a read that succeeded, of all processes; `ahead`: how many seconds this machine's
+ * clock is ahead of the server's; without records: a read that failed. Which records are "stale", or "over" since they
+ * have been that for so long that they are removed, by their numbers.  [-0, +1, throws] */
 static int l_take(lua_State *L)
 {
     mp_nodes *nodes = check_nodes(L);
@@ -101,6 +101,7 @@ static int l_take(lua_State *L)
     }
     luaL_checktype(L, 1, LUA_TTABLE);
     const char *id = luaL_checkstring(L, 2);
+    mp_nodes_set_ahead(nodes, (int64_t)(luaL_checknumber(L, 3) * 1000));
     int count = (int)lua_rawlen(L, 1);
     mp_node_record *records = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *records, 0);
     for (int i = 0; i < count; i++) {

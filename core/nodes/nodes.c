@@ -25,6 +25,7 @@ struct mp_nodes {
     char node[MP_NODE_NAME + 1]; /* like the next two, set before other threads use it */
     bool takes_sessions;
     const atomic_bool *draining;
+    _Atomic int64_t ahead_ms;
     atomic_bool is_refused, has_joined;
     atomic_uint uid;                  /* which of `uids` counts */
     char uids[UIDS][MP_NODE_UID + 1]; /* written before `uid` is */
@@ -201,12 +202,14 @@ uint64_t mp_nodes_stale_ms(const mp_nodes *nodes, uint16_t number)
     return i < 0 ? 0 : stale_ms(nodes, &nodes->known[i], now);
 }
 
-int mp_nodes_list(const mp_nodes *nodes, mp_node_record records[MP_NODES_MOST])
+void mp_nodes_set_ahead(mp_nodes *nodes, int64_t ms)
 {
-    MP_LOCKED(lock_of(nodes));
-    for (int i = 0; i < nodes->count; i++)
-        records[i] = nodes->known[i].record;
-    return nodes->count;
+    atomic_store(&nodes->ahead_ms, ms);
+}
+
+int64_t mp_nodes_ahead_ms(const mp_nodes *nodes)
+{
+    return atomic_load(&nodes->ahead_ms);
 }
 
 uint64_t mp_nodes_reads(const mp_nodes *nodes)

@@ -60,8 +60,10 @@ void mp_nodes_fail(mp_nodes *nodes);
 mp_node_state mp_nodes_find(const mp_nodes *nodes, uint16_t number, mp_node_record *record);
 /* For how many ms a record that is stale has not changed; 0: it is not stale. */
 uint64_t mp_nodes_stale_ms(const mp_nodes *nodes, uint16_t number);
-/* All that the last read had. Returns their number. */
-int mp_nodes_list(const mp_nodes *nodes, mp_node_record records[MP_NODES_MOST]);
+/* How far CLOCK_REALTIME of this machine is ahead of the clock of the cluster's server, as a read found it; 0 before.
+ */
+void mp_nodes_set_ahead(mp_nodes *nodes, int64_t ms);
+int64_t mp_nodes_ahead_ms(const mp_nodes *nodes);
 /* How many reads have succeeded. */
 uint64_t mp_nodes_reads(const mp_nodes *nodes);
 /* For how many ms no read has succeeded, since one failed; 0: the last one did. */

@@ -1156,8 +1156,9 @@ function host.nodes.own() end
 --- All records as they were read; without them: the read has failed.
 ---@param records? { number: integer, uid: string, node: string, address: string, version: string, scripts: string, renewals: integer, sessions: integer, state: string }[]
 ---@param id? string  Which data of the server they are from
+---@param ahead? number  Seconds by which the clock of this machine is ahead of the server's
 ---@return table<integer, "stale"|"over"> stale  Records that do not change; "over": for so long that they are removed
-function host.nodes.take(records, id) end
+function host.nodes.take(records, id, ahead) end
 
 --- A turn has ended. With "" this process takes sessions, with a reason it takes none.
 ---@param why? string

@@ -176,7 +176,8 @@ static int l_seal(lua_State *L)
     mp_hop hop = {.to = (uint16_t)number_field(L, "to", 0),
                   .endpoint = (mp_hop_endpoint)number_field(L, "endpoint", 0),
                   .hops = (unsigned)number_field(L, "hops", 1),
-                  .sent_ms = mp_hop_now_ms(uid.len > 0) - (uint64_t)number_field(L, "age", 0),
+                  .sent_ms =
+                      mp_clock_ms(uid.len > 0 ? CLOCK_REALTIME : CLOCK_BOOTTIME) - (uint64_t)number_field(L, "age", 0),
                   .body = (uint64_t)number_field(L, "body", 0),
                   .method = text_field(L, "method"),
                   .session = text_field(L, "session"),

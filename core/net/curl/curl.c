@@ -111,11 +111,15 @@ const char *mp_curl_version(void)
     return curl != NULL ? curl->version_info(CURLVERSION_NOW)->version : failure;
 }
 
+#define CA_KEPT_S 10L /* seconds for which the contents of a file of authorities are kept */
+
 CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLABLE ca)
 {
     const char *file = ca != NULL ? ca : curl->authorities.file, *folder = ca != NULL ? NULL : curl->authorities.folder;
     CURLcode result = curl->easy_setopt(easy, CURLOPT_CAINFO, file);
     if (result == CURLE_OK && (ca != NULL || folder != NULL))
         result = curl->easy_setopt(easy, CURLOPT_CAPATH, folder);
+    if (result == CURLE_OK && ca != NULL) /* its contents may be replaced */
+        result = curl->easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, CA_KEPT_S);
     return result;
 }

@@ -14,9 +14,10 @@ typedef struct {
     uint8_t endpoint, hops;
 } head;
 
-uint64_t mp_hop_now_ms(bool is_between_nodes)
+uint64_t mp_hop_now_ms(const mp_nodes *MP_NULLABLE nodes)
 {
-    return mp_clock_ms(is_between_nodes ? CLOCK_REALTIME : CLOCK_BOOTTIME);
+    return nodes == NULL ? mp_clock_ms(CLOCK_BOOTTIME)
+                         : (uint64_t)((int64_t)mp_clock_ms(CLOCK_REALTIME) - mp_nodes_ahead_ms(nodes));
 }
 
 /* The purpose of the seal: a header for one process of another node is none for any other process. */

@@ -35,8 +35,9 @@ typedef struct mp_hop {
     mp_buf room;          /* owns the texts of a hop that was read */
 } mp_hop;
 
-/* The time by CLOCK_BOOTTIME; between nodes by CLOCK_REALTIME, the one clock that machines share. */
-uint64_t mp_hop_now_ms(bool is_between_nodes);
+/* The time by CLOCK_BOOTTIME; with `nodes`, for a hop between nodes, by the clock of the cluster's server, as far as
+ * this process knows it. */
+uint64_t mp_hop_now_ms(const mp_nodes *MP_NULLABLE nodes);
 /* Fills keys[0] with the key by which the processes of this gateway seal headers, derived from the key that they share.
  * keys[1] is zeroed: it ends the list of keys. */
 void mp_hop_keys(const mp_processes *processes, mp_seal_key keys[2]);

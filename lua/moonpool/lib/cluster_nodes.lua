@@ -127,7 +127,7 @@ local function look(own, text)
   end
   table.sort(read.list, function(a, b) return a.number < b.number end)
   newest = own.via and read.by_number[own.via] or newest
-  read.stale = host.nodes.take(read.list, read.id)
+  read.stale = host.nodes.take(read.list, read.id, host.time.clock() - read.time)
   host.store.set("cluster:nodes", ("%d"):format(math.max(1, nodes_of(read))))
   over = {}
   for number, how in pairs(read.stale) do
@@ -275,7 +275,7 @@ function nodes.forget(name)
     end
   end
   if all == 0 then return nil, "no record of the cluster has this node: see `moonpool cluster status`" end
-  if count == 0 then return nil, "the node has renewed its record in the last 10 s: it lives" end
+  if count == 0 then return nil, "its record is not stale yet: it was renewed, or the server was away, in the last 10 s" end
   read, why = look(own)
   if not read then return nil, "the server of cluster: " .. why end
   return count

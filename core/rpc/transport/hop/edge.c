@@ -78,11 +78,14 @@ static void leave_stream(mp_passage *it)
     end_transfer(it);
 }
 
+/* Without a transfer the stream has been left: whoever serves it now waits for its end. */
 static void free_passage(mp_passage *it)
 {
-    mp_stream_on_gone(it->stream, NULL, NULL);
-    mp_stream_on_drained(it->stream, NULL, NULL);
-    mp_transfer_free(it->transfer);
+    if (it->transfer != NULL) {
+        mp_stream_on_gone(it->stream, NULL, NULL);
+        mp_stream_on_drained(it->stream, NULL, NULL);
+        mp_transfer_free(it->transfer);
+    }
     mp_link_drop(&it->link);
     mp_link_drop(&it->due);
     mp_stream_unref(it->stream);
@@ -451,14 +454,16 @@ static bool seal_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed
     mp_scoped_buf principal = {0}, base = {0};
     mp_str token = mp_stream_known_header(stream, MP_HEADER_AUTHORIZATION, &tokens);
     bool is_node = *hop->uid != '\0';
-    hop->sent_ms = mp_hop_now_ms(is_node);
+    hop->sent_ms = mp_hop_now_ms(is_node ? mp_processes_nodes(rpc->processes) : NULL);
     hop->mark = mp_stream_mark(stream);
     hop->method = mp_stream_request(stream)->method;
     hop->body = mp_stream_request(stream)->body.len;
     hop->address = mp_stream_address(stream);
     mp_put_base(rpc, stream, &base);
     hop->base = mp_buf_str(&base);
-    hop->authorization = rpc->hop != NULL ? rpc->hop->authorization : tokens == 1 ? token : MP_STR_NONE;
+    bool crosses_too = !is_node || rpc->config->keeps_tokens; /* to other nodes only where upstreams want it */
+    if (crosses_too)
+        hop->authorization = rpc->hop != NULL ? rpc->hop->authorization : tokens == 1 ? token : MP_STR_NONE;
     rpc->hooks->put_principal(rpc->ctx, rpc->principal, &principal);
     hop->principal = mp_buf_str(&principal);
     bool is_done = principal.len > 0 && mp_hop_write(mp_hop_keys_for(rpc, is_node), hop, sealed) &&

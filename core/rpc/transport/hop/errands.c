@@ -49,7 +49,7 @@ static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
     mp_hop hop = {.to = it->to,
                   .endpoint = MP_HOP_TASK_MESSAGES,
                   .hops = 1,
-                  .sent_ms = mp_hop_now_ms(node != NULL),
+                  .sent_ms = mp_hop_now_ms(node != NULL ? mp_processes_nodes(rpc->processes) : NULL),
                   .body = it->len,
                   .method = MP_STR("POST"),
                   .principal = mp_principal_id(mp_nobody)};

@@ -77,10 +77,10 @@ static bool is_for_here(const mp_rpc *rpc, const mp_hop *hop)
 }
 
 /* True if the request was sent too long ago to run. Clocks of two machines differ, one way or the other. */
-static bool is_old(const mp_hop *hop)
+static bool is_old(const mp_rpc *rpc, const mp_hop *hop)
 {
     bool is_between_nodes = *hop->uid != '\0';
-    uint64_t now = mp_hop_now_ms(is_between_nodes);
+    uint64_t now = mp_hop_now_ms(is_between_nodes ? mp_processes_nodes(rpc->processes) : NULL);
     if (hop->sent_ms > now)
         return !is_between_nodes || hop->sent_ms - now > MP_HOP_OLDEST_MS;
     return now - hop->sent_ms > MP_HOP_OLDEST_MS;
@@ -115,7 +115,7 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
         refuse_hop(rpc, stream, 403, "the sealed header is that of another request");
     else if (hop->hops > MP_HOP_MOST)
         refuse_hop(rpc, stream, 421, "the request has come through too many processes");
-    else if (is_old(hop))
+    else if (is_old(rpc, hop))
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "the request is too old: its client has its answer");
     else if (hop->endpoint == MP_HOP_TASK_MESSAGES)
         obey_errand(rpc, stream, hop->to);
