@@ -76,9 +76,10 @@ local function number_waiting()
   if #batch + skips == 0 then return false end
   local last = host.store.incr(NUMBER, skips + #batch)
   if not last then
+    skipped = skipped + skips + #batch
     host.topic.count("waits", -#batch)
     host.topic.count("dropped", #batch)
-    return true
+    return queue[1] ~= nil
   end
   for i, one in ipairs(batch) do requests[i] = { "PUBLISH", CHANNEL, text_of(last - #batch + i, one.kind, one.body) } end
   unsent = requests
@@ -119,8 +120,13 @@ local function send_numbered()
   return true
 end
 
+local begin_sending
+
 local function send_waiting()
-  local _ <close> = setmetatable({}, { __close = function() is_sending = false end })
+  local _ <close> = setmetatable({}, { __close = function()
+    is_sending = false
+    if unsent[1] or queue[1] then begin_sending() end
+  end })
   repeat
     while not unsent[1] and not host.job.is_allowed() do
       drop_held()
@@ -131,7 +137,7 @@ local function send_waiting()
   until not (unsent[1] or number_waiting())
 end
 
-local function begin_sending()
+function begin_sending()
   if not (is_sending or is_away) then is_sending = host.job.begin(send_waiting, MAX_SENDING_S) == true end
 end
 
@@ -335,6 +341,8 @@ local function tick()
   local requests = { { "PUBLISH", CHANNEL, text_of(number, "beat", fanout.say()) } }
   if server.has_sentinels then requests[2] = { "ROLE" } end
   local done, reply = send(requests)
+  local first = requests[2] and done and reply[1]
+  if type(first) == "table" and first.error then done = nil end
   if done then
     local role = requests[2] and reply[2]
     if role and role[1] ~= "master" then server.renew() end

@@ -45,6 +45,11 @@ local function parse(text)
   return version and { version = math.tointeger(tonumber(version)) or 0, on = state == "on", note = note } or nil
 end
 
+local function decoded(note)
+  local is_json, made = pcall(json.decode, note)
+  return is_json and type(made) == "table" and made or {}
+end
+
 local function text_of(one) return ("%d %s %s"):format(one.version, one.on and "on" or "off", one.note) end
 
 local function wins(one, other)
@@ -55,7 +60,7 @@ end
 -- What this node keeps of a switch: off is the note with its version, on is an entry of its own.
 local function kept(word, name)
   local note = host.store.get(registry.off_key(word, name))
-  if note then return { version = math.tointeger((json.decode(note) or {}).version) or 1, on = false, note = note } end
+  if note then return { version = math.tointeger(decoded(note).version) or 1, on = false, note = note } end
   return parse(host.store.get(ON_KEYS .. word .. ":" .. name) or "")
 end
 
@@ -67,8 +72,7 @@ local function keep(word, name, one)
 end
 
 local function in_version(note, version)
-  local made = json.decode(note)
-  if type(made) ~= "table" then made = {} end
+  local made = decoded(note)
   made.version = version
   return json.encode(made)
 end
@@ -120,8 +124,8 @@ end
 
 local function is_over(text)
   local one = parse(text)
-  local note = one and one.on and json.decode(one.note)
-  return type(note) == "table" and type(note.since) == "number" and note.since < host.time.clock() - ON_DAYS * 86400
+  local note = one and one.on and decoded(one.note)
+  return note and type(note.since) == "number" and note.since < host.time.clock() - ON_DAYS * 86400
 end
 
 local function compare()
@@ -142,8 +146,8 @@ end
 
 local due = -math.huge
 
-fanout.at_tick(function(is_answering)
-  if is_answering and now() >= due and compare() then due = now() + EVERY_S end
+fanout.at_tick(function()
+  if now() >= due and compare() then due = now() + EVERY_S end
 end)
 
 fanout.at_gap(function() due = -math.huge end)

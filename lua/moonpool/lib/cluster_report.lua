@@ -56,7 +56,7 @@ function report.answer()
     found.what, found.hint = why, reason ~= "unavailable" and ACL or nil
     return found
   end
-  for _, words in ipairs { { "EVALSHA", ("0"):rep(40), "0" }, { "ROLE" }, { "WAIT", "0", "0" } } do
+  for _, words in ipairs { { "EVALSHA", ("0"):rep(40), "0" }, { "ROLE" }, { "WAIT", "0", "0" }, { "PUBLISH", prefix, "" } } do
     done, why = send(table.unpack(words))
     if not done and not tostring(why):find("NOSCRIPT", 1, true) then add(("%s is refused (%s): %s"):format(words[1], why, ACL)) end
   end

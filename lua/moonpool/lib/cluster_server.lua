@@ -135,7 +135,7 @@ local function send(link, requests, seconds, pace)
   local done, reply, reason, how = host.redis.send(link, requests, seconds, requests[1][1], "")
   if link == server.links.main or link == server.links.sync then
     if how == "late" then note_late(pace) end
-    if sentinels[1] and (how == "late" or how == "lost") then cluster_server.renew() end
+    if sentinels[1] and (how == "late" and pace == usual or how == "lost") then cluster_server.renew() end
   end
   return done, reply, reason
 end
@@ -149,7 +149,7 @@ function cluster_server.is_ready(ends, pace)
   if not pace.probe_at then return has_primary(ends - now()) end
   if now() < pace.probe_at then return false end
   pace.probe_at = now() + PROBE_S
-  if sentinels[1] then is_found = false end
+  if sentinels[1] and pace == usual then is_found = false end
   if not has_primary(ends - now()) then return false end
   local seconds = ends - now()
   if seconds <= 0 or not host.redis.send(link_of "main", { { "PING" } }, seconds, "PING", "") then return false end
