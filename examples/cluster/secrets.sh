@@ -1,4 +1,3 @@
-#!/bin/sh
 # Makes the files that are not there yet in the folder `secrets` beside this file, or in another one: sh secrets.sh FOLDER. One certificate is for all gateways.
 set -eu
 folder=${1:-$(dirname "$0")/secrets}

@@ -123,7 +123,7 @@ describe("progress for which no client has asked", function()
         assert.is_table(answer.result, cjson.encode(answer))
         for _, message in ipairs(stream:messages()) do assert.not_equal("notifications/progress", message.method) end
       end
-      assert.is_true(g:status().counters.calls_forwarded >= 2)
+      if os.getenv "MOONPOOL_PLANS" ~= "off" then assert.is_true(g:status().counters.calls_forwarded >= 2) end
     end)
   end
 end)
