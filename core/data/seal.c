@@ -78,6 +78,15 @@ static void make_random(mp_seal_key *key)
         abort(); /* without random bytes the key could be guessed */
 }
 
+void mp_seal_key_hash(const mp_seal_key *key, mp_str purpose, unsigned char hash[MP_SHA256_BYTES])
+{
+    mp_scoped_buf text = {0};
+    mp_buf_put(&text, purpose);
+    mp_buf_put(&text, (mp_str){(const char *)key->bytes, sizeof key->bytes});
+    mp_sha256(mp_buf_str(&text), hash);
+    explicit_bzero(text.ptr, text.len);
+}
+
 void mp_seal_key_make(mp_seal_key *key, mp_str secret)
 {
     unsigned char bytes[32];

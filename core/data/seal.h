@@ -1,12 +1,11 @@
 /* seal.h: encrypts what others store and send back, and must neither read nor change: cursors, requestState, and what a
  * process of the gateway tells another one about a request. AES-256-GCM by OpenSSL. `about` names the purpose and is
  * authenticated data: what was sealed for one purpose cannot be unsealed for another.
- *
  *   key id, 4 bytes · nonce, 12 · text · tag, 16 */
 #ifndef MP_DATA_SEAL_H
 #define MP_DATA_SEAL_H
 
-#include "base/base.h"
+#include "data/sha256.h"
 
 typedef struct {
     bool is_set;
@@ -16,11 +15,12 @@ typedef struct {
 #define MP_SEAL_KEYS 8
 #define MP_SEAL_OVERHEAD 32 /* bytes that a sealed text has more */
 
-/* Derives the key from the operator's secret. An empty secret gives a random key, which other processes and a restarted
- * gateway do not have. */
+/* Derives the key from the operator's secret. An empty secret gives a random key, which no other process has. */
 void mp_seal_key_make(mp_seal_key *key, mp_str secret);
-/* Writes text.len + MP_SEAL_OVERHEAD bytes to `sealed`: the same for the same text and purpose if `is_repeatable`.
- * False if OpenSSL fails. */
+/* A hash of the key for one purpose, from which neither the key nor its hash for another purpose follows. */
+void mp_seal_key_hash(const mp_seal_key *key, mp_str purpose, unsigned char hash[MP_SHA256_BYTES]);
+/* Writes text.len + MP_SEAL_OVERHEAD bytes to `sealed`: the same each time if `is_repeatable`. False: OpenSSL failed.
+ */
 bool mp_seal(const mp_seal_key *key, mp_str about, mp_str text, bool is_repeatable, unsigned char *sealed);
 /* Writes the text to `text`, which has room for sealed.len bytes, and returns its length; -1 if none of the keys has
  * sealed it for this purpose. `keys` ends with a key that is not set. */

@@ -4,9 +4,9 @@
 #include "lib/fields.h"
 #include <lauxlib.h>
 
-#define LOOK_MS                                                                                                        \
-    100 /* between two looks whether a turn is due: a request for a number that is not known waits so long */
-#define FINGERPRINT 8 /* bytes */
+/* ms between two looks whether a turn is due: a request for a number that no record has waits so long */
+#define LOOK_MS 100
+#define FINGERPRINT 8 /* bytes of the hash of a key that nodes show each other */
 
 static mp_nodes *MP_NULLABLE nodes_of(const mp_lib *lib)
 {
@@ -155,13 +155,10 @@ static int l_renumber(lua_State *L)
 /* A hash of a key, by which nodes compare keys that none of them shows. */
 static void push_fingerprint(lua_State *L, const mp_seal_key *key)
 {
-    static const char label[] = "moonpool cluster 1 seal key";
-    char text[sizeof label + sizeof key->bytes], hex[2 * FINGERPRINT + 1];
+    static const char purpose[] = "moonpool cluster 1 seal key";
+    char hex[2 * FINGERPRINT + 1];
     unsigned char hash[MP_SHA256_BYTES];
-    memcpy(text, label, sizeof label);
-    memcpy(text + sizeof label, key->bytes, sizeof key->bytes);
-    mp_sha256((mp_str){text, sizeof text}, hash);
-    explicit_bzero(text, sizeof text);
+    mp_seal_key_hash(key, (mp_str){purpose, sizeof purpose}, hash);
     lua_pushlstring(L, hex, (size_t)(mp_hex_put(hex, hash, FINGERPRINT) - hex));
 }
 

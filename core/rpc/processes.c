@@ -12,8 +12,8 @@ typedef struct {
     bool is_silent;
 } other_process;
 
-/* What follows from the operator's secrets. Never changes, and is freed with the processes: others may still read it.
- */
+/* The keys that are derived from seal_keys. They never change; those of earlier seal_keys (`before`) stay until the
+ * processes are freed, since another thread may still read them. */
 typedef struct node_keys {
     struct node_keys *MP_NULLABLE before;
     int count;
@@ -127,16 +127,6 @@ const unsigned char *mp_processes_key(const mp_processes *processes)
     return processes->key;
 }
 
-/* Derives another key from a key of the operator. */
-static void derive_key(mp_str purpose, const mp_seal_key *from, unsigned char hash[MP_SHA256_BYTES])
-{
-    mp_scoped_buf text = {0};
-    mp_buf_put(&text, purpose);
-    mp_buf_put(&text, (mp_str){(const char *)from->bytes, sizeof from->bytes});
-    mp_sha256(mp_buf_str(&text), hash);
-    explicit_bzero(text.ptr, text.len);
-}
-
 void mp_processes_use_seal_keys(mp_processes *processes, const mp_seal_key *seal_keys)
 {
     unsigned char hash[MP_SHA256_BYTES];
@@ -144,9 +134,9 @@ void mp_processes_use_seal_keys(mp_processes *processes, const mp_seal_key *seal
         return;
     node_keys *keys = mp_new(sizeof *keys);
     for (; seal_keys[keys->count].is_set && keys->count < MP_SEAL_KEYS; keys->count++) {
-        derive_key(MP_STR("moonpool ids 1"), &seal_keys[keys->count], hash);
+        mp_seal_key_hash(&seal_keys[keys->count], MP_STR("moonpool ids 1"), hash);
         memcpy(keys->of_ids[keys->count], hash, MP_PROCESS_KEY);
-        derive_key(MP_STR("moonpool hops 1"), &seal_keys[keys->count], hash);
+        mp_seal_key_hash(&seal_keys[keys->count], MP_STR("moonpool hops 1"), hash);
         mp_seal_key_make(&keys->of_hops[keys->count], (mp_str){(const char *)hash, sizeof hash});
     }
     explicit_bzero(hash, sizeof hash);
