@@ -19,7 +19,8 @@ local BATCH <const>, MAX_RATE <const> = 100, 1000             -- publications th
 local MAX_SENDING_S <const> = 60
 local HELD_S <const>, HELD_PAUSE_S <const> = 10, 0.25         -- seconds for which publications wait while an upgrade takes place
 local SILENT_S <const> = 3                   -- seconds without the own beat after which the subscription is made again
-local HOLE_S <const>, MAX_HOLES <const> = 0.5, 256            -- connections of several workers may overtake each other
+-- Seconds until a hole is a loss, since connections of several workers may overtake each other; and holes of one sender.
+local HOLE_S <const>, MAX_HOLES <const> = 0.5, 256
 local DOUBT_S <const> = 15                   -- seconds until a sender that is not heard again after a loss may have been missed
 local SETTLED_S <const> = 3                  -- seconds after the first subscription in which all other nodes were heard
 local FORGET_S <const>, SAY_S <const> = 120, 60
@@ -97,7 +98,7 @@ local function drop_held()
   end
 end
 
--- Publications of a Lua state that ends, while the server is away.
+-- This Lua state ends while the server is away: gives up what waits, so that other nodes find holes.
 local function abandon()
   host.topic.count("waits", -#queue - #unsent)
   skip(#queue + skipped)

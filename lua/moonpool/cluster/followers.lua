@@ -8,7 +8,7 @@ local json = require "moonpool.json"
 local subscriptions = require "moonpool.registry.subscriptions"
 
 local GATHER_S <const>, SPREAD_S <const> = 1.25, 0.5      -- seconds from a loss until clients are told: further ones are told with it
-local PAUSE_S <const> = 0.02                 -- between two parts of the subscribed resources
+local PAUSE_S <const> = 0.02                 -- seconds between two parts of the subscribed resources
 local MAX_TELLING_S <const>, TELLING_CPU_S <const> = 600, 60
 local MAX_LIST <const> = 4000                -- bytes of the changes of a list; more: it may have changed for all
 

@@ -3,6 +3,7 @@
 -- Each node keeps the switches itself, too: they hold there while the server is away, and what it has forgotten, or was
 -- switched meanwhile, is written there once it is back. Switches of scripts hold on their node.
 
+local cluster_operation = require "moonpool.lib.cluster_operation"
 local fanout = require "moonpool.cluster.fanout"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -11,9 +12,9 @@ local server = require "moonpool.lib.cluster_server"
 local switches = require "moonpool.registry.switches"
 
 local now <const> = host.time.now
-local KEY <const> = "mp:" .. host.config.cluster.name .. ":w"
+local KEY <const> = cluster_operation.PREFIX .. "w"
 local EVERY_S <const> = 10                   -- seconds between two looks at the hash, beside the messages of other nodes
-local ON_DAYS <const> = 30                   -- for which it is known that something was switched on
+local ON_DAYS <const> = 30                   -- days for which it is known that something was switched on
 local ON_KEYS <const> = "kept:on:"           -- the store's file has keys that begin with "kept:"
 
 -- The switch that wins, of the one in the hash and the one in ARGV; with "next" in ARGV[5] that one in a version above both.
@@ -34,7 +35,7 @@ local DROP <const> = [[if redis.call("HGET", KEYS[1], ARGV[1]) == ARGV[2] then r
 local function ask(...)
   local ends = server.deadline()
   if not server.is_ready(ends) then return nil end
-  local done, reply = server.send({ ... }, ends)
+  local done, reply = cluster_operation.send({ ... }, ends)
   return done and reply or nil
 end
 

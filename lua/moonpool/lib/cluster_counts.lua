@@ -43,7 +43,7 @@ return { said, 1 }
 -- The part of a key behind its prefix "l:" or "q:".
 local function name_of(key) return key:gsub("^visitor ", "", 1):sub(3) end
 
---- The functions of `here`, which count in this process, for a policy of all gateways.
+--- Returns functions like those of `here`, which count in this process, that count for all gateways.
 return function(here)
   local counts = { whys = {
     full = "the server of cluster has no memory left",

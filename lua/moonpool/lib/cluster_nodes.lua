@@ -7,6 +7,7 @@
 -- number ends that: its sessions end, and it takes another number.
 
 local bus = require "moonpool.runtime.bus"
+local cluster_operation = require "moonpool.lib.cluster_operation"
 local digest = require "moonpool.lib.digest"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -14,13 +15,13 @@ local server = require "moonpool.lib.cluster_server"
 
 local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
 local FORMAT <const> = 1                     -- of records; a greater one is of a later version, which is not read
-local PREFIX <const> = "mp:" .. host.config.cluster.name .. ":"
-local MOST <const> = 256                     -- processes, as in nodes.h
+local PREFIX <const> = cluster_operation.PREFIX
+local MOST <const> = 256                     -- processes of a cluster: MP_NODES_MOST in C
 local SAY_S <const> = 60
 local TURN_S <const> = 10                    -- the longest turn
 local TRIES <const> = 5                      -- numbers that are tried in one turn
 local MAX_AHEAD_S <const> = 30               -- how far the clocks of nodes and of the server may be apart
-local MAX_RECORD <const> = 65536             -- bytes
+local MAX_RECORD <const> = 65536             -- bytes of a record: longer ones are not read
 
 -- Removes records that are as they were read, writes the own one if it is ours, with the members that others have added to
 -- it, and returns how that went, the identity of the server's data, its time, and all records.
@@ -54,7 +55,6 @@ call("SET", key, id, "NX")
 local time = call("TIME")
 return { state, call("GET", key), time[1], time[2], call("HGETALL", n) }
 ]]
-local HASH <const> = digest.sha1(SCRIPT)
 
 local nodes = {}
 
@@ -102,7 +102,7 @@ end
 -- What the script returns, with the records decoded, by their numbers; nil and why if the server does not answer. `text`:
 -- the own record; nil: nothing is written.
 local function look(own, text)
-  local words = { "EVALSHA", HASH, "2", PREFIX .. "n", PREFIX .. "id", ("%d"):format(own.number), own.uid, ("%d"):format(own.renewals - 1), text or "",
+  local words = { "EVAL", SCRIPT, "2", PREFIX .. "n", PREFIX .. "id", ("%d"):format(own.number), own.uid, ("%d"):format(own.renewals - 1), text or "",
     digest.sha256(host.random.bytes(16)):sub(1, 32) }
   for number, removed in pairs(over) do
     words[#words + 1] = ("%d"):format(number)
@@ -110,11 +110,7 @@ local function look(own, text)
   end
   local ends = server.deadline()
   if not server.is_ready(ends) then return nil, "it does not answer" end
-  local done, reply, reason = server.send(words, ends)
-  if reason == "error" and reply:find("NOSCRIPT", 1, true) then
-    words[1], words[2] = "EVAL", SCRIPT
-    done, reply, reason = server.send(words, ends)
-  end
+  local done, reply, reason = cluster_operation.send(words, ends)
   if reason == "error" and reply:find("READONLY", 1, true) then server.renew() end
   if not done or type(reply) ~= "table" then return nil, reason == "error" and "it answers: " .. reply or "it does not answer", reason end
   local read = { state = reply[1], id = tostring(reply[2]), time = tonumber(reply[3]) + tonumber(reply[4]) / 1e6, list = {}, by_number = {} }

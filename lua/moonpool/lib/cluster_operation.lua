@@ -45,28 +45,35 @@ local function why_of(text)
   return why or text:find("script", 1, true) and "unknown" or "unavailable"
 end
 
---- The reply to an operation; or nil and why. `name` is for metrics. `words` is a command, or a script behind its name
---- "EVAL" with the number of its keys, its keys and arguments. `is_sync`: a replica has to have what it changed, too.
---- `pace`: of cluster_server.
+--- As cluster_server.send, of a command; or of a script behind its name "EVAL", with the number of its keys, its keys and
+--- arguments, which the server gets only if it does not have it.
+function operation.send(words, ends, is_sync, pace)
+  local script = words[1] == "EVAL" and words[2]
+  if script then
+    hashes[script] = hashes[script] or digest.sha1(script)
+    words[1], words[2] = "EVALSHA", hashes[script]
+  end
+  local done, reply, reason = server.send(words, ends, is_sync, pace)
+  if script and reason == "error" and reply:find("NOSCRIPT", 1, true) then
+    words[1], words[2] = "EVAL", script
+    done, reply, reason = server.send(words, ends, is_sync, pace)
+  end
+  return done, reply, reason
+end
+
+--- The reply to an operation; or nil and why. `name` is for metrics. `words` are those of operation.send.
+--- `is_sync`: a replica has to have what it changed, too. `pace`: of cluster_server.
 function operation.ask(name, words, is_sync, pace)
   if not host.task.current() then
     problem.raise(1, "the store is in a server (cluster), which cannot be asked while scripts load",
       "do it in a job, or when the first call needs it; store.near is in this process")
   end
-  local began, ends, script = now(), server.deadline(pace), words[1] == "EVAL" and words[2]
+  local began, ends = now(), server.deadline(pace)
   local done, reply, reason
   if not server.is_ready(ends, pace) then
     reason = "unavailable"
   else
-    if script then
-      hashes[script] = hashes[script] or digest.sha1(script)
-      words[1], words[2] = "EVALSHA", hashes[script]
-    end
-    done, reply, reason = server.send(words, ends, is_sync, pace)
-    if script and reason == "error" and reply:find("NOSCRIPT", 1, true) then
-      words[1], words[2] = "EVAL", script
-      done, reply, reason = server.send(words, ends, is_sync, pace)
-    end
+    done, reply, reason = operation.send(words, ends, is_sync, pace)
   end
   if not done then
     if reason == "error" then reason = why_of(reply) end
