@@ -5,7 +5,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define MOST_WANTED 20 /* reads a second for numbers that are not known: more would be a way to load Redis */
+#define MOST_WANTED                                                                                                    \
+    20 /* reads a second for numbers that no record has: clients choose these, and each read is work for Redis */
 #define EVERY_MS ((uint64_t)MP_LIMIT(node_turn_ms, 2000))
 #define UIDS 4
 
@@ -18,7 +19,7 @@ MP_GAUGE(cluster_hashes, "cluster_hashes", "", "",
 typedef struct {
     mp_node_record record;
     uint64_t moved_ms;   /* when a read first had the record as it is */
-    uint64_t reads_then; /* how many reads had succeeded then */
+    uint64_t reads_then; /* how many reads had succeeded by then */
 } known_node;
 
 struct mp_nodes {
@@ -42,14 +43,12 @@ struct mp_nodes {
     char address[MP_NODE_ADDRESS];
     known_node own;                          /* as the last read had it; renewals 0: it had none */
     int64_t serving, leaving, stale, hashes; /* as the gauges have them */
-    char why[256];                           /* it is refused */
+    char why[256];                           /* this process takes no sessions */
 };
 
 static uint64_t now_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return mp_clock_ms(CLOCK_BOOTTIME);
 }
 
 /* Returns the lock, of which readers of a const table may ignore that it changes. */

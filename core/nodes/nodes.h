@@ -32,14 +32,14 @@ typedef struct {
     char version[32];              /* of the program; longer ones are cut */
     char scripts[17];              /* hash of the scripts that it serves, in hex */
     int64_t renewals;              /* rises each time that the process writes its record */
-    int64_t sessions;              /* open ones */
+    int64_t sessions;              /* how many sessions it has open */
     bool is_leaving;               /* it serves the sessions it has, and takes no new ones */
 } mp_node_record;
 
 typedef enum {
     MP_NODE_NONE,  /* no read has had a record of this number */
     MP_NODE_FRESH, /* lives, as far as is known */
-    MP_NODE_STALE  /* see above */
+    MP_NODE_STALE  /* its record has not changed for MP_NODE_STALE_MS */
 } mp_node_state;
 
 typedef struct mp_nodes mp_nodes;
@@ -51,8 +51,8 @@ void mp_nodes_free(mp_nodes *MP_NULLABLE nodes);
 
 /* -- other processes ----------------------------------------------------------------------------------------------- */
 
-/* A read that succeeded: all records. That of this process is set apart. `id`: which data of Redis it was; with another
- * one than before nobody becomes stale for MP_NODE_STALE_MS. */
+/* A read that succeeded: all records, that of this process among them. `id` names the data that Redis has: with another
+ * one than before, no record becomes stale for MP_NODE_STALE_MS. */
 void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, const char *id);
 /* A read that failed: nobody becomes stale until MP_NODE_STALE_MS after the next one that succeeds. */
 void mp_nodes_fail(mp_nodes *nodes);

@@ -471,7 +471,7 @@ static bool seal_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed
     return is_done;
 }
 
-/* `node`: NULL, or of which other node the process is. */
+/* `receiver`: the record of the process, if it is of another node. */
 static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, const mp_node_record *MP_NULLABLE receiver)
 {
     mp_scoped_buf sealed = {0}, headers = {0};

@@ -49,7 +49,7 @@ typedef struct {
 typedef struct {
     uint16_t number;
     char uid[MP_NODE_UID + 1];        /* of the process; empty: no record has the number */
-    bool is_asked;                    /* as above */
+    bool is_asked;                    /* an errand of this worker asks whether the process lives */
     bool is_unreached;                /* the last request was not sent: it could not be reached */
     bool is_over;                     /* another process has its address: it has ended */
     uint64_t used_ms;                 /* when it was last looked for */
@@ -140,11 +140,11 @@ void mp_hop_report_unreached(const mp_passage *passage);
 void mp_hop_count_forward(const mp_passage *passage);
 /* Refuses a request that another process should serve: its client may try again after some seconds. */
 void mp_hop_refuse_later(mp_rpc *rpc, mp_stream *stream, unsigned seconds, const char *why);
-/* Those seconds, if the process is of another node: 1 to 3. */
+/* The seconds for a process of another node: 1 to 3, so that clients do not all come back at once. */
 unsigned mp_hop_retry_s(void);
 /* True if another node may have a process with this number, as far as is known. Asks for a read in that case. */
 bool mp_hop_may_have_node(const mp_rpc *rpc, uint16_t number);
-/* Refuses all requests that wait; with a rpc that ends, without an answer. */
+/* Ends the requests that wait until it is known whether a node has their number: `with_answer` they are refused. */
 void mp_hops_end_waiting(mp_rpc *rpc, bool with_answer);
 
 #endif

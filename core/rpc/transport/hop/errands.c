@@ -15,9 +15,11 @@ MP_ACCOUNT(task_message_bytes, "task_message_bytes", "", "",
 /* ms without bytes for a request, after which its process is asked whether it is alive. A request that its process has
  * not begun by then is no longer begun */
 #define QUIET_MS MP_HOP_OLDEST_MS
-#define ALIVE_MS 5000      /* within which it must answer: longer than its workers may be busy */
-#define NODE_ALIVE_MS 1000 /* and a process of another node: its record in Redis says besides whether it lives */
-/* within which a message must be taken, else it is sent again: that it comes twice changes nothing */
+/* ms within which a process says that it lives: one of this node, whose workers may be busy for less, and one of
+ * another node, of which its record in Redis says that, too */
+#define ALIVE_MS 5000
+#define NODE_ALIVE_MS 1000
+/* ms within which a message must be taken, else it is sent again: that it comes twice changes nothing */
 #define MESSAGE_MS 10000
 #define AGAIN_MS 1000 /* ms before a message that was not accepted is sent again */
 #define KEPT_MS 60000 /* ms for which a message is sent again, while its process is alive */
@@ -334,7 +336,7 @@ static int64_t count_errands(const mp_hops *hops)
     return count;
 }
 
-/* True if there are other processes, of this node or of others. */
+/* True if there are other processes of this node, or other nodes. */
 static bool are_several(const mp_rpc *rpc)
 {
     return mp_processes_are_several(rpc->processes) || mp_processes_nodes(rpc->processes) != NULL;

@@ -9,11 +9,14 @@
 MP_LABELLED_COUNTER(forwards, "moonpool_forwards", 64 * MP_FORWARDS, "requests that were sent on to other nodes",
                     "node", "outcome")
 
-#define AWAY_MS 10000 /* of an outage of the records, in which a process may have joined that no read has shown */
-#define KNOWN_MS 2000 /* for which it counts what was found out: that a process lives, or does not, or that none is */
-#define READ_MS 500   /* for a read of the records */
-#define ASKED_MS 2000 /* for the answer of a process; its question ends before */
-#define PEEK_MS 10
+/* ms since the records cannot be read, in which a process may have joined that no read has shown: its clients may try
+ * again. Later a number that no record has is that of no process. */
+#define AWAY_MS 10000
+#define KNOWN_MS 2000 /* ms for which an answer counts: a process lives or not, or no record has a number */
+#define READ_MS 500   /* ms that a request waits for a read of the records */
+#define ASKED_MS                                                                                                       \
+    2000           /* ms that a request waits until a process was asked whether it lives, which takes NODE_ALIVE_MS */
+#define PEEK_MS 10 /* ms between two looks at the requests that wait */
 
 typedef struct {
     mp_link link; /* in hops->waiting */

@@ -38,9 +38,12 @@ static uint16_t session_process(mp_rpc *rpc, mp_str id)
 {
     if (!mp_id_is(id) || mp_session_is_known(rpc, id))
         return 0;
-    uint16_t other = mp_hop_other_of(rpc, id), first = mp_processes_first(rpc->processes);
-    if (mp_processes_is_newest(rpc->processes))
-        return other != 0 ? other : first != 0 ? first : unseen_of(rpc, id);
+    uint16_t other = mp_hop_other_of(rpc, id);
+    if (mp_processes_is_newest(rpc->processes)) {
+        if (other == 0)
+            other = mp_processes_first(rpc->processes);
+        return other != 0 ? other : unseen_of(rpc, id);
+    }
     if (rpc->hop != NULL || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
         return 0;
     return other != 0 ? other : newest_of(rpc);
