@@ -149,6 +149,30 @@ sentinel failover-timeout main 3000
   return self
 end
 
+--- A primary, its replica, and three sentinels, two of which must agree that it is gone; closing it ends all. Fields:
+--- primary, replica, guards (the sentinels), sentinels (their addresses).
+function redis.guarded()
+  local primary = redis.start()
+  local self = { primary = primary, replica = redis.start { args = { "--replicaof", "127.0.0.1 " .. primary.port } }, sentinels = {} }
+  local guards = {}
+  for i = 1, 3 do
+    guards[i] = redis.sentinel(primary, 2)
+    self.sentinels[i] = guards[i].at
+  end
+  wait.for_fact("the replica to follow", 20, function() return self.replica:cli("INFO", "replication"):find "master_link_status:up" end)
+  wait.for_fact("the sentinels to know each other", 30, function()
+    for i = 1, 3 do
+      local text = guards[i]:cli("SENTINEL", "MASTER", "main")
+      if not (text:find "num%-other%-sentinels\n2" and text:find "num%-slaves\n1") then return false end
+    end
+    return true
+  end)
+  self.guards = guards
+  return setmetatable(self, { __close = function()
+    for _, one in ipairs { guards[1], guards[2], guards[3], self.replica, primary } do one:__close() end
+  end })
+end
+
 -- -- gateways ----------------------------------------------------------------------------------------------------------
 
 --- A gateway with the tool of spec.helpers.code, whose scripts may connect to `nets`, an address or a list. `more`:

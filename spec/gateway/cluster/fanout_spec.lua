@@ -148,21 +148,8 @@ describe("nodes of a cluster", function()
   end)
 
   it_real("follow the primary that the sentinels name", function()
-    local one <close> = redis.start()
-    local two <close> = redis.start { args = { "--replicaof", "127.0.0.1 " .. one.port } }
-    local guards, sentinels = {}, {}
-    for i = 1, 3 do
-      guards[i] = redis.sentinel(one, 2)
-      sentinels[i] = guards[i].at
-    end
-    wait.for_fact("the replica to follow", 20, function() return two:cli("INFO", "replication"):find "master_link_status:up" end)
-    wait.for_fact("the sentinels to know each other", 30, function()
-      for i = 1, 3 do
-        local text = guards[i]:cli("SENTINEL", "MASTER", "main")
-        if not (text:find "num%-other%-sentinels\n2" and text:find "num%-slaves\n1") then return false end
-      end
-      return true
-    end)
+    local servers <close> = redis.guarded()
+    local one, two, sentinels = servers.primary, servers.replica, servers.sentinels
     local a <close> = fanned.node("redis://main", { redis = { sentinels = sentinels } })
     local b <close> = fanned.node("redis://main", { redis = { sentinels = sentinels } })
     fanned.wait_listeners(one, 2)
@@ -175,7 +162,7 @@ describe("nodes of a cluster", function()
     fanned.update(mine)
     fanned.wait_count({ other }, "note://one", before + 1)
     fanned.close(mine, other)
-    for i = 1, 3 do guards[i]:__close() end
+    for _, guard in ipairs(servers.guards) do guard:__close() end
     a:stop()
     b:stop()
   end)

@@ -13,21 +13,9 @@ local run = code.run
 
 describe("the store of several gateways with Redis Sentinels", function()
   it("goes on at the server that takes over, within ten seconds", function()
-    local one <close> = redis.start()
-    local two <close> = redis.start { args = { "--replicaof", "127.0.0.1 " .. one.port } }
-    local guards, sentinels = {}, { "127.0.0.1:1" }                -- the first one is not there
-    for i = 1, 3 do
-      guards[i] = redis.sentinel(one, 2)
-      sentinels[i + 1] = guards[i].at
-    end
-    wait.for_fact("the replica to follow", 20, function() return two:cli("INFO", "replication"):find "master_link_status:up" end)
-    wait.for_fact("the sentinels to know each other", 30, function()
-      for i = 1, 3 do
-        local text = guards[i]:cli("SENTINEL", "MASTER", "main")
-        if not (text:find "num%-other%-sentinels\n2" and text:find "num%-slaves\n1") then return false end
-      end
-      return true
-    end)
+    local servers <close> = redis.guarded()
+    local one, two = servers.primary, servers.replica
+    local sentinels = { "127.0.0.1:1", table.unpack(servers.sentinels) }      -- the first one is not there
     local g <close> = nodes.start("redis://main", { redis = { sentinels = sentinels }, scripts = {
       ["tools/one.lua"] = [[return tool { "One.", function() return "ran" end }]],
       ["policy/most.lua"] = [[return quota { tools = { "one" }, most = 2, per = "month", by = "all" }]],
@@ -51,7 +39,7 @@ describe("the store of several gateways with Redis Sentinels", function()
       return last and last > fence
     end)
     me:close()
-    for i = 1, 3 do guards[i]:__close() end
+    for _, guard in ipairs(servers.guards) do guard:__close() end
     assert.has_nothing_left(g)
   end)
 
