@@ -293,13 +293,6 @@ int mp_config_check_sentinel(mp_str text, mp_err *err)
     return check_server(text, true, err);
 }
 
-int mp_config_check_away(mp_str text, mp_err *err)
-{
-    if (mp_str_is(text, "local") || mp_str_is(text, "refuse") || mp_str_is(text, "allow"))
-        return 0;
-    return mp_err_set(err, "it is local, refuse or allow");
-}
-
 int mp_config_check_node_listen(mp_str text, mp_err *err)
 {
     if (!mp_str_starts(text, MP_STR("unix:")) && mp_systemd_name(text).ptr == NULL)
@@ -349,8 +342,8 @@ static int check_whole_cluster(const mp_config *config, const char **path, mp_er
     bool has_address =
         config->cluster_listen != NULL || config->cluster_advertise != NULL || config->cluster_tls.certificate != NULL;
     if (!has_address && cluster->name == NULL && cluster->node_name == NULL && cluster->url == NULL &&
-        cluster->password == NULL && !has_sentinels && cluster->timeout_ms == 250 &&
-        strcmp(cluster->limits, "local") == 0 && strcmp(cluster->quotas, "refuse") == 0) /* the presets */
+        cluster->password == NULL && !has_sentinels && cluster->timeout_ms == 250 && cluster->limits == MP_AWAY_LOCAL &&
+        cluster->quotas == MP_AWAY_REFUSE) /* the presets */
         return 0;
     if (cluster->name == NULL) {
         mp_err_set(err, "'cluster' needs 'name'");

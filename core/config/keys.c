@@ -20,6 +20,7 @@ static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
 static const char *const reload_checks[] = {"off", "warn", "refuse", NULL};
+static const char *const aways[] = {"local", "refuse", "allow", NULL};
 static const char *const taps[] = {"none", "names", "shapes", "full", NULL};
 static const char *const log_formats[] = {"logfmt", "json", NULL};
 static const char *const addresses[] = {"shown", "hidden", NULL};
@@ -290,11 +291,11 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Time for the answer to one operation of the store."},
     {"cluster.when_redis_is_down", MP_KEY_SECTION,
      .doc = "What policies do while the server does not answer, unless their option `away` says otherwise."},
-    {"cluster.when_redis_is_down.limits", MP_KEY_TEXT, SLOT(lib.cluster.limits), .preset = "local", AWAY,
+    {"cluster.when_redis_is_down.limits", MP_KEY_CHOICE, SLOT(lib.cluster.limits), .preset = "local", .choices = aways,
      .doc =
          "local: each gateway counts alone, and admits its share of the rate. refuse: no call. allow: all calls. The "
          "server counts as down for a call after 100 ms."},
-    {"cluster.when_redis_is_down.quotas", MP_KEY_TEXT, SLOT(lib.cluster.quotas), .preset = "refuse", AWAY,
+    {"cluster.when_redis_is_down.quotas", MP_KEY_CHOICE, SLOT(lib.cluster.quotas), .preset = "refuse", .choices = aways,
      .doc = "The same for quotas. local: each gateway counts alone from 0, and admits its share of the number."},
     {"cluster.listen", MP_KEY_TEXT, SLOT(cluster_listen), .least = 1, .most = 128, .check = mp_config_check_node_listen,
      .form = "an address", .pattern = "^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$",

@@ -22,7 +22,6 @@ int mp_config_check_cluster(mp_str text, mp_err *err);  /* the name of a cluster
 int mp_config_check_node(mp_str text, mp_err *err);     /* the name of a gateway in it */
 int mp_config_check_redis(mp_str text, mp_err *err);    /* the URL of a server of Redis */
 int mp_config_check_sentinel(mp_str text, mp_err *err); /* host:port */
-int mp_config_check_away(mp_str text, mp_err *err);     /* what policies do without the server */
 int mp_config_check_node_listen(mp_str text, mp_err *err);
 int mp_config_check_node_name(mp_str text, mp_err *err);
 /* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */

@@ -151,9 +151,6 @@
     .least = 1, .most = 256, .check = mp_config_check_endpoint, .form = "a path", .pattern = "^/", .word = "off"
 #define HOST                                                                                                           \
     .check = mp_config_check_host, .form = "a host", .pattern = "^(\\*|(\\*\\.)?[A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\])$"
-#define AWAY                                                                                                           \
-    .least = 1, .most = 8, .check = mp_config_check_away, .form = "local, refuse or allow",                            \
-    .pattern = "^(local|refuse|allow)$"
 #define TIME(lowest, highest) .type = MP_KEY_TIME, .least = (lowest), .most = (highest)
 #define SIZE(lowest, highest) .type = MP_KEY_SIZE, .least = (lowest), .most = (highest)
 #define COUNT(lowest, highest) .type = MP_KEY_COUNT, .least = (lowest), .most = (highest)

@@ -245,8 +245,6 @@ static const mp_lua_member cluster[] = {MP_MEMBER("name", mp_lib_config, cluster
                                         MP_MEMBER("url", mp_lib_config, cluster.url),
                                         MP_MEMBER("password", mp_lib_config, cluster.password),
                                         MP_MEMBER_MS("timeout", mp_lib_config, cluster.timeout_ms),
-                                        MP_MEMBER("limits", mp_lib_config, cluster.limits),
-                                        MP_MEMBER("quotas", mp_lib_config, cluster.quotas),
                                         {0}};
 
 /* limits.page, but no more than a call can make: a page takes three times its bytes until it is sent. */
@@ -287,6 +285,11 @@ static void add_config(lua_State *L, const mp_lib_config *config)
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "sentinels");
+    static const char *const aways[] = {"local", "refuse", "allow"};
+    lua_pushstring(L, aways[config->cluster.limits]);
+    lua_setfield(L, -2, "limits");
+    lua_pushstring(L, aways[config->cluster.quotas]);
+    lua_setfield(L, -2, "quotas");
     lua_pushinteger(L,
                     MP_LIMIT(fanout_ms, 1000)); /* between two beats of a process; specs about other things: 0, none */
     lua_setfield(L, -2, "beat_ms");

@@ -10,14 +10,14 @@
 #include "rpc/session.h"
 #include "vm/vm.h"
 
-/* The version of the PCRE2 that is loaded. */
 #define MP_REGEX_VERSION 64
-void mp_regex_version(char text[MP_REGEX_VERSION]);
+void mp_regex_version(char text[MP_REGEX_VERSION]); /* of the PCRE2 that is loaded */
 
-/* The section `cluster`: gateways that share a server of Redis. limits, quotas: local, refuse or allow, without it. */
+/* The section `cluster`: gateways that share a server of Redis. */
 typedef struct {
     const char *MP_NULLABLE name; /* all keys in the server begin with it, as mp:NAME:; NULL: there is no such server */
-    const char *limits, *quotas, *MP_NULLABLE url, *MP_NULLABLE password, *MP_NULLABLE node_name; /* NULL: the host's */
+    enum { MP_AWAY_LOCAL, MP_AWAY_REFUSE, MP_AWAY_ALLOW } limits, quotas; /* what policies do while Redis is away */
+    const char *MP_NULLABLE url, *MP_NULLABLE password, *MP_NULLABLE node_name; /* NULL: the host's */
     char **MP_NULLABLE sentinels; /* "host:port"; the host in `url` is their name of the primary; NULL: none */
     uint64_t timeout_ms;          /* of one command */
 } mp_cluster_config;
