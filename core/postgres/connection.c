@@ -16,7 +16,7 @@ MP_REFUSED(refused_input, "postgres_input", MP_FAULT,
 #define USUAL_BYTES 1024              /* of a statement, beside its result */
 #define MAX_USES 65536                /* statements of a connection, each of which may have left USUAL_BYTES in libpq */
 /* us of processor time in which libpq must read MP_GATE_BYTES, besides 1 us for each 32 bytes of results */
-#define MAX_TURN_US (uint64_t)MP_LIMIT(postgres_turn_us, 100000)
+#define MAX_TURN_US (uint64_t)MP_LIMIT(postgres_turn_us, 50000)
 #define RECORD_BYTES 32 /* that TLS adds to a record */
 #define END_BYTES 64    /* of the messages before and behind a query's rows */
 #define NAME_BYTES 16
