@@ -5,6 +5,9 @@
 #include "data/store_wire.h"
 #include <sys/socket.h>
 #include <unistd.h>
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
 
 MP_COUNTER(store_away, "store_away", "", "", "operations of the store that another process owned and did not answer")
 MP_COUNTER(store_unknown, "store_unknown", "", "", "of these, those that may have been done nevertheless")
@@ -238,8 +241,15 @@ static outcome ask_until(mp_store *store, const mp_store_operation *operation, u
 static bool take_turn(mp_store_link *link, uint64_t until)
 {
     const struct timespec time = {(time_t)(until / 1000000), (long)(until % 1000000) * 1000};
-    bool is_taken = atomic_load(&link->is_late) ? pthread_mutex_trylock(&link->lock) == 0
-                                                : pthread_mutex_clocklock(&link->lock, CLOCK_MONOTONIC, &time) == 0;
+    bool is_late = atomic_load(&link->is_late);
+    bool is_taken = is_late ? pthread_mutex_trylock(&link->lock) == 0
+                            : pthread_mutex_clocklock(&link->lock, CLOCK_MONOTONIC, &time) == 0;
+#ifdef __SANITIZE_THREAD__ /* which does not know pthread_mutex_clocklock */
+    if (is_taken && !is_late) {
+        __tsan_mutex_pre_lock(&link->lock, 0);
+        __tsan_mutex_post_lock(&link->lock, 0, 0);
+    }
+#endif
     if (is_taken)
         close_stale(link);
     return is_taken;
