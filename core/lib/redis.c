@@ -420,19 +420,27 @@ static int l_channel(lua_State *L)
 }
 
 /* redis.renew(channel, connection): takes the messages from the server of this connection from now on, by a new
- * subscription if a job listens.  [-0, +0, throws] */
+ * subscription if a job listens. False if this server has refused the one there is: it is tried again as it is.
+ * [-0, +1, throws] */
 static int l_renew(lua_State *L)
 {
     channel *it = luaL_checkudata(L, 1, CHANNEL);
-    it->of = luaL_checkudata(L, 2, CONNECTION);
-    lua_settop(L, 2);
+    const connection *of = luaL_checkudata(L, 2, CONNECTION), *before = it->of;
+    const mp_redis_subscription *now = it->subscription;
+    bool is_refused = now != NULL && before != NULL && mp_redis_subscription_is_refused(now) &&
+                      strcmp(before->address, of->address) == 0;
+    lua_pushboolean(L, !is_refused);
+    if (is_refused)
+        return 1;
+    it->of = of;
+    lua_pushvalue(L, 2);
     lua_setiuservalue(L, 1, 1);
     mp_loop *loop = mp_state_of(mp_vm_of(L))->loop;
-    if (!it->is_open || loop == NULL)
-        return 0;
-    unfollow_channel(it);
-    it->is_open = follow_channel(it, loop);
-    return 0;
+    if (it->is_open && loop != NULL) {
+        unfollow_channel(it);
+        it->is_open = follow_channel(it, loop);
+    }
+    return 1;
 }
 
 MP_SCRIPT_LIBRARY(redis)

@@ -78,6 +78,8 @@ typedef struct {
  * `reader` are copied; `loop` and `client` outlive the subscription. */
 mp_redis_subscription *mp_redis_subscribe(mp_loop *loop, mp_client *client, const mp_redis_server *server,
                                           mp_str channel, bool is_pattern, const mp_redis_reader *reader);
+/* True if the server has refused it, as an ACL does. It is tried again, with pauses that grow to a minute. */
+bool mp_redis_subscription_is_refused(const mp_redis_subscription *subscription);
 void mp_redis_subscription_free(mp_redis_subscription *MP_NULLABLE subscription);
 
 const char *mp_redis_version(void); /* of hiredis, which is linked in */

@@ -7,7 +7,9 @@
 #define LATE_MS 3000 /* ms after which a server that has not answered is silent: connection.c closes the connection */
 #define CONNECT_MS 10000 /* until a subscription is given up whose connection is neither open nor refused */
 #define RETRY_MS 250     /* between two attempts; connection.c makes fewer while a server is away */
-#define REFUSED_MS 5000  /* until a subscription that the server has refused is tried again */
+/* ms until a subscription that the server has refused is tried again: first, and at most, while they double */
+#define REFUSED_MS ((uint64_t)MP_LIMIT(redis_refused_ms, 5000))
+#define REFUSED_MOST_MS 60000
 
 struct mp_redis_subscription {
     mp_loop *loop;
@@ -19,7 +21,8 @@ struct mp_redis_subscription {
     mp_redis_command *MP_NULLABLE command; /* SUBSCRIBE or PING */
     uint64_t asked_at;                     /* ms: when it was sent */
     mp_timer beat;
-    bool is_subscribed, is_refused;
+    bool is_subscribed;
+    uint64_t refused_ms; /* until it is tried again, if the server has refused it; else 0 */
     mp_redis_reader reader;
 };
 
@@ -52,13 +55,17 @@ static void take_confirmation(mp_redis_subscription *it, const char *MP_NULLABLE
         mp_redis_next(replies, &reply);
     it->is_subscribed = reply.kind == MP_REDIS_LIST;
     if (it->is_subscribed) {
-        it->is_refused = false;
+        it->refused_ms = 0;
         it->reader.gap(it->reader.ctx);
-    } else if (!it->is_refused) {
-        it->is_refused = true;
+    } else if (it->refused_ms > 0) {
+        it->refused_ms = it->refused_ms < REFUSED_MOST_MS / 2 ? 2 * it->refused_ms : REFUSED_MOST_MS;
+    } else {
+        it->refused_ms = REFUSED_MS;
         mp_str why = reply.kind == MP_REDIS_ERROR ? mp_redis_error_kind(reply.text) : MP_STR("no subscription");
         mp_log(MP_WARN, "redis subscription refused", mp_log_str("server", mp_str_of(it->place)),
-               mp_log_str("channel", it->channel), mp_log_str("why", why));
+               mp_log_str("channel", it->channel), mp_log_str("why", why),
+               mp_log_str("hint", MP_STR("the ACL of its user needs +subscribe (for a pattern +psubscribe) and the "
+                                         "channel, as in &NAME:*")));
     }
 }
 
@@ -98,7 +105,7 @@ static void on_beat(mp_timer *timer)
             mp_redis_command_free(command, is_late);
         }
     }
-    uint64_t pause = it->is_subscribed ? (uint64_t)QUIET_MS : it->is_refused ? REFUSED_MS : RETRY_MS;
+    uint64_t pause = it->is_subscribed ? (uint64_t)QUIET_MS : it->refused_ms > 0 ? it->refused_ms : RETRY_MS;
     if (it->command == NULL && passed >= pause)
         ask(it);
     mp_timer_start(it->loop, &it->beat, it->is_subscribed ? BEAT_MS : RETRY_MS, on_beat);
@@ -120,6 +127,11 @@ mp_redis_subscription *mp_redis_subscribe(mp_loop *loop, mp_client *client, cons
     mp_redis_set_follower(it->redis, &it->follower);
     mp_timer_start(loop, &it->beat, 0, on_beat);
     return it;
+}
+
+bool mp_redis_subscription_is_refused(const mp_redis_subscription *it)
+{
+    return it->refused_ms > 0;
 }
 
 void mp_redis_subscription_free(mp_redis_subscription *MP_NULLABLE it)

@@ -1202,9 +1202,11 @@ function host.redis.send(connection, requests, seconds, operation, script) end
 ---@return userdata source
 function host.redis.channel(connection, channel, is_pattern) end
 
---- Takes the messages of a channel from the server of another connection, by a new subscription if a job listens.
+--- Takes the messages of a channel from the server of another connection, by a new subscription if a job listens. False if
+--- this server has refused the subscription there is, which is tried again as it is.
 ---@param source userdata
 ---@param connection userdata
+---@return boolean is_new
 function host.redis.renew(source, connection) end
 
 -- -- PostgreSQL (core/lib/postgres.c) --------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@
 -- the connection of commands, and waits for it on that of the subscription: so it finds a subscription that is silent.
 -- Of a gateway with several processes, after an upgrade, the newest one sends and receives for all.
 --   hole   a number of a sender that did not come
+--   void   numbers that were taken for publications which the server did not get. These are sent with other numbers later;
+--          a message "void" has the last of the numbers, and as its body how many they are
 
 local bus = require "moonpool.runtime.bus"
 local host = require "moonpool.host"
@@ -16,16 +18,20 @@ local CHANNEL <const> = "mp:" .. host.config.cluster.name .. ":f"
 local OWN <const> = host.upstream.instance
 local MAX_BODY <const>, MAX_WAITING <const> = 4096, 4096      -- bytes of one publication; publications that wait in a Lua state
 local BATCH <const>, MAX_RATE <const> = 100, 1000             -- publications that are sent together; those of a process in a second
-local MAX_SENDING_S <const> = 60
+local MAX_SENDING_S <const>, MAX_VOIDS <const> = 60, 64
 local HELD_S <const>, HELD_PAUSE_S <const> = 10, 0.25         -- seconds for which publications wait while an upgrade takes place
-local SILENT_S <const> = 3                   -- seconds without the own beat after which the subscription is made again
--- Seconds until a hole is a loss, since connections of several workers may overtake each other; and holes of one sender.
-local HOLE_S <const>, MAX_HOLES <const> = 0.5, 256
-local DOUBT_S <const> = 15                   -- seconds until a sender that is not heard again after a loss may have been missed
+-- Seconds without the own beat after which the subscription is made again; they double until it comes.
+local SILENT_S <const>, MAX_SILENT_S <const> = 3, 60
+-- Seconds until a hole is a loss: connections of several workers overtake each other, and the next beat says which numbers
+-- are void. And how many holes one sender may have.
+local HOLE_S <const>, MAX_HOLES <const> = 1.5 + host.config.cluster.timeout, 256
+-- Seconds until a sender that is not heard again after a loss may have been missed. Who was silent for some beats before the
+-- loss had ended by then.
+local DOUBT_S <const>, ENDED_S <const> = 15, 5
 local SETTLED_S <const> = 3                  -- seconds after the first subscription in which all other nodes were heard
-local FORGET_S <const>, SAY_S <const> = 120, 60
-local NUMBER <const>, SEEN <const> = "fanout:number:" .. OWN, "fanout:seen:"
-local SINCE <const>, AWAY <const>, SECOND <const> = "fanout:since", "fanout:away", "fanout:second:"
+local FORGET_S <const>, SAY_S <const> = 3600, 60
+local NUMBER <const>, SEEN <const>, VOID <const> = "fanout:number:" .. OWN, "fanout:seen:", "fanout:void:" .. OWN .. ":"
+local SINCE <const>, HEARD <const>, AWAY <const>, SECOND <const> = "fanout:since", "fanout:heard", "fanout:away", "fanout:second:"
 
 local fanout = {}
 
@@ -35,7 +41,7 @@ fanout.job = "moonpool/fan-out"
 
 -- Any task may be preempted at any instruction: what two tasks change at once is changed by one call of C.
 local queue, waiting = {}, {}                -- the keys of publications in their order; key -> { kind, body, at }
-local unsent = {}                            -- requests whose numbers are taken, and which the server did not get
+local unsent = {}                            -- those that are sent next; of the task that sends
 local skipped = 0                            -- publications that were dropped before they had a number
 local is_sending, is_away, is_retired = false, false, false
 
@@ -50,9 +56,7 @@ local function note_refusal(why)
 end
 
 -- True, replies; or nil, why, reason.
-local function send(requests)
-  local ends = server.deadline()
-  if not server.is_ready(ends) then return nil, "", "unavailable" end
+local function send(requests, ends)
   local done, reply, reason = server.send_all(requests, ends)
   if not done and reason == "error" and reply:find "^LOADING" then reason = "unavailable" end
   local first = type(reply) == "table" and reply[1]
@@ -65,26 +69,14 @@ local function skip(count)
   if count > 0 and host.job.is_allowed() then host.store.incr(NUMBER, count) end
 end
 
--- Moves waiting publications to `unsent`, with their numbers. False if there are none.
-local function number_waiting()
-  local batch, requests, skips = {}, {}, skipped
-  skipped = 0
-  while #batch < BATCH do
+-- Moves waiting publications to `unsent`. False if there is nothing to do.
+local function take_waiting()
+  while #unsent < BATCH do
     local key = table.remove(queue, 1)
     if not key then break end
-    batch[#batch + 1], waiting[key] = waiting[key], nil
+    unsent[#unsent + 1], waiting[key] = waiting[key], nil
   end
-  if #batch + skips == 0 then return false end
-  local last = host.store.incr(NUMBER, skips + #batch)
-  if not last then
-    skipped = skipped + skips + #batch
-    host.topic.count("waits", -#batch)
-    host.topic.count("dropped", #batch)
-    return queue[1] ~= nil
-  end
-  for i, one in ipairs(batch) do requests[i] = { "PUBLISH", CHANNEL, text_of(last - #batch + i, one.kind, one.body) } end
-  unsent = requests
-  return true
+  return unsent[1] ~= nil or skipped > 0
 end
 
 -- While another process of the gateway publishes: drops what has waited so long that it has done so.
@@ -101,24 +93,42 @@ end
 -- This Lua state ends while the server is away: gives up what waits, so that other nodes find holes.
 local function abandon()
   host.topic.count("waits", -#queue - #unsent)
-  skip(#queue + skipped)
+  skip(#queue + #unsent + skipped)
   queue, waiting, unsent, skipped = {}, {}, {}, 0
 end
 
-local function send_numbered()
-  local count = #unsent
-  local done, _, reason = send(unsent)
-  if not done and reason == "unavailable" then
-    is_away = true
-    host.store.set(AWAY, "")
-    if is_retired then abandon() end
-    return false
+local function go_away()
+  is_away = true
+  host.store.set(AWAY, "")
+  if is_retired then abandon() end
+  return false
+end
+
+-- Sends `unsent`. The numbers are taken when it is sent, not before: they would be holes for as long as the server is away.
+-- False if the server does not get them.
+local function send_unsent()
+  local ends = server.deadline()
+  if not server.is_ready(ends) then return go_away() end
+  local count, skips = #unsent, skipped
+  skipped = 0
+  local last = host.store.incr(NUMBER, skips + count)
+  if not last then
+    skipped = skipped + skips + count
+    host.topic.count("dropped", count)
+  elseif count > 0 then
+    local requests = {}
+    for i, one in ipairs(unsent) do requests[i] = { "PUBLISH", CHANNEL, text_of(last - count + i, one.kind, one.body) } end
+    local done, _, reason = send(requests, ends)
+    if not done and reason == "unavailable" then
+      host.store.set(VOID .. last, ("%d"):format(count), FORGET_S)
+      return go_away()
+    end
+    local sent = host.store.incr(SECOND .. (now() // 1 | 0), count, 2)
+    if sent and sent >= MAX_RATE then host.time.sleep(1 - now() % 1) end
   end
   unsent = {}
   host.topic.count("waits", -count)
-  local sent = host.store.incr(SECOND .. (now() // 1 | 0), count, 2)
-  if sent and sent >= MAX_RATE then host.time.sleep(1 - now() % 1) end
-  return true
+  return last ~= nil or queue[1] ~= nil
 end
 
 local begin_sending
@@ -134,8 +144,7 @@ local function send_waiting()
       if not queue[1] then return end
       host.time.sleep(HELD_PAUSE_S)
     end
-    if unsent[1] and not send_numbered() then return end
-  until not (unsent[1] or number_waiting())
+  until not take_waiting() or not send_unsent()
 end
 
 function begin_sending()
@@ -192,6 +201,7 @@ local senders = {}
 local handlers, at_ticks = {}, {}
 local source, followed                       -- the subscription, and the server that it is at
 local unanswered                             -- since when own beats do not come back; nil: they do
+local silent_s, is_silence_told = SILENT_S, false
 local has_logged_format = false
 local attached_at
 
@@ -230,14 +240,15 @@ local function note_gap(why)
   bus.deliver("fan-out gap", "")
 end
 
--- Keeps up to which number all messages of a sender have come, for the next Lua state, or process, that receives.
+-- Keeps up to which number all messages of a sender have come, and when it was heard, for the next Lua state, or process,
+-- that receives.
 local function keep(uid, one)
   local whole = one.last
   for number in pairs(one.holes) do whole = math.min(whole, number - 1) end
-  host.store.set(SEEN .. uid, ("%d"):format(whole), FORGET_S)
+  host.store.set(SEEN .. uid, ("%d %.3f"):format(whole, one.heard), FORGET_S)
 end
 
-local function new_sender(last) return { last = last, holes = {}, hole_count = 0, heard = now() } end
+local function new_sender(last, heard) return { last = last, holes = {}, hole_count = 0, heard = heard } end
 
 local function has_settled()
   local since = tonumber(host.store.get(SINCE) or nil)
@@ -268,51 +279,6 @@ local function is_new(one, number)
   return true
 end
 
-local function take(text)
-  local format, uid, number, kind, body = text:match "^(%d+) (%x+) (%d+) (%l+)\n(.*)$"
-  if format ~= "1" then
-    if not has_logged_format then host.log.write("info", "messages of a newer node are not understood", { format = text:match "^%w*" }) end
-    has_logged_format = true
-    return
-  end
-  if uid == OWN then
-    if kind == "beat" then unanswered = nil end
-    return
-  end
-  number = math.tointeger(tonumber(number)) or 0
-  local is_beat = kind == "beat"
-  local one = senders[uid]
-  if not one then
-    one = new_sender(is_beat and number or number - 1)
-    senders[uid] = one
-    if one.last > 0 and has_settled() then note_gap "a node began while nothing was received" end
-  end
-  one.heard, one.doubt = now(), nil
-  if is_beat then
-    note_numbers(one, number)
-    one.said, one.said_at = body, now()
-  end
-  local is_wanted = not is_beat and is_new(one, number)
-  keep(uid, one)
-  if not is_wanted then return end
-  deliver(kind, body)
-  host.bus.relay("fan-out deliver", string.pack("s4s4", kind, body))
-end
-
--- The subscription has begun, or messages had no room here: some may be missing before the next one.
-local function on_subscribed()
-  local at = now()
-  senders = {}
-  for _, key in ipairs(host.store.keys(SEEN)) do
-    local one = new_sender(math.tointeger(tonumber((host.store.get(key)))) or 0)
-    one.doubt = at + DOUBT_S
-    senders[key:sub(#SEEN + 1)] = one
-  end
-  unanswered = nil
-  local is_first = host.store.add(SINCE, ("%.3f"):format(at)) == true
-  if is_first and attached_at and at - attached_at > SETTLED_S then note_gap "the server was away at the start" end
-end
-
 -- Looks for holes that have lasted too long, and for senders that were not heard.
 local function look_for_holes(at)
   local why
@@ -331,37 +297,121 @@ local function look_for_holes(at)
   if why then note_gap(why) end
 end
 
+-- The own beat has come: what others have sent before would have come, too.
+local function take_own_beat()
+  local at = now()
+  unanswered, silent_s, is_silence_told = nil, SILENT_S, false
+  look_for_holes(at)
+  host.store.set(HEARD, ("%.3f"):format(at), FORGET_S)
+end
+
+local function take(text)
+  local format, uid, number, kind, body = text:match "^(%d+) (%x+) (%d+) (%l+)\n(.*)$"
+  if format ~= "1" then
+    if not has_logged_format then host.log.write("info", "messages of a newer node are not understood", { format = text:match "^%w*" }) end
+    has_logged_format = true
+    return
+  end
+  if uid == OWN then
+    if kind == "beat" then take_own_beat() end
+    return
+  end
+  number = math.tointeger(tonumber(number)) or 0
+  local is_beat, is_void = kind == "beat", kind == "void"
+  local one = senders[uid]
+  if not one then
+    one = new_sender((is_beat or is_void) and number or number - 1, now())
+    senders[uid] = one
+    if one.last > 0 and has_settled() then note_gap "a node began while nothing was received" end
+  end
+  one.heard, one.doubt = now(), nil
+  if is_beat then
+    note_numbers(one, number)
+    one.said, one.said_at = body, now()
+  elseif is_void then
+    for i = number - math.min(math.tointeger(tonumber(body)) or 0, BATCH) + 1, number do is_new(one, i) end
+  end
+  local is_wanted = not (is_beat or is_void) and is_new(one, number)
+  keep(uid, one)
+  if not is_wanted then return end
+  deliver(kind, body)
+  host.bus.relay("fan-out deliver", string.pack("s4s4", kind, body))
+end
+
+-- The subscription has begun, or messages had no room here: some may be missing before the next one.
+local function on_subscribed()
+  local at = now()
+  local ended = (tonumber(host.store.get(HEARD) or nil) or at) - ENDED_S
+  senders = {}
+  for _, key in ipairs(host.store.keys(SEEN)) do
+    local last, heard = (host.store.get(key) or ""):match "^(%d+) (%S+)$"
+    if last then
+      local one = new_sender(math.tointeger(tonumber(last)) or 0, tonumber(heard) or at)
+      if one.heard >= ended then one.doubt = at + DOUBT_S end
+      senders[key:sub(#SEEN + 1)] = one
+    end
+  end
+  unanswered = nil
+  local is_first = host.store.add(SINCE, ("%.3f"):format(at)) == true
+  if is_first and attached_at and at - attached_at > SETTLED_S then note_gap "the server was away at the start" end
+end
+
+-- True if there is another subscription now: one that the server refuses is tried again as it is.
 local function follow(one)
   followed, unanswered = one, nil
-  host.redis.renew(source, host.redis.connection(one))
+  return host.redis.renew(source, host.redis.connection(one))
+end
+
+-- What was published does not come: makes the subscription again, with pauses that grow.
+local function follow_again()
+  if follow(followed) and not is_silence_told then
+    host.log.write("info", "subscription made again", { server = server.place, why = "what was published did not come" })
+    is_silence_told = true
+  end
+  silent_s = math.min(2 * silent_s, MAX_SILENT_S)
+end
+
+-- The messages of a second: which numbers are void, and the beat. Returns them, and the keys of the former.
+local function make_beat()
+  local number, voids, requests = math.tointeger(tonumber(host.store.get(NUMBER) or 0)) or 0, {}, {}
+  for i, key in ipairs(host.store.keys(VOID, MAX_VOIDS)) do
+    voids[i], requests[i] = key, { "PUBLISH", CHANNEL, text_of(math.tointeger(tonumber(key:sub(#VOID + 1))) or 0, "void", host.store.get(key) or "0") }
+  end
+  requests[#requests + 1] = { "PUBLISH", CHANNEL, text_of(number, "beat", fanout.say()) }
+  return requests, voids
+end
+
+-- Sends the beat. True if the server has taken it.
+local function send_beat(at)
+  local ends = server.deadline()
+  if not server.is_ready(ends) then return false end
+  local requests, voids = make_beat()
+  local count = #requests
+  if server.has_sentinels then requests[count + 1] = { "ROLE" } end
+  local done, reply = send(requests, ends)
+  local first = done and #requests > 1 and reply[1]
+  if not done or type(first) == "table" and first.error then return false end
+  local role = server.has_sentinels and reply[count + 1]
+  if role and role[1] ~= "master" then server.renew() end
+  for _, key in ipairs(voids) do host.store.delete(key) end
+  unanswered = unanswered or at
+  if host.store.get(AWAY) then
+    host.store.delete(AWAY)
+    host.bus.broadcast("fan-out back", "")
+  end
+  return true
 end
 
 local function tick()
   local at = now()
-  local number = math.tointeger(tonumber(host.store.get(NUMBER) or 0)) or 0
-  local requests = { { "PUBLISH", CHANNEL, text_of(number, "beat", fanout.say()) } }
-  if server.has_sentinels then requests[2] = { "ROLE" } end
-  local done, reply = send(requests)
-  local first = requests[2] and done and reply[1]
-  if type(first) == "table" and first.error then done = nil end
-  if done then
-    local role = requests[2] and reply[2]
-    if role and role[1] ~= "master" then server.renew() end
-    unanswered = unanswered or at
-    if host.store.get(AWAY) then
-      host.store.delete(AWAY)
-      host.bus.broadcast("fan-out back", "")
-    end
-  end
+  local is_answering = send_beat(at)
   local current = server.current()
-  if unanswered and at - unanswered >= SILENT_S then
-    host.log.write("info", "subscription made again", { server = server.place, why = "what was published did not come" })
-    follow(followed)
+  if unanswered and at - unanswered >= silent_s then
+    follow_again()
   elseif current and current ~= followed then
     follow(current)
   end
-  look_for_holes(now())
-  for _, f in ipairs(at_ticks) do f(done == true) end
+  for _, f in ipairs(at_ticks) do f(is_answering) end
 end
 
 --- Runs the job: with a message, nil where some may be missing, or false once a second.

@@ -2,12 +2,17 @@
 -- changed a list. Lists and resources of upstreams are not among it: each node is notified by the upstream itself.
 -- After a loss each node tells its own clients that lists, and the resources that they subscribed to, may have changed.
 
+local bus = require "moonpool.runtime.bus"
 local fanout = require "moonpool.cluster.fanout"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local subscriptions = require "moonpool.registry.subscriptions"
 
-local GATHER_S <const>, SPREAD_S <const> = 1.25, 0.5      -- seconds from a loss until clients are told: further ones are told with it
+local GATHER_S <const>, SPREAD_S <const> = 1, 5      -- seconds from a loss until clients are told: further ones are told with it, each node at another time
+local MORE_S <const>, MAX_MORE_S <const> = 5, 60     -- seconds that are added where a loss follows the last one; they double while that goes on
+local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
+-- Keys of the store: when clients are told of a loss, with the seconds that were added; and these, for a while after that.
+local DUE <const>, TOLD <const> = "fanout:due", "fanout:told"
 local PAUSE_S <const> = 0.02                 -- seconds between two parts of the subscribed resources
 local MAX_TELLING_S <const>, TELLING_CPU_S <const> = 600, 60
 local MAX_LIST <const> = 4000                -- bytes of the changes of a list; more: it may have changed for all
@@ -58,7 +63,6 @@ local function tell()
     is_telling = false
     if is_due then begin_telling(tell) end
   end })
-  host.time.sleep(GATHER_S + SPREAD_S * string.unpack("I4", host.random.bytes(4)) / 0x100000000)
   is_due = false
   subscriptions.list_may_have_changed()
   local names, from
@@ -69,4 +73,20 @@ local function tell()
   until not from
 end
 
-fanout.at_gap(function() begin_telling(tell) end)
+fanout.at_gap(function()
+  local before = tonumber(host.store.get(TOLD) or nil)
+  local more = before and math.min(math.max(MORE_S, 2 * before), MAX_MORE_S) or 0
+  local due = now() + more + GATHER_S + SPREAD_S * string.unpack("I4", host.random.bytes(4)) / 0x100000000
+  if host.store.add(DUE, ("%.3f %g"):format(due, more)) == nil then begin_telling(tell) end
+end)
+
+fanout.at_tick(function()
+  local due, more = (host.store.get(DUE) or ""):match "^(%S+) (%S+)$"
+  if not due or now() < tonumber(due) then return end
+  host.store.delete(DUE)
+  host.store.set(TOLD, more, MAX_MORE_S)
+  begin_telling(tell)
+  host.bus.relay("tell followers", "")
+end)
+
+bus.on("tell followers", function() begin_telling(tell) end)

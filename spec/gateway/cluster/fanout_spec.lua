@@ -189,6 +189,31 @@ describe("nodes of a cluster", function()
     assert_at_rest(a, b)
   end)
 
+  it_real("say once what the user's ACL lacks for messages of others, and have them once it has that", function()
+    local without = {}
+    for _, word in ipairs(nodes.acl_args) do without[#without + 1] = word ~= "&mp:spec:*" and word or nil end
+    local server <close> = redis.start { args = without }
+    server:cli("ACL", "SETUSER", "other", "on", "nopass", "~*", "&*", "+@all")
+    local options = { redis = { password = "pass" }, constants = { redis_refused_ms = 500 } }
+    local a <close> = fanned.node("redis://moonpool@" .. server.at, options)
+    local b <close> = fanned.node("redis://other@" .. server.at, { redis = { password = "any" } })
+    local line = a:wait_log("redis subscription refused", { why = "NOPERM", channel = "mp:spec:f" })
+    assert.matches("needs %+subscribe", line.fields.hint)
+    server:cli("ACL", "SETUSER", "moonpool", "+publish", "&mp:spec:f")      -- only now PUBLISH is possible
+    server:cli("ACL", "SETUSER", "moonpool", "-subscribe")
+    wait.quietly(5)
+    for _, text in ipairs { "redis subscription refused", "subscription made again" } do
+      assert.is_true(select(2, a:log():gsub(text, "")) <= 1, a:log())
+    end
+    local mine, other = fanned.session(a), fanned.session(b)
+    server:cli("ACL", "SETUSER", "moonpool", "+subscribe")
+    fanned.wait_listeners(server, 2)
+    fanned.update(other)
+    fanned.wait_count({ mine }, "note://one", 1)
+    fanned.close(mine, other)
+    for _, g in ipairs { a, b } do g:stop() end
+  end)
+
   it_real("do not understand messages of a newer format, which is logged once, nor other bytes", function()
     local server <close> = redis.start()
     local alone <close> = fanned.start(server, 1)
