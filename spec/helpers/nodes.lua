@@ -7,8 +7,6 @@ local gateway = require "spec.helpers.gateway"
 
 local nodes = {}
 
-local last_port = 20000                      -- of addresses at which nothing listens
-
 nodes.SEAL = "a secret of sixteen or more characters"
 
 --- Arguments of a server that also knows the user `moonpool`, who may do what docs/how-to/several-nodes.md says.
@@ -24,7 +22,7 @@ local function stepped(ahead)
 end
 
 --- A gateway of the cluster `spec` at the server `at`, an address or a URL. `more`: redis (further keys of
---- cluster.redis), node (its name: it takes part in the cluster, with records), address (at which others would reach it),
+--- cluster.redis), node (its name: it listens for other nodes, and has a record), address (that it tells them),
 --- down (cluster.when_redis_is_down), clock (the seconds by which its wall clock is ahead), seal_keys, and options of
 --- code.start. It sends and receives no messages of nodes, unless the constants say so.
 function nodes.start(at, more)
@@ -33,15 +31,12 @@ function nodes.start(at, more)
   for name, value in pairs(more.constants or {}) do constants[name] = value end
   local redis = { url = at:find "://" and at or "redis://" .. at }
   for name, value in pairs(more.redis or {}) do redis[name] = value end
-  local config = { cluster = { name = "spec", node = more.node, redis = redis, when_redis_is_down = more.down }, seal_keys = more.seal_keys or { nodes.SEAL } }
+  local section = { name = "spec", node = more.node, redis = redis, when_redis_is_down = more.down }
+  if more.node then section.listen, section.advertise = "127.0.0.1:0", more.address end
+  local config = { cluster = section, seal_keys = more.seal_keys or { nodes.SEAL } }
   for name, value in pairs(more.config or {}) do config[name] = value end
-  local env = more.clock and stepped(more.clock) or more.env or {}
-  if more.node then
-    last_port = last_port + 1
-    env.SPEC_NODE_ADDRESS = more.address or "127.0.0.1:" .. last_port
-  end
-  local options = { workers = more.workers or 1, scripts = more.scripts, constants = constants, config = config, env = env,
-    dir = more.dir }
+  local options = { workers = more.workers or 1, scripts = more.scripts, constants = constants, config = config,
+    env = more.clock and stepped(more.clock) or more.env, dir = more.dir }
   if more.start then
     options.scripts = options.scripts or {}
     options.scripts["tools/code.lua"] = code.script

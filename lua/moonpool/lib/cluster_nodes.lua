@@ -132,12 +132,12 @@ local function look(own, text)
   return read
 end
 
--- The own record. That of an older process of a node has the address of the newest one, and its number.
+-- The own record. That of an older process of a node has the address of the newest one.
 local function record(own)
   scripts = scripts or hash_of_scripts()
   newest = own.via and newest and newest.number == own.via and newest or nil
   return json.encode {
-    uid = own.uid, node = own.node, address = newest and newest.address or own.address, via = own.via, renewals = own.renewals, format = FORMAT,
+    uid = own.uid, node = own.node, address = newest and newest.address or own.address, renewals = own.renewals, format = FORMAT,
     version = host.config.server.version, scripts = scripts, sessions = own.sessions, state = (own.leaving or own.via) and "leaving" or "serving",
     keys = json.array { table.unpack(host.nodes.keys) },
   }
