@@ -152,6 +152,70 @@ static int l_renumber(lua_State *L)
     return 1;
 }
 
+/* -- messages ------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    mp_owning_op super;
+    mp_rpc *rpc;
+    mp_node_round *MP_NULLABLE round;
+} waiting;
+
+static void drop_round(waiting *it)
+{
+    mp_node_round *round = it->round;
+    it->round = NULL;
+    if (round != NULL)
+        mp_rpc_free_round(it->rpc, round);
+}
+
+static void on_cancel(mp_op *super)
+{
+    drop_round(mp_container(super, waiting, super.super));
+}
+
+static void on_release(mp_resource *resource)
+{
+    drop_round(mp_container(resource, waiting, super.resource));
+}
+
+static void on_done(void *ctx)
+{
+    mp_op_done(&((waiting *)ctx)->super.super);
+}
+
+/* Pushes the answers.  [-0, +1, throws] */
+static int push_answers(lua_State *L, MP_UNUSED int status, lua_KContext context)
+{
+    waiting *it = lua_touserdata(L, (int)context);
+    const mp_node_round *round = it->round;
+    lua_newtable(L);
+    for (int i = 0; round != NULL && i < round->count; i++) {
+        lua_createtable(L, 0, 3);
+        mp_field_text(L, "node", round->answers[i].node);
+        mp_field_text(L, "address", round->answers[i].address);
+        mp_field_bool(L, "is_taken", round->answers[i].is_taken);
+        lua_rawseti(L, -2, i + 1);
+    }
+    drop_round(it);
+    return 1;
+}
+
+/* nodes.tell(text): sends the bus message "node_message" to one VM of each other node that renews its record, and waits
+ * for a second at most: { node, address, is_taken } of each process; empty if none is known.  [-0, +1, throws, parks]
+ */
+static int l_tell(lua_State *L)
+{
+    mp_str text = mp_check_str(L, 1);
+    mp_rpc *rpc = mp_lib_of(L)->rpc;
+    lua_settop(L, 1);
+    if (rpc == NULL)
+        return luaL_error(L, MP_NOT_SERVING);
+    waiting *it = mp_owning_op_new(L, sizeof *it, on_cancel, on_release);
+    it->rpc = rpc;
+    it->round = mp_rpc_tell_nodes(rpc, text, on_done, it);
+    return mp_op_park_then(L, &it->super.super, push_answers, 2);
+}
+
 /* A hash of a key, by which nodes compare keys that none of them shows. */
 static void push_fingerprint(lua_State *L, const mp_seal_key *key)
 {
@@ -164,11 +228,9 @@ static void push_fingerprint(lua_State *L, const mp_seal_key *key)
 
 MP_LIBRARY(nodes)
 {
-    static const luaL_Reg functions[] = {{"nodes.own", l_own},
-                                         {"nodes.take", l_take},
-                                         {"nodes.settle", l_settle},
-                                         {"nodes.renumber", l_renumber},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"nodes.own", l_own},       {"nodes.take", l_take},
+                                         {"nodes.settle", l_settle}, {"nodes.renumber", l_renumber},
+                                         {"nodes.tell", l_tell},     {NULL, NULL}};
     mp_set_members(L, functions, 0);
     if (config->cluster.name == NULL)
         return;

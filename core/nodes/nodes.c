@@ -193,6 +193,17 @@ mp_node_state mp_nodes_find(const mp_nodes *nodes, uint16_t number, mp_node_reco
     return stale_ms(nodes, &nodes->known[i], now) > 0 ? MP_NODE_STALE : MP_NODE_FRESH;
 }
 
+int mp_nodes_list(const mp_nodes *nodes, mp_node_record *records)
+{
+    uint64_t now = now_ms();
+    int count = 0;
+    MP_LOCKED(lock_of(nodes));
+    for (int i = 0; i < nodes->count; i++)
+        if (stale_ms(nodes, &nodes->known[i], now) == 0)
+            records[count++] = nodes->known[i].record;
+    return count;
+}
+
 uint64_t mp_nodes_stale_ms(const mp_nodes *nodes, uint16_t number)
 {
     uint64_t now = now_ms();

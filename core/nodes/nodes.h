@@ -42,6 +42,17 @@ typedef enum {
     MP_NODE_STALE  /* its record has not changed for MP_NODE_STALE_MS */
 } mp_node_state;
 
+/* A message to all other nodes whose records are fresh, and which of them have taken it. It is over in a second. */
+typedef struct {
+    void (*done)(void *ctx);
+    void *ctx;
+    int count, left; /* left: how many have not answered */
+    struct {
+        char node[MP_NODE_NAME + 1], address[MP_NODE_ADDRESS];
+        bool is_taken;
+    } answers[];
+} mp_node_round;
+
 typedef struct mp_nodes mp_nodes;
 
 /* No nodes but this process, whose uid it makes. `name` NULL: the host's name. `takes_sessions`: also before it has
@@ -58,6 +69,8 @@ void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, co
 void mp_nodes_fail(mp_nodes *nodes);
 /* What is known of a number. `record` is filled unless the result is NONE. */
 mp_node_state mp_nodes_find(const mp_nodes *nodes, uint16_t number, mp_node_record *record);
+/* The records that are fresh, into `records` of MP_NODES_MOST. Returns how many. */
+int mp_nodes_list(const mp_nodes *nodes, mp_node_record *records);
 /* For how many ms a record that is stale has not changed; 0: it is not stale. */
 uint64_t mp_nodes_stale_ms(const mp_nodes *nodes, uint16_t number);
 /* How far CLOCK_REALTIME of this machine is ahead of the clock of the cluster's server, as a read found it; 0 before.

@@ -144,8 +144,7 @@ void mp_record_configure(const mp_record_limits *wanted);
 /* Stores the lines also in the file `path`, and reads the lines that are in it. Called once, after mp_record_configure,
  * before threads use records. */
 int mp_record_open(const char *path, mp_err *err);
-/* Records calls of the tools that match `pattern` for `ms`, at most `most` calls. False if such a recording is active.
- */
+/* Records calls of the tools that match `pattern` for `ms`, at most `most` calls. False if such a recording runs. */
 bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most);
 /* Ends the recording of mp_record_begin. False if there was none. */
 bool mp_record_end(void);

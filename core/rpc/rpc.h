@@ -85,9 +85,9 @@ typedef struct {
     void (*on_entry)(void *ctx, mp_authn *entry, unsigned share);
     /* Appends the principal as text, for another process; nothing if it is of scripts that are no more. */
     void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);
-    /* Delivers a message of another process of the gateway about a task of this one (lua/moonpool/tasks/tasks.lua).
-     * False if it does not fit. */
-    bool (*on_task_message)(void *ctx, mp_str text);
+    /* Delivers a message of another process about a task of this one (lua/moonpool/tasks/tasks.lua); or `is_switch`: of
+     * another node, on which an operator has switched something (lua/moonpool/cluster). False if it does not fit. */
+    bool (*on_message)(void *ctx, bool is_switch, mp_str text);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
     /* Tasks that begin before a new call of the share. True: none of it waits or was preempted; it has turns left */
@@ -108,8 +108,7 @@ void mp_session_table_forget_kept(mp_session_table *table);
 void mp_session_table_configure(mp_session_table *table, const mp_rpc_config *config);
 void mp_session_table_free(mp_session_table *table);
 
-/* -- sessions.per_principal in several processes: what each says to the newest, and both while an upgrade is tried --
- */
+/* -- sessions.per_principal in several processes: what each says to the newest, and both during a trial -- */
 
 typedef enum {
     MP_OWNERS_NONE, /* nothing is sent: no other process has to know */
@@ -134,8 +133,7 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
 unsigned mp_rpc_index(const mp_rpc *rpc);
 mp_processes *mp_rpc_processes(const mp_rpc *rpc);
-/* Another process of the cluster has this one's number: takes another one and a uid, and ends its sessions; or false.
- */
+/* Another process of the cluster has this one's number: takes another one and a uid, ends its sessions; or false. */
 bool mp_rpc_renumber(mp_rpc *rpc);
 void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id); /* another process that is known made this id of a task */
@@ -143,6 +141,9 @@ bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id); /* another process that 
 bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id);
 /* Sends a message about the task to the process that runs it, or returns false. What is lost later is logged. */
 bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text);
+/* Sends the text to all other nodes, for `on_message`. `done` runs once, perhaps inside this function. */
+mp_node_round *mp_rpc_tell_nodes(mp_rpc *rpc, mp_str text, void (*done)(void *ctx), void *ctx);
+void mp_rpc_free_round(mp_rpc *rpc, mp_node_round *round); /* in any case; what is under way goes on */
 /* Hands new calls and notifications to `ctx` from now on. Pending authentications start again with its auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* The on_request function of a listener. */

@@ -1169,6 +1169,11 @@ function host.nodes.settle(why) end
 ---@return boolean
 function host.nodes.renumber() end
 
+--- Sends the bus message "node_message" to one VM of each other node that renews its record, and waits a second at most.
+---@param text string
+---@return { node: string, address: string, is_taken: boolean }[] answers  Of each process; empty if none is known
+function host.nodes.tell(text) end
+
 -- -- Redis (core/lib/redis.c) -------------------------------------------------------------------------------------------
 
 ---@class moonpool.host.redis

@@ -64,7 +64,7 @@ function host.start(scripts, options)
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["postgres.pool"] = function() return {} end, ["postgres.channel"] = function() return {} end,
     ["nodes.own"] = function() end, ["nodes.take"] = function() return {} end, ["nodes.settle"] = function() return false end,
-    ["nodes.renumber"] = function() return false end,
+    ["nodes.renumber"] = function() return false end, ["nodes.tell"] = function() return {} end,
     ["redis.connection"] = function() return {} end, ["redis.load"] = function() return 0 end,
     ["redis.channel"] = function() return {} end, ["sqlite.script"] = function() return 1 end,
     ["config.upstreams"] = options.upstreams or {}, ["limits.stream_queue"] = 1 << 20,

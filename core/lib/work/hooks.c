@@ -79,10 +79,13 @@ static size_t find_ahead(void *ctx, unsigned share, bool *is_alone, bool *has_cr
     return mp_vm_ahead(ctx, share, is_alone, has_credit);
 }
 
-static bool on_task_message(void *ctx, mp_str text)
+static bool on_message(void *ctx, bool is_switch, mp_str text)
 {
     mp_vm *vm = ctx;
-    return mp_bus_broadcast(mp_state_of(vm)->bus, MP_STR("task_message"), text);
+    if (!is_switch)
+        return mp_bus_broadcast(mp_state_of(vm)->bus, MP_STR("task_message"), text);
+    mp_vm_bus_deliver(vm, MP_STR("node_message"), text);
+    return true;
 }
 
 static void on_entry_cancel(MP_UNUSED void *ctx, mp_authn *entry)
@@ -94,5 +97,5 @@ static void on_entry_cancel(MP_UNUSED void *ctx, mp_authn *entry)
     mp_task_cancel(&task->super);
 }
 
-const mp_rpc_hooks mp_lib_hooks = {on_call,       on_note,         on_cancel,       auth_facts, on_entry,
-                                   put_principal, on_task_message, on_entry_cancel, find_ahead};
+const mp_rpc_hooks mp_lib_hooks = {on_call,       on_note,    on_cancel,       auth_facts, on_entry,
+                                   put_principal, on_message, on_entry_cancel, find_ahead};

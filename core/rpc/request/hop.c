@@ -4,7 +4,7 @@
 #define PURPOSE "hop 1"
 #define TEXTS 6
 
-const char *const mp_hop_paths[MP_HOP_ENDPOINTS] = {"/-/mcp", "/-/sse", "/-/messages", "/-/task-messages"};
+const char *const mp_hop_paths[MP_HOP_ENDPOINTS] = {"/-/mcp", "/-/sse", "/-/messages", "/-/task-messages", "/-/switch"};
 
 /* x86-64 and arm64 have the same layout of it. */
 typedef struct {

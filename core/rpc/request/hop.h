@@ -13,7 +13,14 @@
 #define MP_HOP_GIVEN_UP_MS (MP_HOP_OLDEST_MS + 1000)
 #define MP_HOP_MOST 2 /* limit of the hops of one request */
 
-typedef enum { MP_HOP_MCP, MP_HOP_SSE, MP_HOP_MESSAGES, MP_HOP_TASK_MESSAGES, MP_HOP_ENDPOINTS } mp_hop_endpoint;
+typedef enum {
+    MP_HOP_MCP,
+    MP_HOP_SSE,
+    MP_HOP_MESSAGES,
+    MP_HOP_TASK_MESSAGES,
+    MP_HOP_SWITCH,
+    MP_HOP_ENDPOINTS
+} mp_hop_endpoint;
 #define MP_HOP_ALIVE "/-/alive" /* path at which each process answers at once, if it is alive */
 /* The paths at which processes of the gateway serve each other; the endpoints of the configuration do not matter.
  * Requests to TASK_MESSAGES are not from clients: they have messages about tasks. */

@@ -1,8 +1,11 @@
 -- What operators switch off and on holds on all nodes of a cluster: the hash mp:NAME:w of the server has the switches,
 -- "VERSION on|off NOTE" for each "KIND:NAME". A higher version wins, and off wins over on of the same version.
--- Each node keeps the switches itself, too: they hold there while the server is away, and what it has forgotten, or was
--- switched meanwhile, is written there once it is back. Switches of scripts hold on their node.
+-- Each node notes the newest version of each switch that it has seen, in the same form, and its lists follow that note:
+-- so a comparison that is under way undoes nothing. What a node has noted holds there while the server is away; the other
+-- nodes are asked by way of their listeners then, and the server gets it once it is back. Switches of scripts hold on
+-- their node.
 
+local bus = require "moonpool.runtime.bus"
 local cluster_operation = require "moonpool.lib.cluster_operation"
 local fanout = require "moonpool.cluster.fanout"
 local host = require "moonpool.host"
@@ -14,16 +17,18 @@ local switches = require "moonpool.registry.switches"
 local now <const> = host.time.now
 local KEY <const> = cluster_operation.PREFIX .. "w"
 local EVERY_S <const> = 10                   -- seconds between two looks at the hash, beside the messages of other nodes
-local ON_DAYS <const> = 30                   -- days for which it is known that something was switched on
-local ON_KEYS <const> = "kept:on:"           -- the store's file has keys that begin with "kept:"
+local ON_DAYS <const>, OFF_DAYS <const> = 30, 3650      -- days for which it is known that something was switched on, or off
+local NOTES <const> = "kept:noted:"          -- the store's file has keys that begin with "kept:"
+local TAKING_S <const> = 10                  -- seconds for what another node has switched
 
--- The switch that wins, of the one in the hash and the one in ARGV; with "next" in ARGV[5] that one in a version above both.
+-- The switch that wins, of the one in the hash and the one in ARGV; with "next" in ARGV[5] that one, in a version above that
+-- in the hash.
 local PUT <const> = [[
 local has = redis.call("HGET", KEYS[1], ARGV[1]) or "0 on "
 local version, state = string.match(has, "^(%d+) (%a+)")
 local mine = tonumber(ARGV[2])
 version = tonumber(version) or 0
-if ARGV[5] == "next" then mine = math.max(mine, version) + 1
+if ARGV[5] == "next" then mine = math.max(mine, version + 1)
 elseif mine < version or (mine == version and (state == "off" or ARGV[3] == "on")) then return has end
 local text = string.format("%.0f", mine) .. " " .. ARGV[3] .. " " .. ARGV[4]
 redis.call("HSET", KEYS[1], ARGV[1], text)
@@ -58,24 +63,40 @@ local function wins(one, other)
   return other.on and not one.on
 end
 
--- What this node keeps of a switch: off is the note with its version, on is an entry of its own.
-local function kept(word, name)
+local function key_of(word, name) return NOTES .. word .. ":" .. name end
+
+-- The newest switch that this node has noted, and the text of that. One without a text was switched off before there was
+-- a cluster.
+local function noted(word, name)
+  local text = host.store.get(key_of(word, name))
+  if text then return parse(text), text end
   local note = host.store.get(registry.off_key(word, name))
-  if note then return { version = math.tointeger(decoded(note).version) or 1, on = false, note = note } end
-  return parse(host.store.get(ON_KEYS .. word .. ":" .. name) or "")
+  return note and { version = 1, on = false, note = note } or nil
 end
 
-local function keep(word, name, one)
-  local key = ON_KEYS .. word .. ":" .. name
-  if one.on then return host.store.set(key, text_of(one), ON_DAYS * 86400) end
-  host.store.delete(key)
-  host.store.set(registry.off_key(word, name), one.note)
+-- Notes a switch, if it is newer than what is noted: made(that) gives it, or nil. True if it is noted; false if not; or nil
+-- and why.
+local function note_switch(word, name, made)
+  local has, text, one, done, why
+  repeat
+    has, text = noted(word, name)
+    one = made(has)
+    if not one then return false end
+    done, why = host.store.cas(key_of(word, name), text or false, text_of(one), (one.on and ON_DAYS or OFF_DAYS) * 86400)
+  until done ~= false
+  return done, why
 end
 
-local function in_version(note, version)
-  local made = decoded(note)
-  made.version = version
-  return json.encode(made)
+-- Makes the lists of this node follow what is noted of a switch, however many change it at once.
+local function follow(word, name)
+  local one, text = noted(word, name)
+  while text do
+    local is_followed = host.store.get(registry.off_key(word, name)) == (not one.on and one.note or nil)
+    if not is_followed and not switches.operate(word, name, one.on, one.note, true) then return end
+    local before = text
+    one, text = noted(word, name)
+    if text == before then return end
+  end
 end
 
 local kinds <const> = { tool = true, prompt = true, resource = true, upstream = true }
@@ -83,40 +104,60 @@ local kinds <const> = { tool = true, prompt = true, resource = true, upstream = 
 local function take(field, text)
   local word, name = field:match "^(%a+):(.+)$"
   local one = parse(text)
-  if not (kinds[word] and one) or not wins(one, kept(word, name)) then return end
-  one.note = in_version(one.note, one.version)
-  if switches.operate(word, name, one.on, one.note, true) then keep(word, name, one) end
+  if not (kinds[word] and one) then return end
+  if note_switch(word, name, function(has) return wins(one, has) and one or nil end) then follow(word, name) end
 end
 
-fanout.on("switch", function(body)
+-- "FIELD", a newline, and the text: what another node has switched.
+local function take_message(body)
   local field, text = body:match "^(.-)\n(.*)$"
   if field and host.job.is_allowed() then take(field, text) end      -- older processes have the store of this one
-end)
+end
+
+fanout.on("switch", take_message)
+
+-- A node that does not reach the server has asked this one.
+bus.on("node_message", function(body) host.job.begin(function() take_message(body) end, TAKING_S) end)
 
 -- -- an operator switches -------------------------------------------------------------------------------------------------
 
---- An operator has switched something on this node: switches it on all others. False if they cannot be reached now.
-function switches.operate_at_nodes(word, name, on, note, before)
+--- An operator switches something here: notes that before it is done, as the newest version. False and why if it cannot be.
+function switches.note(word, name, on, note)
   if not host.job.is_allowed() then return true end      -- the newest process of this node does it
-  local version = before and before.version or 0
-  local field = word .. ":" .. name
-  local text = ask("EVAL", PUT, "1", KEY, field, ("%d"):format(version), on and "on" or "off", note, "next")
-  local one = text and parse(text) or { version = version + 1, on = on, note = note }
-  one.note = in_version(note, one.version)
-  keep(word, name, one)
-  if not text then return false end
-  fanout.publish("switch", field .. "\n" .. text, field)
-  return true
+  return note_switch(word, name, function(has) return { version = (has and has.version or 0) + 1, on = on, note = note } end)
 end
 
---- The switch as this node has it before it is changed, for operate_at_nodes.
-switches.kept = kept
+-- Asks the other nodes themselves. { node, is_taken } of each, by their names; empty if none is known.
+local function ask_nodes(message)
+  local answers, by_name = {}, {}
+  for _, one in ipairs(host.nodes.tell(message)) do
+    local answer = by_name[one.node] or { node = one.node, address = one.address, is_taken = false }
+    if not by_name[one.node] then answers[#answers + 1] = answer end
+    by_name[one.node], answer.is_taken = answer, answer.is_taken or one.is_taken
+  end
+  table.sort(answers, function(a, b) return a.node < b.node end)
+  return answers
+end
+
+--- An operator has switched something on this node: switches it on all others. Nil if the server has it; else what the
+--- other nodes have answered, as of ask_nodes.
+function switches.operate_at_nodes(word, name)
+  local one, noted_text = noted(word, name)
+  if not (noted_text and host.job.is_allowed()) then return nil end
+  local field = word .. ":" .. name
+  local text = ask("EVAL", PUT, "1", KEY, field, ("%d"):format(one.version), one.on and "on" or "off", one.note, "next")
+  follow(word, name)
+  if not text then return ask_nodes(field .. "\n" .. noted_text) end
+  take(field, text)
+  fanout.publish("switch", field .. "\n" .. text, field)
+end
 
 -- -- all switches ---------------------------------------------------------------------------------------------------------
 
 -- Writes what this node has, and the server has not, into the hash.
 local function give(word, name, all)
-  local one, field = kept(word, name), word .. ":" .. name
+  local one, field = noted(word, name), word .. ":" .. name
+  follow(word, name)
   local other = all[field] and parse(all[field])
   if not (one and wins(one, other)) then return end
   local text = ask("EVAL", PUT, "1", KEY, field, ("%d"):format(one.version), one.on and "on" or "off", one.note, "")
@@ -137,9 +178,11 @@ local function compare()
     all[list[i]] = list[i + 1]
     if is_over(list[i + 1]) then ask("EVAL", DROP, "1", KEY, list[i], list[i + 1]) else take(list[i], list[i + 1]) end
   end
-  for _, held in ipairs(registry.held_off()) do give(held[1], held[2], all) end
-  for _, key in ipairs(host.store.keys(ON_KEYS, 2 * registry.MAX_OFF)) do
-    local word, name = key:match("^(%a+):(.+)$", #ON_KEYS + 1)
+  for _, held in ipairs(registry.held_off()) do
+    if not host.store.get(key_of(held[1], held[2])) then give(held[1], held[2], all) end
+  end
+  for _, key in ipairs(host.store.keys(NOTES, 2 * registry.MAX_OFF)) do
+    local word, name = key:match("^(%a+):(.+)$", #NOTES + 1)
     give(word, name, all)
   end
   return true

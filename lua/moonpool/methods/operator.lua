@@ -178,19 +178,19 @@ local function switch(params)
   if not on and #registry.held_off() >= registry.MAX_OFF then
     return nil, errors.new("internal", "more than " .. registry.MAX_OFF - 1 .. " things are switched off: switch some on first")
   end
-  local before = switches.kept(word, name)
-  local note = json.encode { by = params.by, since = host.time.clock() // 1 | 0, version = before and before.version }
+  local note = json.encode { by = params.by, since = host.time.clock() // 1 | 0 }
   local done, why
   for _ = 1, TRIES do
-    done, why = switches.operate(word, name, on, note)
+    done, why = switches.note(word, name, on, note)
+    if done then done, why = switches.operate(word, name, on, note) end
     if done or why == "full" then break end
     host.time.sleep(PAUSE_S)
   end
   if not done and why ~= "full" then return store_is_away() end
   if not done then return nil, errors.new("internal", "the store is full: see store.entries and store.bytes in the configuration") end
-  local is_everywhere = switches.operate_at_nodes(word, name, on, note, before)
+  local nodes = switches.operate_at_nodes(word, name)
   host.log.write("info", "switched by operator", { what = word .. " " .. name, on = on, caller = params.by })
-  return { kind = word, name = name, on = on, lasts = lasting(params), nodes_without_answer = not is_everywhere or nil, resultType = "complete" }
+  return { kind = word, name = name, on = on, lasts = lasting(params), nodes = nodes and json.array(nodes), resultType = "complete" }
 end
 
 -- Another worker has switched { kind, name }: this worker's lists follow before it answers.

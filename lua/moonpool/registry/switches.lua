@@ -180,10 +180,10 @@ function switches.operate(word, name, on, note, is_for_all)
   return true
 end
 
---- Switches on the other nodes of a cluster, too: false if they cannot be reached now. Replaced by
---- cluster/shared_switches.lua, as the switch that this node has.
-function switches.operate_at_nodes() return true end
-function switches.kept() end
+--- Notes a switch of an operator before it is done, and switches on the other nodes of a cluster, too. Replaced by
+--- cluster/shared_switches.lua.
+function switches.note() return true end
+function switches.operate_at_nodes() end
 
 --- enabled(word, name): true if the thing is on.
 function switches.enabled(word, name) return switches.is_on(word, find("enabled", word, name)) end

@@ -57,7 +57,7 @@ describe("the listener for nodes", function()
         if status ~= 503 then assert.equal("refused", answer.headers["moonpool-hop"]) end
       end
     end
-    for _, path in ipairs { "/mcp", "/", "/-/sse", "/-/other" } do assert.equal(403, knock(one, sealed(one, s), path).status, path) end
+    for _, path in ipairs { "/mcp", "/", "/-/sse", "/-/other", "/-/switch" } do assert.equal(403, knock(one, sealed(one, s), path).status, path) end
     assert.equal(204, knock(one, {}, "/-/alive").status)
     assert.same({}, knock(one, sealed(one, s, { age = 9000 / wait.slower })):json().result)
   end)

@@ -2,8 +2,10 @@
 -- server.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
+local cluster = require "spec.helpers.cluster"
 local fanned = require "spec.helpers.fanned"
 local gateway = require "spec.helpers.gateway"
+local nodes = require "spec.helpers.nodes"
 local redis = require "spec.helpers.redis"
 local wait = require "spec.helpers.wait"
 
@@ -15,6 +17,7 @@ local function options()
   return { config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = TOKEN } } } } }
 end
 
+-- The status, output and errors of the command.
 local function switch(g, on, name)
   return gateway.exec({ "switch", "--admin", "127.0.0.1:" .. g.admin_port, on and "on" or "off", "tool", name or "code" },
     { env = { MOONPOOL_ADMIN_TOKEN = TOKEN }, seconds = 30 })
@@ -148,5 +151,48 @@ describe("moonpool switch in a cluster", function()
     assert.is_table(cjson.decode(server:cli("HGET", "mp:spec:w", "tool:code"):match "^%d+ on (.*)$"))
     fanned.close(mine, other)
     for _, g in ipairs { b, again } do g:stop() end
+  end)
+end)
+
+describe("moonpool switch while the server is away", function()
+  -- The nodes are a, b and c; all know each other.
+  local function start()
+    local made = options()
+    made.nodes, made.tls, made.config.store = 3, true, { file = "store.db" }
+    local three = cluster.start(made)
+    for _, g in ipairs(three.all) do nodes.wait(g, nodes.are { n1 = "serving", n2 = "serving", n3 = "serving" }) end
+    return three, table.unpack(three.all)
+  end
+
+  it_real("asks the other nodes itself, and says which it did not reach", function()
+    local three <close>, a, b, c = start()
+    local all = {}
+    for i, g in ipairs { a, b, c } do all[i] = g:client "2026-07-28" end
+    three.server:stop()
+    assert.same({ 0, "tool place is off\nnode n2: off\nnode n3: off\n", "" }, { switch(a, false, "place") })
+    local took = wait.timed(function() wait_on(all, false, "place") end)
+    assert.is_true(took < 1 * wait.slower, took)
+    c:signal "sigstop"
+    local exit, out, err = switch(b, true, "place")
+    c:signal "sigcont"
+    assert.same({ 1, "tool place is on\nnode n1: on\nnode n3: not reached at " .. c.node_address .. "\n" }, { exit, out })
+    assert.matches("1 of 2 other nodes switch when it is back", err)
+    wait_on({ all[1], all[2] }, true, "place")
+    -- Off again, also for a node that is restarted meanwhile, and once the server is back.
+    wait.for_fact("the node to answer again", 20, function() return (switch(a, false, "place")) == 0 end)
+    wait_on(all, false, "place")
+    all[3]:close()
+    c:stop()
+    local again <close> = gateway.start { dir = c.dir }
+    all[3] = again:client "2026-07-28"
+    assert.is_false(is_on(all[3], "place"))
+    three.server:begin()
+    wait.for_fact("the switch in the server", 20, function() return three.server:cli("HGET", "mp:spec:w", "tool:place"):find "^%d+ off " end)
+    for _, g in ipairs { a, b, again } do nodes.wait(g, nodes.are { n1 = "serving", n2 = "serving", n3 = "serving" }) end
+    for _, each in ipairs(all) do assert.is_false(is_on(each, "place")) end
+    assert.same({ 0, "tool place is on\n", "" }, { switch(b, true, "place") })
+    wait_on(all, true, "place")
+    fanned.close(table.unpack(all))
+    again:stop()
   end)
 end)

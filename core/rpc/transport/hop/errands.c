@@ -1,6 +1,6 @@
 /* errands.c: requests of the gateway itself to another of its processes, or to another node (errands): messages
- * about tasks, and the question whether a process that lets requests wait is alive, since a suspended process neither
- * refuses nor ends them. */
+ * about tasks, what operators switch, and the question whether a process that lets requests wait is alive, since a
+ * suspended process neither refuses nor ends them. */
 #include "edge.h"
 
 MP_COUNTER(hops_silent, "hops_silent", "", "",
@@ -32,6 +32,9 @@ typedef struct {
     uint16_t to;
     mp_node_record *MP_NULLABLE receiver; /* owned: the process is of another node; NULL: of this one */
     mp_rpc *rpc;
+    mp_hop_endpoint endpoint;
+    mp_node_round *MP_NULLABLE round; /* borrowed: gets the answer at `place`; the message is not sent again then */
+    int place;
     uint64_t since_ms, began_ms; /* since_ms: when it was sent first; began_ms: when it was sent last, or failed */
 } errand;
 
@@ -49,7 +52,7 @@ static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
 {
     const mp_node_record *node = it->receiver;
     mp_hop hop = {.to = it->to,
-                  .endpoint = MP_HOP_TASK_MESSAGES,
+                  .endpoint = it->endpoint,
                   .hops = 1,
                   .sent_ms = mp_hop_now_ms(node != NULL ? mp_processes_nodes(rpc->processes) : NULL),
                   .body = it->len,
@@ -74,7 +77,7 @@ static bool send_errand(mp_rpc *rpc, errand *it)
     it->began_ms = mp_monotonic_ms();
     if (put_header(rpc, it, &header) && mp_hop_find_way(rpc, it->to, it->receiver, &way, &outgoing)) {
         const char *const lines[] = {"Accept:", "Content-Type: application/json", header.ptr, NULL};
-        mp_buf_printf(&url, "%s%s%c", way.base, is_message ? mp_hop_paths[MP_HOP_TASK_MESSAGES] : MP_HOP_ALIVE, 0);
+        mp_buf_printf(&url, "%s%s%c", way.base, is_message ? mp_hop_paths[it->endpoint] : MP_HOP_ALIVE, 0);
         outgoing.method = is_message ? "POST" : "GET";
         outgoing.url = url.ptr;
         outgoing.headers = lines;
@@ -90,8 +93,20 @@ static bool send_errand(mp_rpc *rpc, errand *it)
     return it->transfer != NULL;
 }
 
+static void settle_answer(errand *it, bool is_taken)
+{
+    mp_node_round *round = it->round;
+    if (round == NULL)
+        return;
+    it->round = NULL;
+    round->answers[it->place].is_taken = is_taken;
+    if (--round->left == 0)
+        round->done(round->ctx);
+}
+
 static void free_errand(errand *it)
 {
+    settle_answer(it, false);
     mp_link_drop(&it->link);
     mp_transfer_free(it->transfer);
     if (it->body != NULL)
@@ -101,12 +116,15 @@ static void free_errand(errand *it)
     free(it);
 }
 
-/* Takes ownership of `body`, which is counted. False if the errand cannot be sent. */
-static bool begin_errand(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, char *MP_NULLABLE body,
-                         size_t len)
+/* Begins an errand like `as`: takes ownership of its body, which is counted, and copies its receiver. False if it
+ * cannot be sent. */
+static bool begin_errand(mp_rpc *rpc, const errand *as)
 {
     errand *it = mp_new(sizeof *it);
-    *it = (errand){.rpc = rpc, .body = body, .len = len, .to = to, .since_ms = mp_monotonic_ms()};
+    const mp_node_record *receiver = as->receiver;
+    *it = *as;
+    it->rpc = rpc;
+    it->since_ms = mp_monotonic_ms();
     if (receiver != NULL)
         it->receiver = memcpy(mp_new(sizeof *receiver), receiver, sizeof *receiver);
     if (!send_errand(rpc, it)) {
@@ -135,7 +153,7 @@ static void ask_process(mp_rpc *rpc, uint16_t number)
     if (peer == NULL && (peer = find_peer(rpc->hops, 0)) != NULL)
         *peer = (mp_hop_peer){.number = number};
     if (peer != NULL && !peer->is_asked)
-        peer->is_asked = begin_errand(rpc, number, NULL, NULL, 0);
+        peer->is_asked = begin_errand(rpc, &(errand){.to = number});
 }
 
 bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number)
@@ -151,7 +169,8 @@ bool mp_hops_ask_node(mp_rpc *rpc, const mp_node_record *node)
 {
     mp_node_peer *peer = mp_node_peer_of(rpc->hops, node->number, node->uid);
     if (!peer->is_asked)
-        peer->is_asked = begin_errand(rpc, node->number, node, NULL, 0);
+        peer->is_asked =
+            begin_errand(rpc, &(errand){.to = node->number, .receiver = (mp_node_record *)(uintptr_t)node});
     return peer->is_asked;
 }
 
@@ -221,6 +240,8 @@ static void end_errand(mp_rpc *rpc, errand *it, bool is_good, uint64_t now)
     mp_node_record record;
     if (it->body == NULL) {
         take_answer(rpc, it, is_good);
+    } else if (it->endpoint == MP_HOP_SWITCH) {
+        settle_answer(it, is_good);
     } else if (!is_good && (mp_processes_has(rpc->processes, it->to) || mp_hop_finds_node(rpc, it->to, &record))) {
         if (now - it->since_ms < KEPT_MS) {
             mp_transfer_free(it->transfer);
@@ -231,6 +252,14 @@ static void end_errand(mp_rpc *rpc, errand *it, bool is_good, uint64_t now)
         mp_log(MP_ERROR, "message to a task not delivered", mp_log_int("number", it->to));
     }
     free_errand(it);
+}
+
+/* ms until the errand is over without an answer. */
+static uint64_t time_of(const errand *it)
+{
+    if (it->endpoint == MP_HOP_SWITCH || (it->body == NULL && it->receiver != NULL))
+        return NODE_ALIVE_MS;
+    return it->body != NULL ? MESSAGE_MS : ALIVE_MS;
 }
 
 static void look_at_errand(mp_rpc *rpc, errand *it, uint64_t now)
@@ -245,7 +274,7 @@ static void look_at_errand(mp_rpc *rpc, errand *it, uint64_t now)
     int status = mp_transfer_status(transfer);
     if (mp_transfer_is_over(transfer))
         end_errand(rpc, it, mp_transfer_failure(transfer) == NULL && status >= 200 && status < 300, now);
-    else if (age >= (it->body != NULL ? MESSAGE_MS : it->receiver != NULL ? NODE_ALIVE_MS : ALIVE_MS))
+    else if (age >= time_of(it))
         end_errand(rpc, it, false, now);
 }
 
@@ -326,7 +355,7 @@ void mp_hops_end_errands(mp_rpc *rpc)
         free_errand(mp_container(hops->errands.next, errand, link));
 }
 
-/* -- messages about tasks ------------------------------------------------------------------------------------------ */
+/* -- messages ------------------------------------------------------------------------------------------------------ */
 
 static int64_t count_errands(const mp_hops *hops)
 {
@@ -361,7 +390,11 @@ bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NUL
                     mp_account_take_posted(&mp_account_task_message_bytes, text.len);
     if (!is_taken)
         mp_stat_add(&mp_stat_refused_task_messages, 1);
-    return is_taken && begin_errand(rpc, to, receiver, mp_dup(text), text.len);
+    return is_taken && begin_errand(rpc, &(errand){.to = to,
+                                                   .receiver = (mp_node_record *)(uintptr_t)receiver,
+                                                   .body = mp_dup(text),
+                                                   .len = text.len,
+                                                   .endpoint = MP_HOP_TASK_MESSAGES});
 }
 
 bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text)
@@ -370,4 +403,42 @@ bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text)
     uint16_t to = mp_hop_other_of(rpc, id);
     bool is_node = !mp_processes_has(rpc->processes, to) && mp_hop_finds_node(rpc, to, &record);
     return mp_hops_send_message(rpc, to, is_node ? &record : NULL, text);
+}
+
+mp_node_round *mp_rpc_tell_nodes(mp_rpc *rpc, mp_str text, void (*done)(void *ctx), void *ctx)
+{
+    const mp_nodes *nodes = mp_processes_nodes(rpc->processes);
+    mp_node_record *records = mp_new(MP_NODES_MOST * sizeof *records);
+    bool may_send = nodes != NULL && mp_processes_node_keys(rpc->processes) != NULL;
+    int count = may_send ? mp_nodes_list(MP_NEVER_NULL(nodes), records) : 0;
+    mp_node_round *round = mp_new(sizeof *round + (size_t)count * sizeof *round->answers);
+    *round = (mp_node_round){.done = done, .ctx = ctx, .count = count, .left = count + 1};
+    for (int i = 0; i < count; i++) {
+        mp_node_record *to = &records[i];
+        memcpy(round->answers[i].node, to->node, sizeof to->node);
+        memcpy(round->answers[i].address, to->address, sizeof to->address);
+        errand it = {
+            .to = to->number, .receiver = to, .len = text.len, .endpoint = MP_HOP_SWITCH, .round = round, .place = i};
+        if (count_errands(rpc->hops) < MP_ERRANDS_MOST &&
+            mp_account_take_posted(&mp_account_task_message_bytes, text.len)) {
+            it.body = mp_dup(text);
+            begin_errand(rpc, &it);
+        } else {
+            mp_stat_add(&mp_stat_refused_task_messages, 1);
+            settle_answer(&it, false);
+        }
+    }
+    free(records);
+    if (--round->left == 0)
+        done(ctx);
+    return round;
+}
+
+void mp_rpc_free_round(mp_rpc *rpc, mp_node_round *round)
+{
+    MP_EACH(errand, it, &rpc->hops->errands, link) {
+        if (it->round == round)
+            it->round = NULL;
+    }
+    free(round);
 }

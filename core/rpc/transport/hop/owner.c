@@ -31,11 +31,18 @@ static bool is_of(const mp_hop *hop, const mp_stream *stream)
 static void obey_errand(mp_rpc *rpc, mp_stream *stream, uint16_t to)
 {
     mp_str text = mp_stream_request(stream)->body;
-    if (to == mp_processes_number(rpc->processes) ? rpc->hooks->on_task_message(rpc->ctx, text)
+    if (to == mp_processes_number(rpc->processes) ? rpc->hooks->on_message(rpc->ctx, false, text)
                                                   : mp_hops_send_message(rpc, to, NULL, text))
         mp_stream_answer(stream, 202, NULL, MP_STR(""), NULL, 0);
     else
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "a worker does not take messages now");
+}
+
+/* What an operator has switched on another node. */
+static void obey_switch(mp_rpc *rpc, mp_stream *stream)
+{
+    rpc->hooks->on_message(rpc->ctx, true, mp_stream_request(stream)->body);
+    mp_stream_answer(stream, 202, NULL, MP_STR(""), NULL, 0);
 }
 
 /* Takes ownership of `hop`. */
@@ -119,6 +126,8 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "the request is too old: its client has its answer");
     else if (hop->endpoint == MP_HOP_TASK_MESSAGES)
         obey_errand(rpc, stream, hop->to);
+    else if (hop->endpoint == MP_HOP_SWITCH)
+        obey_switch(rpc, stream);
     else {
         serve_hop(rpc, stream, hop);
         return;

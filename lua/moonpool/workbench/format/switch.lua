@@ -36,15 +36,22 @@ function switch.absence(body, then_what)
     "see `moonpool status`, and try again"
 end
 
+-- The same for the other nodes of a cluster whose server does not answer.
+local function not_reached(nodes)
+  local count = 0
+  for _, one in ipairs(nodes) do count = count + (one.is_taken and 0 or 1) end
+  if nodes[1] and count == 0 then return nil end
+  local who = nodes[1] and ("%d of %d other nodes"):format(count, #nodes) or "the other nodes"
+  return ("the server of `cluster` does not answer: %s switch when it is back"):format(who), "to switch at once, name each node's admin listener by --admin"
+end
+
 --- A text for workers, processes or nodes that have not switched yet; nil if all have.
 function switch.lateness(body)
   local answer = json.decode(body)
   local late = answer.workers_without_answer or 0
   local away, see = switch.absence(body, "calls may still run there until it goes on")
   if away then return away, see end
-  if late == 0 and answer.nodes_without_answer then
-    return "the server of `cluster` does not answer: the other nodes switch when it is back", "to switch at once, name each node's admin listener by --admin"
-  end
+  if late == 0 and answer.nodes then return not_reached(answer.nodes) end
   if late == 0 then return nil end
   return late .. (late == 1 and " worker has" or " workers have") .. " not switched yet: calls may still run there", "see stuck in `moonpool status`"
 end
@@ -58,6 +65,9 @@ function switch.text(body)
     return rows[1] and table.concat(rows) or "nothing is switched off\n"
   end
   local what = answer.kind .. " " .. plain(answer.name) .. " is " .. (answer.on and "on" or "off")
+  for _, one in ipairs(answer.nodes or {}) do
+    what = ("%s\nnode %s: %s"):format(what, plain(one.node), one.is_taken and (answer.on and "on" or "off") or "not reached at " .. plain(one.address))
+  end
   if answer.on or answer.lasts == "store" then return what .. "\n" end
   return what .. ", until the gateway ends: store.file in the configuration would keep it\n"
 end
