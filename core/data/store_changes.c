@@ -293,13 +293,20 @@ void mp_store_tell_late(mp_store *store)
         return;
     uint64_t now = mp_monotonic_ms();
     pthread_mutex_lock(&store->lock);
-    if (has_waited_long(&store->written, now) || has_waited_long(&store->waiters, now)) {
+    bool was_late = store->is_late,
+         is_late = has_waited_long(&store->written, now) || has_waited_long(&store->waiters, now);
+    if (is_late) {
         store->is_late = true;
         mp_link_move(&store->written, &ready);
         mp_link_move(&store->waiters, &waiting);
         mp_stat_add(&mp_stat_store_late, 1);
     }
     pthread_mutex_unlock(&store->lock);
+    if (is_late && !was_late)
+        mp_log(MP_WARN, "store not saved",
+               mp_log_str("why", MP_STR("the disk, or the process that writes it, is slow")),
+               mp_log_str("hint", MP_STR("clients are answered all the same; a restart may lose sessions until "
+                                         "store_unsaved is 0")));
     tell(store, &ready);
     tell(store, &waiting);
 }

@@ -293,6 +293,27 @@ db.commit()]], g.dir .. "/data/store.db" })
     g:stop()
   end)
 
+  it("are opened while the disk hangs, with one line of the log, and are saved once it goes on", function()
+    local flag = gateway.new_folder() .. "/slow"
+    local g = gateway.start { scripts = scripts, config = { store = { file = "data/store.db" } }, files = { ["data/.keep"] = "" }, env = { SLOW_DISK = flag } }
+    local me = g:client "2025-11-25"
+    assert(io.open(flag, "w")):close()
+    local one = g:client "2025-11-25"
+    local two = g:client "2025-11-25"
+    assert.equal(204, me:delete().status)
+    assert.equal("the disk, or the process that writes it, is slow", g:wait_log "store not saved".fields.why)
+    assert.equal(1, select(2, g:log():gsub("store not saved", "")))
+    assert.equal(1, g:status().counters.store_late)
+    os.remove(flag)
+    g:wait_status(function(status) return status.gauges.store_unsaved == 0 end)
+    killed(g)
+    local new <close> = again(g, me, one, two)
+    assert.same(GONE, statuses(me))
+    for _, other in ipairs { one, two } do assert.is_table(other:result "tools/list".tools) end
+    me:close()
+    leave(new, one, two)
+  end)
+
   it("are opened while the file cannot be written, and are saved once it can", function()
     local g = start()
     local me = g:client "2025-11-25"
