@@ -25,6 +25,15 @@ return ""
 
 local ACL <const> = "docs/how-to/several-nodes.md has what the user of cluster.redis.url needs"
 
+local CONNECT <const> = "`redis-cli -u URL ping` on this machine, with the URL of cluster.redis, tries the same"
+
+-- An error of a command without its reason and the server's place, which the line names already.
+local function without_place(why)
+  local text = tostring(why):gsub("^unavailable: ", "")
+  local place = server.place .. ": "
+  return text:sub(1, #place) == place and text:sub(#place + 1) or text
+end
+
 local function is_older(version, major, minor)
   local a, b = version:match "^(%d+)%.(%d+)"
   a, b = tonumber(a), tonumber(b)
@@ -53,7 +62,7 @@ function report.answer()
   local function send(...) return server.send({ ... }, server.deadline()) end
   local done, why, reason = send("EVAL", TRIES, "2", prefix, prefix .. "z")
   if not done or why ~= "" then
-    found.what, found.hint = why, reason ~= "unavailable" and ACL or nil
+    found.what, found.hint = without_place(why), reason ~= "unavailable" and ACL or CONNECT
     return found
   end
   for _, words in ipairs { { "EVALSHA", ("0"):rep(40), "0" }, { "ROLE" }, { "WAIT", "0", "0" }, { "PUBLISH", prefix, "" } } do

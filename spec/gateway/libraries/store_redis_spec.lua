@@ -212,6 +212,17 @@ describe("moonpool check --connect", function()
     assert.truthy(err:find("refuses the user or the password", 1, true), err)
     assert.equal("0", server:cli "DBSIZE")
   end)
+
+  it("says once where no server is, and what next", function()
+    local gone <close> = redis.start {}
+    gone:kill()
+    local path = gateway.prepare { config = { cluster = { name = "spec", redis = "redis://" .. gone.at }, seal_keys = { nodes.SEAL } }, scripts = {} }
+    local status, _, err = gateway.exec { "check", "--connect", path .. "/moonpool.yaml" }
+    os.execute("rm -r " .. path)
+    assert.equal(1, status)
+    local line = ("cluster.redis: %s: connection refused: nothing listens at this port\n  hint: `redis-cli -u URL ping`"):format(gone.at)
+    assert.truthy(err:find(line, 1, true), err)
+  end)
 end)
 
 describe("cluster in the configuration", function()
