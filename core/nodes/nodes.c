@@ -35,6 +35,7 @@ struct mp_nodes {
     int count;
     known_node known[MP_NODES_MOST];
     uint64_t reads, failed_ms, sure_ms; /* failed_ms: since when reads fail; sure_ms: before that nobody is stale */
+    uint64_t keep_ms;                   /* until then records stay that are not there: Redis has been emptied */
     uint64_t second_ms;                 /* when the second began in which `wanted` reads were wanted */
     int wanted;
     bool is_wanted, is_in_turn;
@@ -154,6 +155,8 @@ void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, co
     memcpy(before, nodes->known, (size_t)had * sizeof *before);
     if (nodes->failed_ms != 0 || strcmp(nodes->id, id) != 0)
         nodes->sure_ms = now + MP_NODE_STALE_MS;
+    if (nodes->reads > 0 && strcmp(nodes->id, id) != 0)
+        nodes->keep_ms = nodes->sure_ms;
     nodes->failed_ms = 0;
     snprintf(nodes->id, sizeof nodes->id, "%s", id);
     nodes->reads++;
@@ -170,6 +173,9 @@ void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, co
                 before[j].record.renewals == one->record.renewals)
                 one->moved_ms = before[j].moved_ms, one->reads_then = before[j].reads_then;
     }
+    for (int j = 0; now < nodes->keep_ms && j < had && nodes->count < MP_NODES_MOST; j++)
+        if (find_node(nodes, before[j].record.number) < 0)
+            nodes->known[nodes->count++] = before[j]; /* a Redis that was emptied says nothing about those who live */
     measure_nodes(nodes, now);
     pthread_mutex_unlock(&nodes->lock);
     free(before);
@@ -220,6 +226,13 @@ void mp_nodes_set_ahead(mp_nodes *nodes, int64_t ms)
 int64_t mp_nodes_ahead_ms(const mp_nodes *nodes)
 {
     return atomic_load(&nodes->ahead_ms);
+}
+
+bool mp_nodes_are_sure(const mp_nodes *nodes)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(lock_of(nodes));
+    return nodes->reads > 0 && nodes->failed_ms == 0 && now >= nodes->sure_ms;
 }
 
 uint64_t mp_nodes_reads(const mp_nodes *nodes)

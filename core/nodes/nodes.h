@@ -63,7 +63,8 @@ void mp_nodes_free(mp_nodes *MP_NULLABLE nodes);
 /* -- other processes ----------------------------------------------------------------------------------------------- */
 
 /* A read that succeeded: all records, that of this process among them. `id` names the data that Redis has: with another
- * one than before, no record becomes stale for MP_NODE_STALE_MS. */
+ * one than before, no record becomes stale for MP_NODE_STALE_MS, and those that are not there any more stay until then.
+ */
 void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, const char *id);
 /* A read that failed: nobody becomes stale until MP_NODE_STALE_MS after the next one that succeeds. */
 void mp_nodes_fail(mp_nodes *nodes);
@@ -77,6 +78,9 @@ uint64_t mp_nodes_stale_ms(const mp_nodes *nodes, uint16_t number);
  */
 void mp_nodes_set_ahead(mp_nodes *nodes, int64_t ms);
 int64_t mp_nodes_ahead_ms(const mp_nodes *nodes);
+/* True if what the records do not show is not there: reads succeed, and have done so from the same data for
+ * MP_NODE_STALE_MS. A process that has just begun, or whose Redis was away or emptied, is not sure. */
+bool mp_nodes_are_sure(const mp_nodes *nodes);
 /* How many reads have succeeded. */
 uint64_t mp_nodes_reads(const mp_nodes *nodes);
 /* For how many ms no read has succeeded, since one failed; 0: the last one did. */

@@ -1,5 +1,7 @@
 -- Nodes that die, come back or stand still: what clients of their sessions get from the others.
+local uv = require "luv"
 local cluster = require "spec.helpers.cluster"
+local nodes = require "spec.helpers.nodes"
 local processes = require "spec.helpers.processes"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
@@ -114,5 +116,17 @@ describe("while Redis is away", function()
     local answer = until_other(two, id, 503)
     assert.equal(404, answer.status)
     assert.equal("n1", text(me, "place"))
+  end)
+
+  it("and is emptied, no node forgets another one", function()
+    local c <close>, one, two = cluster.start()
+    local sessions = { [one] = two:client(STATEFUL), [two] = one:client(STATEFUL) }
+    for _, g in ipairs(c.all) do nodes.wait(g, nodes.are { n1 = "serving", n2 = "serving" }) end
+    c.server:cli "FLUSHALL"
+    local over = uv.hrtime() + 3e9                                 -- each node has had a turn
+    while uv.hrtime() < over do
+      for g, me in pairs(sessions) do assert.equal(200, ping(g, me.session).status) end
+    end
+    for _, me in pairs(sessions) do me:close() end
   end)
 end)
