@@ -60,13 +60,13 @@ static int l_send_on(lua_State *L)
     return 1;
 }
 
-/* task.is_orphan(id): true if an earlier process made this id of a task, and no process runs the task any more. False
- * in a process that does not know all others.  [-0, +1, throws] */
+/* task.is_orphan(id[, uid]): true if no living process made this id of a task, or its process has another uid than
+ * this: the task does not run any more. False in a process that does not know all others.  [-0, +1, throws] */
 static int l_is_orphan(lua_State *L)
 {
-    const mp_rpc *rpc = mp_lib_of(L)->rpc;
-    mp_str id = mp_check_str(L, 1);
-    lua_pushboolean(L, rpc != NULL && mp_rpc_is_orphan(rpc, id));
+    mp_rpc *rpc = mp_lib_of(L)->rpc;
+    mp_str id = mp_check_str(L, 1), uid = mp_opt_str(L, 2);
+    lua_pushboolean(L, rpc != NULL && mp_rpc_is_orphan(rpc, id, uid));
     return 1;
 }
 
@@ -293,6 +293,8 @@ static void add_config(lua_State *L, const mp_lib_config *config)
     lua_pushinteger(L,
                     MP_LIMIT(fanout_ms, 1000)); /* between two beats of a process; specs about other things: 0, none */
     lua_setfield(L, -2, "beat_ms");
+    lua_pushinteger(L, MP_LIMIT(task_again_ms, 10000)); /* between two looks whether Redis has lost records of tasks */
+    lua_setfield(L, -2, "task_again_ms");
     mp_set_member(L, -2, "config.cluster");
 }
 

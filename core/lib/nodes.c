@@ -83,6 +83,18 @@ static int l_own(lua_State *L)
     return 1;
 }
 
+/* nodes.uid(): the uid of this process, and whether it has joined; nil if other nodes cannot know it.  [-0, +1|2] */
+static int l_uid(lua_State *L)
+{
+    char address[MP_NODE_ADDRESS];
+    const mp_nodes *nodes = nodes_of(mp_lib_of(L));
+    if (nodes == NULL || mp_nodes_address(nodes, address) == 0)
+        return 0;
+    lua_pushstring(L, mp_nodes_uid(nodes));
+    lua_pushboolean(L, mp_nodes_has_joined(nodes));
+    return 2;
+}
+
 static void read_text(lua_State *L, const char *name, char *to, size_t size)
 {
     mp_str text = mp_text_field(L, lua_gettop(L), name);
@@ -228,9 +240,13 @@ static void push_fingerprint(lua_State *L, const mp_seal_key *key)
 
 MP_LIBRARY(nodes)
 {
-    static const luaL_Reg functions[] = {{"nodes.own", l_own},       {"nodes.take", l_take},
-                                         {"nodes.settle", l_settle}, {"nodes.renumber", l_renumber},
-                                         {"nodes.tell", l_tell},     {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"nodes.own", l_own},
+                                         {"nodes.uid", l_uid},
+                                         {"nodes.take", l_take},
+                                         {"nodes.settle", l_settle},
+                                         {"nodes.renumber", l_renumber},
+                                         {"nodes.tell", l_tell},
+                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
     if (config->cluster.name == NULL)
         return;

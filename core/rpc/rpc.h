@@ -137,8 +137,8 @@ mp_processes *mp_rpc_processes(const mp_rpc *rpc);
 bool mp_rpc_renumber(mp_rpc *rpc);
 void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id); /* another process that is known made this id of a task */
-/* True if no living process of the gateway made this id of a task. False where others are not all known. */
-bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id);
+/* True if no living process, of a cluster: none with this uid, made this id of a task. False if not all are known. */
+bool mp_rpc_is_orphan(mp_rpc *rpc, mp_str id, mp_str uid);
 /* Sends a message about the task to the process that runs it, or returns false. What is lost later is logged. */
 bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text);
 /* Sends the text to all other nodes, for `on_message`. `done` runs once, perhaps inside this function. */

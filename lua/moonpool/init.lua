@@ -25,6 +25,8 @@ local loader = require "moonpool.registry.loader"
 local roots = lazy "moonpool.upstream.roots"
 local subscriptions = require "moonpool.registry.subscriptions"
 
+if host.script.is_clustered and not host.script.is_apart then require "moonpool.tasks.shared_tasks" end
+
 local fanout          -- nil: this gateway is alone
 if host.script.is_clustered and not host.script.is_apart and host.config.cluster.beat_ms > 0 then
   require "moonpool.cluster.followers"

@@ -97,7 +97,7 @@ host.rock = {}
 ---@field resources? string[]      The URLs of the MCP endpoints as clients use them; nil without `public_url`
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
----@field cluster? { name: string, url: string, password: string?, timeout: number, sentinels: string[], limits: string, quotas: string, beat_ms: integer }   nil: this gateway is alone
+---@field cluster? { name: string, url: string, password: string?, timeout: number, sentinels: string[], limits: string, quotas: string, beat_ms: integer, task_again_ms: integer }   nil: this gateway is alone
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field is_exposed boolean         Other machines can reach a listener, perhaps through a proxy
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
@@ -334,8 +334,9 @@ function host.script.is_late() end
 
 -- -- errors that end a task (core/vm/protect.c) ------------------------------------------------------------------------
 
---- True if an earlier process of the gateway made this id of a task, and none runs the task any more.
+--- True if no living process made this id of a task, or its process has another uid than this: the task does not run any more.
 ---@param id string
+---@param uid? string
 ---@return boolean
 function host.task.is_orphan(id) end
 
@@ -1152,6 +1153,11 @@ host.nodes = {}
 --- What this process says of itself; nil if it takes no part in a cluster. Each result has the number of another renewal.
 ---@return { uid: string, node: string, address: string, number: integer, renewals: integer, sessions: integer, leaving: boolean, joined: boolean, heir: boolean, via: integer?, siblings: table<integer, true> }? own
 function host.nodes.own() end
+
+--- Does not use up a renewal.
+---@return string? uid  Of this process; nil if other nodes cannot know it
+---@return boolean? has_joined
+function host.nodes.uid() end
 
 --- All records as they were read; without them: the read has failed.
 ---@param records? { number: integer, uid: string, node: string, address: string, version: string, scripts: string, renewals: integer, sessions: integer, state: string }[]

@@ -70,9 +70,10 @@ function cluster:add(options)
   return self:learn(g)
 end
 
---- `options`: nodes (2), and those of add, for all of them.
+--- `options`: nodes (2), server (options of redis.start), and those of add, for all of them.
 function cluster.start(options)
-  local self = setmetatable({ options = options or {}, all = {}, uids = {}, server = redis.start() }, cluster)
+  options = options or {}
+  local self = setmetatable({ options = options, all = {}, uids = {}, server = redis.start(options.server) }, cluster)
   local fine, why = pcall(function()
     for _ = 1, self.options.nodes or 2 do self:add() end
   end)

@@ -13,10 +13,11 @@ nodes.SEAL = "a secret of sixteen or more characters"
 nodes.acl_args = { "--user", "moonpool", "on", ">pass", "~mp:spec:*", "resetchannels", "&mp:spec:*", "+@read", "+@write", "-@dangerous", "+publish",
   "+subscribe", "+unsubscribe", "+eval", "+evalsha", "+script|load", "+time", "+role", "+ping", "+wait", "+client|setname" }
 
--- The environment of a gateway whose wall clock is `ahead` by seconds.
-local function stepped(ahead)
-  local path = gateway.new_folder() .. "/step"
-  local file <close> = assert(io.open(path, "wb"))
+--- The environment of a program whose wall clock is `ahead` by seconds; with `path`, steps that of a program that runs.
+function nodes.stepped(ahead, path)
+  local is_new = not path
+  path = path or gateway.new_folder() .. "/step"
+  local file <close> = assert(io.open(path, is_new and "wb" or "r+b"))
   file:write(string.pack("<i8", ahead))
   return { CLOCK_STEP = path, LD_PRELOAD = uv.fs_realpath(gateway.binary:match "^(.*)/[^/]*$" .. "/stepped_clock.so") }
 end
@@ -36,7 +37,7 @@ function nodes.start(at, more)
   local config = { cluster = section, seal_keys = more.seal_keys or { nodes.SEAL } }
   for name, value in pairs(more.config or {}) do config[name] = value end
   local options = { workers = more.workers or 1, scripts = more.scripts, constants = constants, config = config,
-    env = more.clock and stepped(more.clock) or more.env, dir = more.dir }
+    env = more.clock and nodes.stepped(more.clock) or more.env, dir = more.dir }
   if more.start then
     options.scripts = options.scripts or {}
     options.scripts["tools/code.lua"] = code.script

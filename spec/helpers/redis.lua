@@ -83,7 +83,7 @@ end
 --- Starts the program (again, after stop()) and waits until it answers.
 function server:begin()
   self.code = nil
-  local handle, pid = uv.spawn(self.program, { args = self.args, cwd = self.dir },
+  local handle, pid = uv.spawn(self.program, { args = self.args, cwd = self.dir, env = self.env },
     function(exit)
       self.code = exit
       children.alive[self.pid] = nil
@@ -99,7 +99,7 @@ function server:begin()
 end
 
 --- A server without persistence. `options`: password, tls (a certificate of certificates.make), port, args (further
---- ones).
+--- ones), env (its variables).
 function redis.start(options)
   options = options or {}
   local self = setmetatable({ port = options.port or free_port(), password = options.password, tls = options.tls, files = {} },
@@ -123,6 +123,10 @@ function redis.start(options)
     add("--port", tostring(self.port))
   end
   add(table.unpack(options.args or {}))
+  if options.env then
+    self.env = {}
+    for name, value in pairs(options.env) do self.env[#self.env + 1] = name .. "=" .. value end
+  end
   self:begin()
   return self
 end

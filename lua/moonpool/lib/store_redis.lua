@@ -1,7 +1,8 @@
 -- The store of scripts in the server of `cluster`, which several gateways share. It takes the place of the functions of
 -- host.store for the keys of scripts ("s:") and their locks ("lock:"): these are what calls on different gateways have to
 -- agree on. What policies count and which gateway runs a job is in the server, too (cluster_counts.lua, cluster_jobs.lua). All
--- other keys stay in the process: tasks and switches, sessions, events and places, and what is known about upstreams.
+-- other keys stay in the process: tasks (of which others read a copy, tasks/shared_tasks.lua), switches, sessions, events
+-- and places, and what is known about upstreams.
 --
 -- Keys in the server, each behind mp:NAME: and without its prefix of host.store:
 --   k:KEY   a value, as the store has it: JSON

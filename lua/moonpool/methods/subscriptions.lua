@@ -12,6 +12,7 @@ local json = require "moonpool.json"
 local registry = require "moonpool.registry.registry"
 local subscriptions = require "moonpool.registry.subscriptions"
 local task_record = require "moonpool.tasks.task_record"
+local tasks = require "moonpool.tasks.tasks"
 local upstreams = require "moonpool.upstream.config"
 local uris = require "moonpool.runtime.uris"
 
@@ -149,7 +150,10 @@ methods["subscriptions/listen"] = function(call, params)
   accepted.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
     return followable[uri] and access.topic(followable[uri], call.principal)
   end)
-  accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
+  accepted.taskIds = honoured(filter.taskIds, topics, function(id)
+    local record = task_record.find(call, id)
+    return record and tasks.topic(record)
+  end)
 
   local tag = { [subscriptions.key] = json.raw(host.call.id(call)) }
   local acknowledged = {

@@ -126,8 +126,9 @@ function asker:ask(record, key)
 end
 
 -- Called when the record has changed. Withdraws the question that is in flight, if it is no longer open.
-function asker:on_change()
-  local record, away = task_record.find(self.call, self.id)
+function asker:on_change(known)
+  local record, away = known, nil
+  if not known then record, away = task_record.find(self.call, self.id) end
   if not self.open or away or record and record.requests[self.open] then return end
   self.open = nil
   host.call.withdraw(self.call)
@@ -147,7 +148,7 @@ end
 local function outcome(record, era)
   if record.status == "cancelled" then return nil, errors.new("invalid_request", "the task was cancelled") end
   local result = json.decode(record.outcome)
-  if record.status == "failed" then return nil, result end
+  if record.status == "failed" or record.is_too_large then return nil, result end
   local convert = era.methods["tools/call"].convert_result
   if convert then convert(result) end
   result._meta = result._meta or {}
@@ -160,7 +161,7 @@ methods["tasks/result"] = function(call, params, era)
   if not record then return nil, err end
   host.call.clear_deadline(call)
   local it = new_asker(call, record.id)
-  local ended = tasks.await(call, record.id, nil, function(now) return it:look(now) end, function() it:on_change() end)
+  local ended = tasks.await(call, record.id, nil, function(now) return it:look(now) end, function(known) it:on_change(known) end)
   if not ended then return nil, unknown() end
   return outcome(ended, era)
 end

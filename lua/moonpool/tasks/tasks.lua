@@ -55,6 +55,16 @@ local function notify_changed(record, work)
   host.bus.relay("task elsewhere", RELAYED:pack(record.id, topic, is_large and "" or plain, before, is_large and "" or after), work)
 end
 
+--- The topic of a task for subscriptions/listen. That of a task of another node has an audience, the empty one, so that
+--- host.topic.names and host.topic.audiences tell whether somebody follows it.
+function tasks.topic(record) return "task:" .. record.id .. (record.is_far and "\0" or "") end
+
+--- Notifies the clients of this process that follow a task of another node.
+function tasks.notify_far(record)
+  local _, plain, before, after = texts_of(record)
+  host.topic.publish(tasks.topic(record), plain, before, after)
+end
+
 -- A task of another process has changed.
 bus.on("task elsewhere", function(text)
   local id, topic, plain, before, after = RELAYED:unpack(text)
@@ -72,6 +82,7 @@ local AWAY_PAUSE_S = 0.1
 -- seconds between two reads of the record of a task of another process: the process sends a message about each change,
 -- which may be lost
 local FAR_PAUSE_S <const> = 1
+local FAR_LOOK_S <const> = 10
 
 -- As task_record.save. While the store does not answer, where the caller may wait, it is tried again and again for
 -- AWAY_S.
@@ -244,7 +255,7 @@ local function refused(why)
   return errors.new("internal", "too many tasks are stored: try again later")         -- a task must be stored before the client gets its id (TX-2)
 end
 
-local function stop(work, by_operator) host.job.stop(work.job, by_operator and "cancelled by an operator" or "cancelled by its client") end
+local function stop(work, why) host.job.stop(work.job, why or "cancelled by its client") end
 
 local function new_work(call, tool, wanted)
   local record = task_record.new(call, tool.name, life(wanted), tool.poll and math.floor(tool.poll * 1000) or POLL_INTERVAL_MS)
@@ -304,16 +315,22 @@ end
 
 -- -- messages -------------------------------------------------------------------------------------------------------------
 
--- A message for the VM that runs the task: { id =, cancel = true, by_operator = true or nil } or
--- { id =, answers = { key = { answer = } or { refused = } } }.
+-- A message for the VM that runs the task: { id =, cancel = true, by_operator = true or nil },
+-- { id =, answers = { key = { answer = } or { refused = } } }, or { id =, outcome = an error, as JSON }: another node has
+-- found that this process has ended, and that the task has failed.
 local function take(message)
   local work = running[message.id]
   if not work then return end
+  if message.outcome then
+    finish(work, "failed", message.outcome)
+    if work.job then stop(work, "another node found its process gone") end
+    return
+  end
   if message.cancel then
     if message.by_operator then work.record.message = "cancelled by an operator" end
     -- While the store does not answer the work stays in `running`: the end of its job stores the cancellation.
     work.is_cancelled = finish(work, "cancelled") or running[message.id] == work
-    if work.is_cancelled and work.job then stop(work, message.by_operator) end
+    if work.is_cancelled and work.job then stop(work, message.by_operator and "cancelled by an operator") end
     if work.is_cancelled and not work.has_begun and work.abandon then work.abandon() end
     return
   end
@@ -368,6 +385,21 @@ bus.on("task", function(id)
   end
 end)
 
+-- A bus message: the record with this id, of another node, has changed. Only a task can read it.
+bus.on("task far", function(id)
+  local waiters = {}
+  for waiter in pairs(bucket(id)) do
+    if waiter.id == id then waiters[#waiters + 1] = waiter end
+  end
+  if waiters[1] then host.job.begin(function()
+    local record = task_record.get(id)
+    for _, waiter in ipairs(record and waiters or {}) do
+      waiter.signal:set()
+      if bucket(id)[waiter] then waiter.on_change(record) end
+    end
+  end, FAR_LOOK_S) end
+end)
+
 bus.on("missed", function()
   for _, waiters in pairs(waiting) do
     for waiter in pairs(waiters) do look_again(waiter) end
@@ -380,7 +412,7 @@ local function nothing() end
 
 --- Calls look(record) now and after every change of the record, until `look` returns a value, and returns that value.
 --- Returns nil if the record no longer exists, or after `seconds`. look may wait; on_change(), if given, is called at
---- once for each change and may not wait.
+--- once for each change and may not wait; with the record if that is of another node.
 function tasks.await(call, id, seconds, look, on_change)
   local over = host.time.now() + (seconds or math.huge)
   local self <close> = setmetatable({ id = id, signal = host.task.event(), on_change = on_change or nothing }, waiter_mt)
@@ -392,6 +424,7 @@ function tasks.await(call, id, seconds, look, on_change)
     self.signal:clear()
     local record, away = task_record.find(call, id)
     if not record and not away then return nil end
+    is_far = is_far or record and record.is_far
     local found
     if record then found = look(record) end
     if found ~= nil then return found end

@@ -142,8 +142,10 @@ void mp_hop_count_forward(const mp_passage *passage);
 void mp_hop_refuse_later(mp_rpc *rpc, mp_stream *stream, unsigned seconds, const char *why);
 /* The seconds for a process of another node: 1 to 3, so that clients do not all come back at once. */
 unsigned mp_hop_retry_s(void);
-/* True if another node may have a process with this number, as far as is known. Asks for a read in that case. */
-bool mp_hop_may_have_node(const mp_rpc *rpc, uint16_t number);
+/* True if no other node has a process with this number and, if it is not empty, this uid: no record has it, and what is
+ * not there is known (mp_nodes_are_sure), or its record is stale and it does not answer. What has to be found out for
+ * that is asked for: a later call knows. */
+bool mp_hop_is_gone(mp_rpc *rpc, uint16_t number, mp_str uid);
 /* Ends the requests that wait until it is known whether a node has their number: `with_answer` they are refused. */
 void mp_hops_end_waiting(mp_rpc *rpc, bool with_answer);
 

@@ -376,11 +376,15 @@ bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id)
     return are_several(rpc) && mp_hop_other_of(rpc, id) != 0;
 }
 
-bool mp_rpc_is_orphan(const mp_rpc *rpc, mp_str id)
+bool mp_rpc_is_orphan(mp_rpc *rpc, mp_str id, mp_str uid)
 {
-    return mp_id_is(id) && mp_processes_is_newest(rpc->processes) &&
-           mp_id_number(rpc->processes, id) != mp_processes_number(rpc->processes) && mp_hop_other_of(rpc, id) == 0 &&
-           !mp_hop_may_have_node(rpc, mp_id_number(rpc->processes, id));
+    const mp_nodes *nodes = mp_processes_nodes(rpc->processes);
+    if (!mp_id_is(id) || !mp_processes_is_newest(rpc->processes))
+        return false;
+    uint16_t number = mp_id_number(rpc->processes, id);
+    if (number == mp_processes_number(rpc->processes))
+        return nodes != NULL && uid.len > 0 && !mp_str_is(uid, mp_nodes_uid(nodes));
+    return !mp_processes_has(rpc->processes, number) && mp_hop_is_gone(rpc, number, uid);
 }
 
 bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, mp_str text)

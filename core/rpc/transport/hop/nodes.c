@@ -98,15 +98,25 @@ static bool is_none(mp_rpc *rpc, mp_nodes *nodes, uint16_t number, bool *may_ask
     return false;
 }
 
-bool mp_hop_may_have_node(const mp_rpc *rpc, uint16_t number)
+bool mp_hop_is_gone(mp_rpc *rpc, uint16_t number, mp_str uid)
 {
     mp_node_record record;
     bool may_ask;
     mp_nodes *nodes = mp_processes_nodes(rpc->processes);
     if (nodes == NULL || mp_processes_node_keys(rpc->processes) == NULL)
+        return true;
+    if (!mp_nodes_are_sure(nodes))
         return false;
-    return mp_nodes_away_ms(nodes) > 0 || mp_hop_finds_node(rpc, number, &record) ||
-           !is_none((mp_rpc *)(uintptr_t)rpc, nodes, number, &may_ask);
+    mp_node_state state = mp_nodes_find(nodes, number, &record);
+    if (state == MP_NODE_NONE)
+        return is_none(rpc, nodes, number, &may_ask);
+    const mp_node_peer *peer = mp_node_peer_of(rpc->hops, number, record.uid);
+    if (peer->is_over || (uid.len > 0 && !mp_str_is(uid, record.uid)))
+        return true;
+    bool is_silent = mp_node_peer_is_silent(peer) && mp_monotonic_ms() < peer->silent_ms + KNOWN_MS;
+    if (state == MP_NODE_STALE && !is_silent)
+        mp_hops_ask_node(rpc, &record);
+    return state == MP_NODE_STALE && is_silent;
 }
 
 /* -- requests that wait -------------------------------------------------------------------------------------------- */
