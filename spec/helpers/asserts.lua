@@ -2,10 +2,11 @@
 local assert = require "luassert"
 local say = require "say"
 local cjson = require "cjson.safe"
+local at_rest = require "spec.helpers.at_rest"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
-local steady <const> = require "spec.helpers.at_rest" {}
+local steady <const>, of_nodes <const> = at_rest {}, at_rest { outgoing_descriptors = true }
 
 -- Lists, as text, what clients have left in the gateway `g`; nil if nothing is left. Reads /status over `connection`,
 -- the only connection that may be open.
@@ -22,15 +23,8 @@ local function left_behind(g, connection)
   if status.pid and status.pid ~= g.pid then
     return "another process answers"
   end
-  for family, value in pairs(status.gauges) do
-    if not steady[family] then
-      for label, n in pairs(type(value) == "table" and value or { [""] = value }) do
-        if n ~= 0 then
-          return ("gauge %s%s is %s in %s"):format(family, label ~= "" and "{" .. label .. "}" or "", n, cjson.encode(status.gauges))
-        end
-      end
-    end
-  end
+  local gauge = at_rest.left(status.gauges, steady)
+  if gauge then return ("gauge %s in %s"):format(gauge, cjson.encode(status.gauges)) end
   if fds > g.baseline_fds then
     return ("%d descriptors, %d when it started"):format(fds, g.baseline_fds)
   end
@@ -40,12 +34,24 @@ local function left_behind(g, connection)
   end
 end
 
+-- The same of nodes behind a balancer, which keep connections to each other for a while.
+local function left_in_nodes(nodes)
+  for _, g in ipairs(nodes) do
+    local gauge = at_rest.left(g:status().gauges, of_nodes)
+    if gauge then return ("%s of %s"):format(gauge, g.node) end
+  end
+end
+
 -- assert.has_nothing_left(g, seconds): within `seconds` (20 unless given) the process of `g` still runs, its gauges are
 -- 0, it has as many descriptors as when it started, and no socket is in CLOSE-WAIT.
 local function has_nothing_left(state, arguments)
   local g, seconds = arguments[1], arguments[2] or 20
   local left, connection
   local ok, why = pcall(wait.for_fact, "a gateway with nothing left of its clients", seconds, function()
+    if g.nodes then
+      left = left_in_nodes(g.nodes)
+      return not left
+    end
     if g:is_alive() and (not connection or connection:is_closed_by_peer()) then
       connection = client.connect(g, { admin = true })
     end

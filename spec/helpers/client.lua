@@ -91,6 +91,25 @@ local function read_headers(head)
   return headers
 end
 
+--- The status of the head of an answer (nil for that of a request), and its headers by their names in lower case.
+function client.read_head(head)
+  return tonumber(head:match "^HTTP/1%.[01] (%d%d%d)"), read_headers(head)
+end
+
+client.no_body = none
+
+--- The decoder of the body of an answer with this status to a request of this method.
+function client.decoder(method, status, headers)
+  if method == "HEAD" or status == 204 or status == 304 or status < 200 then
+    return none
+  elseif (headers["transfer-encoding"] or ""):find "chunked" then
+    return chunked()
+  elseif headers["content-length"] then
+    return of_length(tonumber(headers["content-length"]))
+  end
+  return until_close
+end
+
 local function begin_response(self, head)
   local status, reason = head:match "^HTTP/1%.[01] (%d%d%d) ?([^\r\n]*)"
   assert(status, "no HTTP answer: " .. head:sub(1, 200))
@@ -98,15 +117,7 @@ local function begin_response(self, head)
   it.headers = read_headers(head)
   self.takes_no_more = it.headers.connection == "close"
   local method = table.remove(self.asked, 1)
-  if method == "HEAD" or it.status == 204 or it.status == 304 or it.status < 200 then
-    it.decode = none
-  elseif (it.headers["transfer-encoding"] or ""):find "chunked" then
-    it.decode = chunked()
-  elseif it.headers["content-length"] then
-    it.decode = of_length(tonumber(it.headers["content-length"]))
-  else
-    it.decode = until_close
-  end
+  it.decode = client.decoder(method, it.status, it.headers)
   if (it.headers["content-type"] or ""):find("text/event-stream", 1, true) then
     it.sse = sse.new(function(event)
       event.at = uv.hrtime() / 1e9

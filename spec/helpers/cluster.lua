@@ -1,13 +1,14 @@
 -- Gateways of one cluster on this machine, with a server of Redis; each has the tool `place`, which says where it runs.
 --   local c <close>, one, two = cluster.start { tls = true }
 -- The addresses of their listeners for each other are g.node_address; g.number and g.uid are as the records say.
+local balancer = require "spec.helpers.balancer"
 local certificates = require "spec.helpers.certificates"
+local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local nodes = require "spec.helpers.nodes"
 local redis = require "spec.helpers.redis"
 local wait = require "spec.helpers.wait"
-local modules = require "modules"
 
 local cluster = {}
 cluster.__index = cluster
@@ -47,23 +48,33 @@ function cluster:learn(g)
   return g
 end
 
---- Starts a node. `options`: name, listen, tls (as of start, or a certificate of its own), seal_keys, scripts, config,
---- workers, files, start (gateway.start, or another function with its options).
+--- Starts a node. `options`: name, listen, tls (as of start, or a certificate of its own), seal_keys, scripts, config (a
+--- table, or the YAML's text), workers, files, redis_at (another address of the server), has_no_place (it has no tool
+--- `place`), start (gateway.start, or another function with its options).
 function cluster:add(options)
   options = setmetatable(options or {}, { __index = self.options })
   local name = options.name or "n" .. #self.all + 1
-  local scripts, files = { ["tools/place.lua"] = ("--- Says which node runs.\nreturn function() return %q end\n"):format(name) }, {}
+  local scripts, files = {}, {}
+  if not options.has_no_place then
+    scripts["tools/place.lua"] = ("--- Says which node runs.\nreturn function() return %q end\n"):format(name)
+  end
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
   for path, text in pairs(options.files or {}) do files[path] = text end
-  local section = { name = "spec", node = name, listen = options.listen or "127.0.0.1:0", redis = { url = "redis://" .. self.server.at } }
+  local section = { name = "spec", node = name, listen = options.listen or "127.0.0.1:0",
+    redis = { url = "redis://" .. (options.redis_at or self.server.at) } }
   if options.tls then
     local own = options.tls == true and own_certificate() or options.tls
     files["node.pem"], files["node.key"], files["cluster-ca.pem"] = own.certificate, own.key, cluster.authority().own
     section.tls = { certificate = "node.pem", key = "node.key", ca = "cluster-ca.pem" }
   end
   local config = { cluster = section, seal_keys = options.seal_keys or { cluster.SEAL } }
-  for key, value in pairs(options.config or {}) do config[key] = value end
-  local g = (options.start or gateway.start) { scripts = scripts, files = files, config = config, workers = options.workers, constants = options.constants }
+  if type(options.config) == "string" then
+    config = ("%s\ncluster: %s\nseal_keys: %s\n"):format(options.config, cjson.encode(section), cjson.encode(config.seal_keys))
+  else
+    for key, value in pairs(options.config or {}) do config[key] = value end
+  end
+  local g = (options.start or gateway.start) { scripts = scripts, scripts_path = options.scripts_path, files = files, config = config,
+    workers = options.workers, constants = options.constants }
   g.node = name
   g.node_address = g:wait_log("listening", { ["for"] = "nodes" }).fields.address
   self.all[#self.all + 1] = g
@@ -99,7 +110,7 @@ function cluster:kill(g)
 end
 
 --- What nodes know of each other's keys: ids and sealed headers, as of spec/modules/module_processes.c.
-function cluster.keys(secret) return modules.processes.new(nil, secret or cluster.SEAL) end
+function cluster.keys(secret) return require "modules".processes.new(nil, secret or cluster.SEAL) end
 
 --- How often a node has sent requests to another one, by their ends; all of them without `outcome`.
 function cluster.forwards(g, to, outcome)
@@ -144,6 +155,47 @@ function cluster:__close(failure)
   self.server:__close()
   if not ok and not failure then error(why, 0) end
 end
+
+-- -- behind a balancer --------------------------------------------------------------------------------------------------
+
+local balanced = { client = gateway.running.client, connect = gateway.running.connect }
+balanced.__index = balanced
+
+--- Nodes behind a balancer that sends each request to any of them, in the place of one gateway. `options`: those of
+--- gateway.start; nodes (3). Fields: nodes, balancer, cluster. What it says of its process is of the first node.
+function cluster.balanced(options)
+  local given = { nodes = 3, workers = 1, has_no_place = true }
+  for name, value in pairs(options) do given[name] = value end
+  given.start = nil
+  local behind = cluster.start(given)
+  local ports = {}
+  for i, g in ipairs(behind.all) do ports[i] = g.port end
+  local before = balancer.start(ports)
+  local url = ("http://127.0.0.1:%d"):format(before.port)
+  return setmetatable({ cluster = behind, nodes = behind.all, balancer = before, port = before.port, url = url .. "/mcp", sse_url = url .. "/sse",
+    dir = behind.all[1].dir }, balanced)
+end
+
+function balanced:status() return self.nodes[1]:status() end
+
+function balanced:stop()
+  self.balancer:stop()
+  self.cluster:__close()
+end
+
+function balanced:__close(failure)
+  self.balancer:stop()
+  self.cluster:__close(failure)
+end
+
+--- What runners of conversations start: one gateway, or with MOONPOOL_NODES=N so many nodes behind a balancer.
+function cluster.front(options)
+  options.nodes = cluster.in_front()
+  return (options.nodes and cluster.balanced or gateway.start)(options)
+end
+
+--- How many nodes cluster.front starts; nil: one gateway.
+function cluster.in_front() return math.tointeger(os.getenv "MOONPOOL_NODES" or "") end
 
 --- `it`, or `pending` where there is no server of Redis.
 function cluster.it(it, pending) return redis.it(it, pending) end

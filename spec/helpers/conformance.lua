@@ -1,6 +1,7 @@
 -- The official conformance suite against examples/conformance: the list of runs, the least number of checks that each
 -- must pass, and the result of a run. A warning counts as a failure. `./dev conformance` and a spec use this list.
 local cjson = require "cjson.safe"
+local cluster = require "spec.helpers.cluster"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"
@@ -30,13 +31,14 @@ local function read(path)
   return file:read "a"
 end
 
---- The gateway that all runs share: the example as it is, on free ports.
+--- The gateway that all runs share: the example as it is, on free ports; with MOONPOOL_NODES=3 three nodes behind a
+--- balancer.
 function conformance.start()
   local folder = "examples/conformance"
   local text = read(folder .. "/moonpool.yaml"):gsub("127%.0%.0%.1:%d+", "127.0.0.1:0")
   local config, count = text:gsub("path: scripts", "path: " .. assert(uv.fs_realpath(folder .. "/scripts")))
   assert(count == 1, "the example does not say where its scripts are")
-  return gateway.start { config = config }
+  return cluster.front { config = config }
 end
 
 --- A gateway without scripts before the gateway `inner`, whose things it serves under their own names. `revision`: how

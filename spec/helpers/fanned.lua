@@ -1,11 +1,12 @@
 -- Nodes of a cluster that publish to each other's clients, and clients that are notified.
 --   local both <close> = fanned.start(server, 2)
 local assert = require "luassert"
+local at_rest = require "spec.helpers.at_rest"
 local code = require "spec.helpers.code"
 local nodes = require "spec.helpers.nodes"
 local wait = require "spec.helpers.wait"
 
-local steady <const> = require "spec.helpers.at_rest" { outgoing_descriptors = true }
+local steady <const> = at_rest { outgoing_descriptors = true }
 
 local fanned = {}
 
@@ -36,12 +37,7 @@ function fanned.wait_rest(g)
   local left
   wait.for_fact(function() return "nothing to be left of clients, but " .. left end, 20, function()
     local status = g:status()
-    left = nil
-    for family, value in pairs(status.gauges) do
-      for label, n in pairs(type(value) == "table" and value or { [""] = value }) do
-        if n ~= 0 and not steady[family] then left = ("%s %s is %s"):format(family, label, n) end
-      end
-    end
+    left = at_rest.left(status.gauges, steady)
     local fds = g:fds() - g.baseline_fds - status.gauges.redis_connections + 2
     if fds > 1 then left = fds .. " descriptors" end
     return not left

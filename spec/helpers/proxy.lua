@@ -13,7 +13,8 @@ local function pass(self, pair, from, to, seen, over, is_answer)
   from:read_start(function(_, bytes)
     if not bytes then return over() end
     seen(bytes)
-    local is_swallowed = self.swallows or is_answer and (self.swallows_answers or pair.is_muted)
+    if is_answer and self.change then bytes = self.change(bytes) end
+    local is_swallowed = self.swallows or is_answer and (self.swallows_answers or pair.is_muted) or not is_answer and self.swallows_requests
     if not is_swallowed and not to:is_closing() then to:write(bytes) end
   end)
 end
@@ -50,11 +51,13 @@ local function join(self, near, far)
   pass(self, pair, far, near, from_server, over, true)
 end
 
--- Starts a proxy to `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts,
--- brought (bytes that came from `port`), swallows (true: nothing is forwarded, and no connection closes), swallows_answers
--- (true: what comes from `port` is not).
+-- Starts a proxy to `port`. `options`: idle (seconds of silence after which a connection is cut), change (a function that
+-- gets the bytes that came from `port`, and returns those to forward). Fields: port, cuts, brought (bytes that came from
+-- `port`), swallows (true: nothing is forwarded, and no connection closes), swallows_answers (true: what comes from
+-- `port` is not), swallows_requests (true: what goes there is not).
 function proxy.start(port, options)
-  local self = setmetatable({ server = uv.new_tcp(), pairs = {}, idle = (options or {}).idle, cuts = 0, brought = 0 }, proxy)
+  options = options or {}
+  local self = setmetatable({ server = uv.new_tcp(), pairs = {}, idle = options.idle, change = options.change, cuts = 0, brought = 0 }, proxy)
   self.server:bind("127.0.0.1", 0)
   self.server:listen(128, function()
     local near, far = uv.new_tcp(), uv.new_tcp()

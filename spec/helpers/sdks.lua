@@ -7,6 +7,7 @@
 -- Beside them are the resource fixture://text, the template fixture://item/{id} and the prompt hello with a completion.
 --   sdks.describe("python-sdk 2.3.0", describe, it, function(why) pending(why) end)     -- all servers of that SDK, with all clients
 local uv = require "luv"
+local cluster = require "spec.helpers.cluster"
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"
 local real = require "spec.helpers.real"
@@ -87,7 +88,7 @@ local function visit_gateway(client, row, seconds, only)
     os.execute("rm -rf '" .. dir .. "'")
     return said, names
   end
-  local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = entries })
+  local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = entries, start = cluster.front })
   return visit(client, "one_", kind, { kind == "sse" and g.url:gsub("/mcp$", "/sse") or g.url }, seconds, only)
 end
 

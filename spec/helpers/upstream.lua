@@ -71,12 +71,12 @@ function upstream.entries(stubs, more)
 end
 
 --- Starts the gateway with stubs by name, or entries of the configuration. `options`: as of gateway.start, and entries
---- (members to add, by name).
+--- (members to add, by name), start (gateway.start, or another function with its options).
 function upstream.gateway(stubs, options)
   options = options or {}
   options.config = options.config or {}
   options.config.upstreams = upstream.entries(stubs, options.entries)
-  return gateway.start(options)
+  return (options.start or gateway.start)(options)
 end
 
 --- The gateway's configuration with no prefix before the names of these upstreams.

@@ -10,7 +10,7 @@
 -- proves: HTTP byte for byte 2024-11-05 sse
 -- proves: HTTP byte for byte 2025-03-26.. http
 local uv = require "luv"
-local gateway = require "spec.helpers.gateway"
+local cluster = require "spec.helpers.cluster"
 local client = require "spec.helpers.client"
 local official = require "spec.helpers.official"()
 
@@ -187,7 +187,7 @@ describe("the conversation in", function()
       local blocks, prose = read_blocks(name)
       assert.is_true(#prose > 80, "a transcript begins with what it is about")
       assert.is_true(#blocks > 0)
-      local g <close> = gateway.start { scripts = scripts }
+      local g <close> = cluster.front { scripts = scripts }
       local self = { name = name, g = g, connections = {}, asked = {}, known = { port = tostring(g.port), version = g:status().version } }
       for _, block in ipairs(blocks) do
         play[block.by](self, block)
