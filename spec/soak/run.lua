@@ -7,6 +7,8 @@
 --   upgrades    SOAK_RATE=N (calls a second) SOAK_STREAMS=N SOAK_SSE=N SOAK_TASKS=N SOAK_UPGRADES=N
 --   restarts    SOAK_KILLS=N SOAK_SESSIONS=N
 --   statements  SOAK_CUTS=N SOAK_SEED=N
+--   cluster     SOAK_FAULTS=N SOAK_RATE=N (calls a second) SOAK_SEED=N SOAK_KINDS=A,B (names of faults)
+--   balanced    SOAK_CALLS=N SOAK_CALLERS=N
 local children = require "spec.helpers.children"
 
 local name, minutes = "kills", arg[1]
@@ -67,6 +69,26 @@ function soaks.restarts()
   return report.violation_count == 0
 end
 
+function soaks.cluster()
+  local trial, kinds = require "spec.soak.cluster", nil
+  for kind in (os.getenv "SOAK_KINDS" or ""):gmatch "[^,]+" do
+    kinds = kinds or {}
+    kinds[#kinds + 1] = kind
+  end
+  local report = trial.run {
+    faults = variable "FAULTS" or 1000, seconds = minutes * 60, rate = variable "RATE", seed = variable "SEED", kinds = kinds, say = print,
+  }
+  print(trial.describe(report))
+  return report.violation_count == 0
+end
+
+function soaks.balanced()
+  local balanced = require "spec.soak.balanced"
+  local report = balanced.run { calls = variable "CALLS" or 100000, callers = variable "CALLERS" or 400 }
+  print(balanced.describe(report))
+  return #report.violations == 0 and report.ran == report.calls
+end
+
 function soaks.upgrades()
   local upgrades = require "spec.soak.upgrades"
   local report = upgrades.run {
@@ -78,7 +100,7 @@ function soaks.upgrades()
 end
 
 if not soaks[name] or not minutes or minutes <= 0 then
-  io.stderr:write "dev: soak [kills | gone | departures | forwards | profiles | upgrades] [MINUTES]\n"
+  io.stderr:write "dev: soak [kills | gone | departures | forwards | profiles | upgrades | restarts | statements | cluster | balanced] [MINUTES]\n"
   os.exit(2)
 end
 io.stdout:setvbuf "line"
