@@ -1,13 +1,14 @@
 -- hold.lua: the clients of one kind of quiet stream, in a process of their own, so that a stream takes one descriptor
--- here and one in the gateway. bench/streams.lua starts it: `lua5.4 bench/hold.lua PORT KIND`. It reads commands from
--- stdin, a line each, and answers each with its first word when it has been done:
+-- here and one in the gateway. bench/streams.lua starts it: `lua5.4 bench/hold.lua PORT KIND [STREAMS]`; STREAMS is the
+-- port of another node, by way of which the streams are opened. It reads commands from stdin, a line each, and answers
+-- each with its first word when it has been done:
 --   open COUNT     opens so many streams more
 --   heard TEXT     waits until each stream has brought an event that contains TEXT
 --   leave close    closes all connections, which sends FIN; `leave reset` sends RST
 --   end            deletes the sessions that the streams of this kind belong to
 local uv = require "luv"
 
-local port, kind_name = tonumber(arg[1]), arg[2]
+local port, kind_name, stream_port = tonumber(arg[1]), arg[2], tonumber(arg[3])
 local AT_ONCE <const> = 64 -- streams that are being opened at the same time
 
 local META = '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}'
@@ -60,19 +61,23 @@ local streams, wanted, heard = {}, nil, 0
 
 -- Opens one stream; `done` is called when it is open.
 local function open(done)
-  local tcp, at, kept = assert(uv.new_tcp()), 0, nil
+  local tcp, at, kept = nil, 0, nil
+  local connect
   local function step(answer)
     at = at + 1
     local text = kind[at]
     if type(text) == "function" then text, kept = text(answer, kept) end
-    tcp:write(text)
+    if at == #kind and stream_port and at > 1 then
+      tcp:close()
+      connect(stream_port, function() tcp:write(text) end)
+    else
+      tcp:write(text)
+    end
     if at == #kind and kind.has_no_answer then done() end
   end
-  streams[#streams + 1] = tcp
-  tcp:connect("127.0.0.1", port, function(why)
-    assert(not why, why)
-    tcp:read_start(function(failure, bytes)
-      if tcp:is_closing() then return end
+  local function begin(one, on_open)
+    one:read_start(function(failure, bytes)
+      if one:is_closing() then return end
       assert(bytes, failure or "the gateway closed a stream")
       if at < #kind then
         step(bytes)
@@ -83,8 +88,19 @@ local function open(done)
       end
       if wanted and bytes:find(wanted, 1, true) then heard = heard + 1 end
     end)
-    step()
-  end)
+    on_open()
+  end
+  local place = #streams + 1
+  streams[place] = false
+  function connect(to, on_open)
+    local one = assert(uv.new_tcp())
+    tcp, streams[place] = one, one
+    one:connect("127.0.0.1", to, function(why)
+      assert(not why, why)
+      begin(one, on_open)
+    end)
+  end
+  connect(#kind == 1 and stream_port or port, step)
 end
 
 local commands = {}

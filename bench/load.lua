@@ -106,15 +106,17 @@ local function sent_before(path, threads)
   return sum
 end
 
---- Requests per second, CPU-µs per request, and the latencies { p50, p99 } in µs of a server under wrk. `pid` is its
---- process, or a list of its processes. The first `unmeasured` seconds (nil: none), in which what is kept is opened, count
---- for the latencies alone.
+--- Requests per second, CPU-µs per request, and the latencies { p50, p99 } in µs of a server under wrk. `port`: of this
+--- machine, or a list of ports, of which each thread takes one. `pid` is its process, or a list of its processes. The
+--- first `unmeasured` seconds (nil: none), in which what is kept is opened, count for the latencies alone.
 function load.run(port, pid, request, connections, seconds, unmeasured)
-  local lines, threads = {}, math.min(2, connections)
+  local lines, threads, ports = {}, math.min(2, connections), type(port) == "table" and port or nil
+  if ports then port, threads = ports[1], #ports end
   for name, value in pairs(request.headers) do
     lines[#lines + 1] = name .. ": " .. value
   end
   local env, path, timer = { BENCH_BODY = request.body, BENCH_HEADERS = table.concat(lines, "\n") }, os.tmpname(), uv.new_timer()
+  env.BENCH_PORTS = ports and table.concat(ports, " ")
   local began = load.cpu_seconds(pid)
   if unmeasured then
     local now_s, now_us = uv.gettimeofday()

@@ -6,6 +6,17 @@ for name, value in os.getenv("BENCH_HEADERS"):gmatch "([^:\n]+): ([^\n]*)" do
   wrk.headers[name] = value
 end
 
+-- BENCH_PORTS are ports of this machine, with spaces: each thread of wrk takes the next one.
+local addresses, taken = {}, 0
+for port in (os.getenv "BENCH_PORTS" or ""):gmatch "%d+" do addresses[#addresses + 1] = port end
+if addresses[1] then
+  local world = _G
+  function world.setup(thread)
+    thread.addr = wrk.lookup("127.0.0.1", addresses[taken % #addresses + 1])[1]
+    taken = taken + 1
+  end
+end
+
 -- BENCH_COUNT is a time and a path: "1764460800 /tmp/sent". Each thread of wrk writes how many requests it has sent by that
 -- time, in whole seconds since 1970, to the file PATH.NUMBER.
 local at, path = (os.getenv "BENCH_COUNT" or ""):match "^(%d+) (.+)$"

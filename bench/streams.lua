@@ -36,12 +36,13 @@ local function pause(seconds)
   while seconds_since(began) < seconds do uv.sleep(20) end
 end
 
--- The process of the clients: holder(command, word) gives it a command; holder "wait" waits until it has been done.
-local function start_holder(g, kind)
+--- The process of the clients: tell(command, word) gives it a command of bench/hold.lua, and waits until it has been
+--- done; stop(). `by`: the gateway by way of which the streams are opened, nil for `g`.
+function streams.hold(g, kind, by)
   local input, output, said = uv.new_pipe(false), uv.new_pipe(false), ""
   local process = {}
-  process.handle = assert(uv.spawn("/usr/bin/lua5.4", { args = { "bench/hold.lua", tostring(g.port), kind.name }, stdio = { input, output, 2 } },
-    function(code) process.code = code end))
+  local args = { "bench/hold.lua", tostring(g.port), kind.name, by and tostring(by.port) }
+  process.handle = assert(uv.spawn("/usr/bin/lua5.4", { args = args, stdio = { input, output, 2 } }, function(code) process.code = code end))
   output:read_start(function(_, bytes) said = said .. (bytes or "") end)
   return {
     tell = function(command, word)
@@ -95,7 +96,7 @@ end
 --- did not happen in time.
 function streams.weigh(kind, count, most, patience)
   local g <close> = start(count)
-  local holder = start_holder(g, kind)
+  local holder = streams.hold(g, kind)
   local function open(more, sum)
     holder.tell("open", more)
     g:wait_status(function(status) return status.gauges[kind.gauge] >= sum end, PATIENCE)
@@ -119,14 +120,14 @@ end
 --- the number of turns above 5 ms in which memory was returned.
 function streams.measure(kind, count, departure)
   local g <close> = start(count)
-  local first = start_holder(g, kind)
+  local first = streams.hold(g, kind)
   first.tell("open", 4)
   first.tell("leave", departure.command)
   first.tell "end"
   first.stop()
   wait_left(g)
   pause(AFTER_S)
-  local holder = start_holder(g, kind)
+  local holder = streams.hold(g, kind)
   local before = g:rss()
   local function open(more, sum)
     holder.tell("open", more)
