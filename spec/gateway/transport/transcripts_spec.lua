@@ -11,7 +11,6 @@ if not official then describe("holding messages against the official schemas", f
 -- What is of one node, so that other nodes are no place for it: not played before several.
 local OF_ONE_NODE <const> = {
   listen = "what a script enables and disables holds on its node alone",
-  ["tasks-extension"] = "who listens to a task is notified by the node of the task alone",
 }
 
 for _, name in ipairs(transcript.names()) do
