@@ -24,8 +24,7 @@ static const mp_store_prefix prefixes[] = {
     PREFIX("callers:", CALLERS, UNSAVED),  /* facts about upstreams that grow with each client, session or list */
     PREFIX("upstream:", GATEWAY, UNSAVED), /* facts about upstreams whose number the configuration bounds */
     PREFIX("job:", GATEWAY, UNSAVED),
-    PREFIX("cluster:", GATEWAY, UNSAVED), /* how many nodes were seen last */
-    PREFIX("fanout:", GATEWAY, UNSAVED),  /* followed by the uid of a process of the cluster */
+    PREFIX("fanout:", GATEWAY, UNSAVED), /* what the messages between gateways of a cluster have said */
     PREFIX("jwt ", GATEWAY, UNSAVED),
     PREFIX("place:", GATEWAY, UNSAVED),  /* places of semaphores */
     PREFIX("switch:", GATEWAY, UNSAVED), /* switches of scripts */
@@ -82,8 +81,8 @@ MP_COUNTER(evicted_remembered, "evicted", "kind", "remembered",
  * are short. */
 #define EVENTS_BYTES ((size_t)256 << 20)
 
-/* An operator switches off at most 1,000 things (registry.MAX_OFF), and a name and its note have less than 4 KiB. As
- * many may have been switched on, which a cluster remembers. */
+/* An operator switches off at most 1,000 things (registry.MAX_OFF), and a name and its note have less than 4 KiB. A
+ * cluster also notes what was switched off and on last, 2,000 things. */
 static const rule rules[MP_ROOMS] = {
     {"scripts", 80, 76, 0, 0, false, false, NO_SHARES, STATS(scripts)},
     {"near", 10, 10, 0, 0, false, false, NO_SHARES, STATS(near)},
@@ -96,7 +95,7 @@ static const rule rules[MP_ROOMS] = {
     {"events", 0, 0, 10000000, EVENTS_BYTES, false, false, 0, STATS(events)},
     {"callers", 2, 2, 1000, KIB(256), true, false, NO_SHARES, STATS(callers)},
     {"gateway", 1, 1, 10000, KIB(4096), false, false, NO_SHARES, STATS(gateway)},
-    {"operator", 0, 0, 2100, KIB(8192), false, false, NO_SHARES, STATS(operator)},
+    {"operator", 0, 0, 3100, KIB(12288), false, false, NO_SHARES, STATS(operator)},
 };
 
 const mp_store_prefix *mp_room_prefix(mp_str key)

@@ -44,8 +44,10 @@ local function load(kept, has_followers)
     node.renewed = node.renewed + 1
     return not node.is_refused
   end
-  local server = { place = "here", deadline = function() return node.clock + 1 end, is_ready = function() return node.is_answering end,
-    current = function() return node.current end, renew = nothing }
+  local server = {
+    place = "here", NODES = "nodes", nodes = function() return tonumber(node.store.nodes) or 1 end, deadline = function() return node.clock + 1 end,
+    is_ready = function() return node.is_answering end, current = function() return node.current end, renew = nothing,
+  }
   function server.send_all(requests)
     if node.is_lost then return nil, "lost", "unavailable" end
     local replies = {}
@@ -272,6 +274,29 @@ describe("a node", function()
     end
     pass(901, 930, function(second) return second == 901 end)
     assert.is_true(told[#told] > 900 and told[#told] <= 910, table.concat(told, " "))
+  end)
+
+  it("counts the nodes that are there, and not while nothing comes", function()
+    local node = load()
+    local function pass(seconds, beats)
+      for _ = 1, seconds do
+        for i = 1, beats do node.fanout.run(("1 %s%d 0 beat\n"):format(UID, i)) end
+        tick(node, 1)
+      end
+    end
+    node.fanout.run(nil)
+    pass(4, 2)
+    assert.is_nil(node.store.nodes)
+    pass(4, 2)
+    assert.equal("3", node.store.nodes)
+    node.is_answering = false
+    pass(20, 0)
+    node.is_answering = true
+    pass(4, 0)
+    assert.equal("3", node.store.nodes)
+    pass(8, 1)
+    assert.equal("2", node.store.nodes)
+    assert.same({ "gateways of the cluster counted", "gateways of the cluster counted" }, node.logged)
   end)
 
   it("sends what it publishes in order, the last of each topic, and counts what it drops", function()

@@ -28,6 +28,7 @@ local HOLE_S <const>, MAX_HOLES <const> = 1.5 + host.config.cluster.timeout, 256
 -- Seconds until a sender that is not heard again after a loss may have been missed. Who was silent for some beats before the
 -- loss had ended by then.
 local DOUBT_S <const>, ENDED_S <const> = 15, 5
+local COUNT_S <const> = 5                    -- seconds in which all gateways that are there have sent beats
 local SETTLED_S <const> = 3                  -- seconds after the first subscription in which all other nodes were heard
 local FORGET_S <const>, SAY_S <const> = 3600, 60
 local NUMBER <const>, SEEN <const>, VOID <const> = "fanout:number:" .. OWN, "fanout:seen:", "fanout:void:" .. OWN .. ":"
@@ -202,6 +203,7 @@ local handlers, at_ticks = {}, {}
 local source, followed                       -- the subscription, and the server that it is at
 local unanswered                             -- since when own beats do not come back; nil: they do
 local silent_s, is_silence_told = SILENT_S, false
+local heard_since                            -- since when each own beat has come back; nil: it does not
 local has_logged_format = false
 local attached_at
 
@@ -297,10 +299,23 @@ local function look_for_holes(at)
   if why then note_gap(why) end
 end
 
+-- Counts the gateways that are there, for what each of them counts alone while the server is away.
+local function count_gateways(at)
+  local count = 1
+  for _, one in pairs(senders) do
+    if at - one.heard <= COUNT_S then count = count + 1 end
+  end
+  if count == server.nodes() then return end
+  host.store.set(server.NODES, ("%d"):format(count))
+  host.log.write("info", "gateways of the cluster counted", { count = count })
+end
+
 -- The own beat has come: what others have sent before would have come, too.
 local function take_own_beat()
   local at = now()
   unanswered, silent_s, is_silence_told = nil, SILENT_S, false
+  heard_since = heard_since or at
+  if at - heard_since >= COUNT_S then count_gateways(at) end
   look_for_holes(at)
   host.store.set(HEARD, ("%.3f"):format(at), FORGET_S)
 end
@@ -351,7 +366,7 @@ local function on_subscribed()
       senders[key:sub(#SEEN + 1)] = one
     end
   end
-  unanswered = nil
+  unanswered, heard_since = nil, nil
   local is_first = host.store.add(SINCE, ("%.3f"):format(at)) == true
   if is_first and attached_at and at - attached_at > SETTLED_S then note_gap "the server was away at the start" end
 end
@@ -405,6 +420,7 @@ end
 local function tick()
   local at = now()
   local is_answering = send_beat(at)
+  if not is_answering then heard_since = nil end
   local current = server.current()
   if unanswered and at - unanswered >= silent_s then
     follow_again()

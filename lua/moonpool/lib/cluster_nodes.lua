@@ -90,15 +90,6 @@ local function decoded(field, text)
   }
 end
 
--- The number of nodes whose records are not stale.
-local function nodes_of(read)
-  local names, n = {}, 0
-  for _, one in ipairs(read.list) do
-    if not read.stale[one.number] and not names[one.node] then names[one.node], n = true, n + 1 end
-  end
-  return n
-end
-
 -- What the script returns, with the records decoded, by their numbers; nil and why if the server does not answer. `text`:
 -- the own record; nil: nothing is written.
 local function look(own, text)
@@ -124,7 +115,6 @@ local function look(own, text)
   table.sort(read.list, function(a, b) return a.number < b.number end)
   newest = own.via and read.by_number[own.via] or newest
   read.stale = host.nodes.take(read.list, read.id, host.time.clock() - read.time)
-  host.store.set("cluster:nodes", ("%d"):format(math.max(1, nodes_of(read))))
   over = {}
   for number, how in pairs(read.stale) do
     if how == "over" then over[number] = read.by_number[number].text end

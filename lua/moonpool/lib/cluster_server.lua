@@ -29,8 +29,10 @@ local function new_pace(seconds) return { seconds = seconds, late = {}, probe_at
 cluster_server.brief = new_pace(math.min(config.timeout, BRIEF_S))
 local usual <const> = new_pace(config.timeout)
 
---- The number of nodes that were seen when the server last answered (cluster_nodes.lua).
-function cluster_server.nodes() return tonumber(host.store.get "cluster:nodes") or 1 end
+--- The number of gateways that were there when the server last answered: cluster/fanout.lua counts them, in this key of the
+--- store.
+cluster_server.NODES = "fanout:nodes"
+function cluster_server.nodes() return tonumber(host.store.get(cluster_server.NODES)) or 1 end
 
 local server
 do

@@ -217,9 +217,10 @@ describe("while the server of limits and quotas does not answer, a gateway", fun
 
   it("that knows of another one admits half", function()
     local server <close> = redis.start()
-    local g <close> = start(server.at, { node = "a" })
-    local other <close> = start(server.at, { node = "b" })
-    for _, one in ipairs { g, other } do nodes.wait(one, nodes.are { a = "serving", b = "serving" }, 20) end
+    local constants = { fanout_ms = 200, redis_idle_ms = 60000 }
+    local g <close> = start(server.at, { constants = constants })
+    local other <close> = start(server.at, { constants = constants })
+    for _, one in ipairs { g, other } do one:wait_log("gateways of the cluster counted", { count = 2 }) end
     server:stop()
     for _, one in ipairs { g, other } do
       local me = one:client "2026-07-28"
