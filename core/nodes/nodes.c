@@ -20,6 +20,7 @@ typedef struct {
     mp_node_record record;
     uint64_t moved_ms;   /* when a read first had the record as it is */
     uint64_t reads_then; /* how many reads had succeeded by then */
+    bool is_unreached;   /* the last request to it that is known of did not reach it */
 } known_node;
 
 struct mp_nodes {
@@ -167,11 +168,14 @@ void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, co
         if (!is_own && nodes->count == MP_NODES_MOST)
             continue;
         known_node *one = is_own ? &nodes->own : &nodes->known[nodes->count++];
-        *one = (known_node){records[i], now, nodes->reads};
-        for (int j = 0; j < had; j++)
-            if (before[j].record.number == one->record.number && strcmp(before[j].record.uid, one->record.uid) == 0 &&
-                before[j].record.renewals == one->record.renewals)
+        *one = (known_node){records[i], now, nodes->reads, false};
+        for (int j = 0; j < had; j++) {
+            if (before[j].record.number != one->record.number || strcmp(before[j].record.uid, one->record.uid) != 0)
+                continue;
+            one->is_unreached = before[j].is_unreached;
+            if (before[j].record.renewals == one->record.renewals)
                 one->moved_ms = before[j].moved_ms, one->reads_then = before[j].reads_then;
+        }
     }
     for (int j = 0; now < nodes->keep_ms && j < had && nodes->count < MP_NODES_MOST; j++)
         if (find_node(nodes, before[j].record.number) < 0)
@@ -197,6 +201,14 @@ mp_node_state mp_nodes_find(const mp_nodes *nodes, uint16_t number, mp_node_reco
         return MP_NODE_NONE;
     *record = nodes->known[i].record;
     return stale_ms(nodes, &nodes->known[i], now) > 0 ? MP_NODE_STALE : MP_NODE_FRESH;
+}
+
+void mp_nodes_note_reached(mp_nodes *nodes, uint16_t number, bool is_reached)
+{
+    MP_LOCKED(&nodes->lock);
+    int i = find_node(nodes, number);
+    if (i >= 0)
+        nodes->known[i].is_unreached = !is_reached;
 }
 
 int mp_nodes_list(const mp_nodes *nodes, mp_node_record *records)
@@ -276,8 +288,9 @@ static void put_node(const mp_nodes *nodes, const known_node *one, uint64_t now,
     put_member(out, "version", one->record.version);
     put_member(out, "scripts", one->record.scripts);
     put_member(out, "state", is_stale ? "stale" : one->record.is_leaving ? "leaving" : "serving");
-    mp_buf_printf(out, ",\"sessions\":%lld,\"age_ms\":%llu%s}", (long long)one->record.sessions,
-                  (unsigned long long)(now - one->moved_ms), is_own ? ",\"own\":true" : "");
+    mp_buf_printf(out, ",\"sessions\":%lld,\"age_ms\":%llu%s%s}", (long long)one->record.sessions,
+                  (unsigned long long)(now - one->moved_ms), is_own ? ",\"own\":true" : "",
+                  one->is_unreached ? ",\"unreached\":true" : "");
 }
 
 void mp_nodes_put(const mp_nodes *nodes, uint16_t number, mp_buf *out)

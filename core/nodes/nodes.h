@@ -70,6 +70,8 @@ void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, co
 void mp_nodes_fail(mp_nodes *nodes);
 /* What is known of a number. `record` is filled unless the result is NONE. */
 mp_node_state mp_nodes_find(const mp_nodes *nodes, uint16_t number, mp_node_record *record);
+/* A request to the process was not sent, or it did not answer; or it did: mp_nodes_put says which was last. */
+void mp_nodes_note_reached(mp_nodes *nodes, uint16_t number, bool is_reached);
 /* The records that are fresh, into `records` of MP_NODES_MOST. Returns how many. */
 int mp_nodes_list(const mp_nodes *nodes, mp_node_record *records);
 /* For how many ms a record that is stale has not changed; 0: it is not stale. */

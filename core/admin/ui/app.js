@@ -20,7 +20,9 @@ const groups = {
     scripts: "M5 4L1 8l4 4M11 4l4 4-4 4", upstreams: "M8 2v5l-4 4M8 7l4 4M2 11h4v3H2zM10 11h4v3h-4z",
   },
   Observe: { tap: "M1 8q7-9 14 0-7 9-14 0zM8 6a2 2 0 1 0 0 4 2 2 0 0 0 0-4z", profile: "M2 13h12M3 10h8M5 7h5M6 4h3" },
-  Gateway: { certificates: "M8 1l6 2v5q-1 5-6 7-5-2-6-7V3z", config: "M2 4h12M2 8h12M2 12h12M5 2v4M11 6v4M7 10v4" },
+  Gateway: {
+    nodes: "M8 2v4M8 6L3 11M8 6l5 5M6 1h4v3H6zM1 11h4v3H1zM11 11h4v3h-4z", certificates: "M8 1l6 2v5q-1 5-6 7-5-2-6-7V3z", config: "M2 4h12M2 8h12M2 12h12M5 2v4M11 6v4M7 10v4",
+  },
 };
 const names = Object.values(groups).flatMap(Object.keys);
 
@@ -69,6 +71,13 @@ function askAboutCode(code) {
       el("button", { type: "button", click: show }, "Stay signed in")));
 }
 
+// The page of nodes is in the navigation only where there is a cluster.
+async function seeCluster() {
+  try {
+    document.body.classList.toggle("clustered", (await shared.json("/status")).cluster !== undefined);
+  } catch { /* the page tells it */ }
+}
+
 function show() {
   const code = /^#code=(\w+)$/.exec(location.hash)?.[1];
   if (code) {
@@ -115,6 +124,7 @@ function show() {
   } catch { /* is shown as it came */ }
   load = build(main, { ...shared, rest, change, refresh: ours, onLeave: (run) => mine.leaving.push(run) });
   ours();
+  seeCluster();
 }
 
 // -- colours and keys ---------------------------------------------------------------------------------------------------

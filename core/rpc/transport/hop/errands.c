@@ -100,6 +100,7 @@ static void settle_answer(errand *it, bool is_taken)
         return;
     it->round = NULL;
     round->answers[it->place].is_taken = is_taken;
+    mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(it->rpc->processes)), it->to, is_taken);
     if (--round->left == 0)
         round->done(round->ctx);
 }
@@ -180,6 +181,7 @@ static void take_answer_of_node(mp_rpc *rpc, const mp_node_record *node, bool is
     bool was_silent = mp_node_peer_is_silent(peer);
     peer->is_asked = false;
     *(is_alive ? &peer->heard_ms : &peer->silent_ms) = mp_monotonic_ms();
+    mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(rpc->processes)), node->number, is_alive);
     if (is_alive || was_silent)
         return;
     mp_stat_add(&mp_stat_hops_silent, 1);
@@ -421,8 +423,13 @@ mp_node_round *mp_rpc_tell_nodes(mp_rpc *rpc, mp_str text, void (*done)(void *ct
         mp_node_record *to = &records[i];
         memcpy(round->answers[i].node, to->node, sizeof to->node);
         memcpy(round->answers[i].address, to->address, sizeof to->address);
-        errand it = {
-            .to = to->number, .receiver = to, .len = text.len, .endpoint = MP_HOP_SWITCH, .round = round, .place = i};
+        errand it = {.rpc = rpc,
+                     .to = to->number,
+                     .receiver = to,
+                     .len = text.len,
+                     .endpoint = MP_HOP_SWITCH,
+                     .round = round,
+                     .place = i};
         if (count_errands(rpc->hops) < MP_ERRANDS_MOST &&
             mp_account_take_posted(&mp_account_task_message_bytes, text.len)) {
             it.body = mp_dup(text);

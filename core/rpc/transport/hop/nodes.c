@@ -290,6 +290,7 @@ void mp_hop_report_unreached(const mp_passage *passage)
         mp_log(MP_WARN, "node not reached", mp_log_str("node", mp_str_of(node->node)),
                mp_log_str("address", mp_str_of(node->address)), mp_log_str("why", mp_str_of(why->text)));
     peer->is_unreached = true;
+    mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(passage->rpc->processes)), passage->to, false);
 }
 
 void mp_hop_count_forward(const mp_passage *passage)
@@ -304,6 +305,8 @@ void mp_hop_count_forward(const mp_passage *passage)
     if (*series == 0)
         *series = mp_series_of(&mp_family_forwards, labels);
     mp_series_add(*series, 1);
-    if (passage->end == MP_FORWARD_ANSWERED)
+    if (passage->end == MP_FORWARD_ANSWERED && peer->is_unreached) {
         peer->is_unreached = false;
+        mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(passage->rpc->processes)), passage->to, true);
+    }
 }

@@ -18,7 +18,8 @@ end
 
 local function row_of(one)
   local age = ("%.1f s"):format((one.age_ms or 0) / 1000)
-  return { one.node .. (one.own and " *" or ""), one.address, one.version, one.state, ("%d"):format(one.sessions or 0), age, one.scripts }
+  local state = one.state .. (one.unreached and ", not reached" or "")
+  return { one.node .. (one.own and " *" or ""), one.address, one.version, state, ("%d"):format(one.sessions or 0), age, one.scripts }
 end
 
 -- Lines with columns of the same width.
