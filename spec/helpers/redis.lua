@@ -21,14 +21,16 @@ end
 -- and a service that would begin at once.
 local KINDS <const> = { { "redis", "redis-server", "redis-check-rdb" }, { "valkey", "valkey-server", "valkey-check-rdb" } }
 
--- { name, path } of each kind of server that is installed.
-local installed = {}
-for _, kind in ipairs(KINDS) do
+-- { name, path } of each kind of server that is installed; with SPEC_REDIS=PATH that program alone.
+local installed = { os.getenv "SPEC_REDIS" and { name = "SPEC_REDIS", path = os.getenv "SPEC_REDIS" } or nil }
+for _, kind in ipairs(not installed[1] and KINDS or {}) do
   local path = find(kind[2], kind[3])
   if path then installed[#installed + 1] = { name = kind[1], path = path } end
 end
 
-local chosen = (installed[1] or {}).path
+-- Specs that are not for each kind run with the last: Valkey where both are installed, as in Debian 13. Debian 12 has
+-- Redis alone.
+local chosen = (installed[#installed] or {}).path
 
 --- The path of the server's program, or nil: specs that need one are skipped.
 function redis.find() return chosen end

@@ -26,14 +26,15 @@ local MEMORY_MORE <const> = 24 << 20 -- bytes
 
 local LOST <const> = { again = true, lost = true, cut = true, ["unknown session"] = true }
 local UNREACHED <const> = { again = true, lost = true, cut = true }
+local NO_STORE <const> = { ["no store"] = true }
 local NOTHING <const> = {}
 
 -- By the name of a fault: what a call may come to while it lasts, and for so many seconds after it.
 local MAY <const> = {
   ["kill"] = { LOST, 3 }, ["kill for a while"] = { LOST, 3 }, ["stand still"] = { LOST, 15 }, ["stand still for long"] = { LOST, 15 },
   ["cut two nodes"] = { UNREACHED, 14 }, ["cut two nodes one way"] = { UNREACHED, 14 },
-  ["cut from Redis"] = { NOTHING, 0 }, ["cut from Redis one way"] = { NOTHING, 0 },
-  ["kill Redis"] = { NOTHING, 0 }, ["Redis stands still"] = { NOTHING, 0 },
+  ["cut from Redis"] = { NO_STORE, 5 }, ["cut from Redis one way"] = { NO_STORE, 5 },
+  ["kill Redis"] = { NO_STORE, 5 }, ["Redis stands still"] = { NO_STORE, 5 },
 }
 
 local function now_s() return uv.hrtime() / 1e9 end
@@ -62,7 +63,7 @@ end
 
 local function start_node(self, i, before)
   local options = { name = "n" .. i, redis_at = "127.0.0.1:" .. self.redis_ways[i].port, has_no_place = true, workers = 1,
-    scripts = callers.scripts, constants = callers.constants,
+    scripts = callers.scripts, constants = { log_repeat = callers.constants.log_repeat, node_turn_ms = self.is_short and 300 or nil },
     config = { scripts = { path = "scripts", watch = "false" }, sessions = { idle = "1m" } } }
   local g = before and self.cluster:again(before, options) or self.cluster:add(options)
   self.nodes[i], self.balancer.ports[i], self.balancer.out[i] = g, g.port, nil
@@ -109,7 +110,7 @@ end
 
 -- -- faults -----------------------------------------------------------------------------------------------------------------
 
-local function last(self, seconds) wait.quietly(self.is_short and math.min(seconds, 2) or seconds) end
+local function last(self, seconds) wait.quietly(self.is_short and math.min(seconds, 1) or seconds) end
 
 local function other_than(i) return (i + math.random(NODES - 1) - 1) % NODES + 1 end
 
@@ -183,7 +184,7 @@ local function make(self, name)
   self.may = MAY[name][1]
   self.say(("%.0f s: %s; %d calls so far"):format(now_s() - self.began, self.fault, self.load.calls))
   faults[name](self, i)
-  self.over_at = now_s() + (self.is_short and math.min(MAY[name][2], 3) or MAY[name][2])
+  self.over_at = now_s() + (self.is_short and math.min(MAY[name][2], 2) or MAY[name][2])
   self.counts[name] = (self.counts[name] or 0) + 1
   are_well(self)
   -- a cut between nodes may be found seconds later
@@ -222,7 +223,7 @@ local function start_load(self, name)
     report = function(text) violate(self, "%s", text) end,
     may = function(outcome, caller)
       if self.fault == nil or not self.may[outcome] then return false end
-      return caller.kind ~= "modern" or outcome == "cut" and self.may["unknown session"]
+      return caller.kind ~= "modern" or outcome == "no store" or outcome == "cut" and self.may["unknown session"]
     end }
 end
 
@@ -258,14 +259,15 @@ local function run(self, options)
     make(self, name)
   end
   end_load(self)
-  local descriptors_after, memory_after = rest(self, descriptors)
+  local descriptors_after, memory_after = rest(self, not self.is_short and descriptors or nil)
   self.say(("at rest again: %d descriptors, %.1f MB"):format(descriptors_after, memory_after / 1e6))
   self.figures = { descriptors = { descriptors, descriptors_after }, memory = { memory, memory_after } }
   if memory_after > memory + MEMORY_MORE and not os.getenv "ASAN_OPTIONS" then violate(self, "memory at rest is %d bytes, and was %d", memory_after, memory) end
 end
 
 --- Runs a trial. `options`: faults (how many), kinds (a list of names; all of trial.faults), seconds (no fault begins after
---- these), rate (calls a second), is_short (no fault lasts longer than 2 s), warm_up (seconds), seed, say.
+--- these), rate (calls a second), warm_up (seconds), is_short (no fault lasts longer than a
+--- second, nodes look at each other more often, and kept connections are not waited for), seed, say.
 function trial.run(options)
   local self = { say = options.say or function() end, rate = options.rate or 200, is_short = options.is_short, violations = {}, violation_count = 0,
     logs = {}, nodes = {}, ways = {}, redis_ways = {}, counts = {}, may = NOTHING, began = now_s() }
