@@ -76,9 +76,9 @@ function fanned.start(server, count, more)
   return all
 end
 
---- A session of 2025-11-25 that follows note://one, and the lists.
-function fanned.session(g)
-  local c = g:client "2025-11-25"
+--- A session of 2025-11-25 that follows note://one, and the lists. `options`: of g:client.
+function fanned.session(g, options)
+  local c = g:client("2025-11-25", options)
   c.own = c:get_stream().connection
   c.own:read_head()
   assert.same({}, c:call("resources/subscribe", { uri = "note://one" }).result)
@@ -86,8 +86,8 @@ function fanned.session(g)
 end
 
 --- A client of 2026-07-28 that listens to the same.
-function fanned.listener(g)
-  local c = g:client "2026-07-28"
+function fanned.listener(g, options)
+  local c = g:client("2026-07-28", options)
   c.own = c:open("subscriptions/listen", { notifications = {
     toolsListChanged = true, promptsListChanged = true, resourcesListChanged = true, resourceSubscriptions = { "note://one" },
   } }):wait "notifications/subscriptions/acknowledged"

@@ -9,6 +9,7 @@
 --   statements  SOAK_CUTS=N SOAK_SEED=N
 --   cluster     SOAK_FAULTS=N SOAK_RATE=N (calls a second) SOAK_SEED=N SOAK_KINDS=A,B (names of faults)
 --   balanced    SOAK_CALLS=N SOAK_CALLERS=N
+--   shared      SOAK_TRIALS=A,B (rates, quota, jobs, lost)
 local children = require "spec.helpers.children"
 
 local name, minutes = "kills", arg[1]
@@ -89,6 +90,17 @@ function soaks.balanced()
   return #report.violations == 0 and report.ran == report.calls
 end
 
+function soaks.shared()
+  local shared, is_well = require "spec.soak.shared", true
+  local options = { rates = { seconds = 60 }, quota = { calls = 100000 }, jobs = { periods = 1000 }, lost = { nodes = 25, rounds = 4 } }
+  for trial in (os.getenv "SOAK_TRIALS" or "rates,quota,jobs,lost"):gmatch "[^,]+" do
+    local found = shared[trial](options[trial])
+    print(found.text .. (found.is_well and "" or ": WRONG"))
+    is_well = is_well and found.is_well
+  end
+  return is_well
+end
+
 function soaks.upgrades()
   local upgrades = require "spec.soak.upgrades"
   local report = upgrades.run {
@@ -100,7 +112,7 @@ function soaks.upgrades()
 end
 
 if not soaks[name] or not minutes or minutes <= 0 then
-  io.stderr:write "dev: soak [kills | gone | departures | forwards | profiles | upgrades | restarts | statements | cluster | balanced] [MINUTES]\n"
+  io.stderr:write "dev: soak [kills | gone | departures | forwards | profiles | upgrades | restarts | statements | cluster | balanced | shared] [MINUTES]\n"
   os.exit(2)
 end
 io.stdout:setvbuf "line"

@@ -2,6 +2,7 @@
 -- each. After a loss, and only then, a node tells its clients that there may have been changes.
 local code = require "spec.helpers.code"
 local fanned = require "spec.helpers.fanned"
+local gateway = require "spec.helpers.gateway"
 local proxy = require "spec.helpers.proxy"
 local redis = require "spec.helpers.redis"
 local upgrading = require "spec.helpers.upgrading"
@@ -58,6 +59,43 @@ describe("nodes of a cluster", function()
     wait.quietly(1.5)
     for _, each in ipairs(all) do assert.same({ "note://one", "prompts", "tools" }, fanned.told(each), fanned.losses(a, b)) end
     fanned.close(table.unpack(all))
+    assert_at_rest(a, b)
+  end)
+
+  it_real("notify of what only some may see those alone, on all nodes", function()
+    local server <close> = redis.start()
+    local scripts = {
+      ["auth/main.lua"] = [[return auth { function(request)
+        return { id = try(request.bearer, "no token"), scopes = request.bearer == "boss" and { "ops" } or {} }
+      end }]],
+      ["tools/secret.lua"] = [[return tool { "Secret.", scopes = { "ops" }, function() return "secret" end }]],
+    }
+    for path, text in pairs(fanned.scripts) do scripts[path] = text end
+    local TOKEN <const> = ("o"):rep(32)
+    local config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = TOKEN } } } }
+    local both <close> = fanned.start(server, 2, { scripts = scripts, config = config })
+    local a, b = table.unpack(both)
+    local boss, guest = { token = "boss" }, { token = "guest" }
+    local bosses = { fanned.session(a, boss), fanned.session(b, boss), fanned.listener(b, boss) }
+    local guests = { fanned.session(a, guest), fanned.session(b, guest), fanned.listener(b, guest) }
+    local function told(bosses_lists, guests_lists)
+      for i, lists in ipairs { bosses_lists, guests_lists } do
+        for _, each in ipairs(({ bosses, guests })[i]) do assert.same(lists, fanned.told(each)) end
+      end
+    end
+    write(a, "scripts/tools/more.lua", 'return tool { "More.", scopes = { "ops" }, function() return "more" end }')
+    fanned.wait_count(bosses, "tools", 1)
+    local switched, _, why = gateway.exec({ "switch", "--admin", "127.0.0.1:" .. a.admin_port, "off", "tool", "secret" },
+      { env = { MOONPOOL_ADMIN_TOKEN = TOKEN } })
+    assert.equal(0, switched, why)
+    fanned.wait_count(bosses, "tools", 2)
+    write(a, "scripts/prompts/hello.lua", 'return prompt { "Hello again.", "hello" }')
+    fanned.wait_count(bosses, "prompts", 1)
+    fanned.wait_count(guests, "prompts", 1)
+    wait.quietly(1.5)
+    told({ "prompts", "tools", "tools" }, { "prompts" })
+    fanned.close(table.unpack(bosses))
+    fanned.close(table.unpack(guests))
     assert_at_rest(a, b)
   end)
 
