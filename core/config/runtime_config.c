@@ -170,6 +170,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
     lib->stream_queue = config->http.stream_queue;
     lib->vm.cleanups = config->rpc.max_calls;
     lib->config_name = config->name;
+    lib->config_text = config->text;
     lib->allow = &config->allow;
     lib->grants = config->grants;
     lib->folder = config->folder;

@@ -27,13 +27,13 @@ typedef struct {
     const char *MP_NULLABLE public_url,
         *MP_NULLABLE prefix, *MP_NULLABLE mcp, *MP_NULLABLE sse; /* the addresses that clients use; each may be NULL */
     mp_vm_limits vm;
-    uint64_t task_ms;                    /* longest time limit of a background task */
-    uint64_t call_ms;                    /* time limit of a call */
-    size_t stream_queue;                 /* limit of the bytes queued for one event stream */
-    size_t list_page;                    /* bytes of the entries on one page of a list */
-    uint64_t http_time_ms;               /* default time limit of an outgoing HTTP request */
-    size_t http_body;                    /* bytes of the body of an answer to an outgoing HTTP request */
-    const char *MP_NULLABLE config_name; /* name of the configuration file, for messages; NULL: moonpool.yaml */
+    uint64_t task_ms;      /* longest time limit of a background task */
+    uint64_t call_ms;      /* time limit of a call */
+    size_t stream_queue;   /* limit of the bytes queued for one event stream */
+    size_t list_page;      /* bytes of the entries on one page of a list */
+    uint64_t http_time_ms; /* default time limit of an outgoing HTTP request */
+    size_t http_body;      /* bytes of the body of an answer to an outgoing HTTP request */
+    const char *MP_NULLABLE config_name, *MP_NULLABLE config_text; /* of moonpool.yaml; NULL: there is none */
     const mp_grant *allow,
         /* the grants of all scripts; the grants of some scripts: an array that ends with a NULL path, or NULL */
         *MP_NULLABLE grants;

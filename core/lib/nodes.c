@@ -127,6 +127,7 @@ static int l_take(lua_State *L)
         read_text(L, "address", one->address, sizeof one->address);
         read_text(L, "version", one->version, sizeof one->version);
         read_text(L, "scripts", one->scripts, sizeof one->scripts);
+        read_text(L, "config", one->config, sizeof one->config);
         lua_getfield(L, -1, "state");
         one->is_leaving = mp_str_is(mp_opt_str(L, -1), "leaving");
         lua_pop(L, 2);
@@ -228,13 +229,13 @@ static int l_tell(lua_State *L)
     return mp_op_park_then(L, &it->super.super, push_answers, 2);
 }
 
-/* A hash of a key, by which nodes compare keys that none of them shows. */
-static void push_fingerprint(lua_State *L, const mp_seal_key *key)
+/* A hash that only who has the key can make, by which nodes compare what none of them shows: the key itself, or `of`.
+ */
+static void push_fingerprint(lua_State *L, const mp_seal_key *key, mp_str of)
 {
-    static const char purpose[] = "moonpool cluster 1 seal key";
     char hex[2 * FINGERPRINT + 1];
     unsigned char hash[MP_SHA256_BYTES];
-    mp_seal_key_hash(key, (mp_str){purpose, sizeof purpose}, hash);
+    mp_seal_key_hash(key, of, hash);
     lua_pushlstring(L, hex, (size_t)(mp_hex_put(hex, hash, FINGERPRINT) - hex));
 }
 
@@ -252,8 +253,14 @@ MP_LIBRARY(nodes)
         return;
     lua_newtable(L);
     for (lua_Integer i = 0; config->seal_keys[i].is_set; i++) {
-        push_fingerprint(L, &config->seal_keys[i]);
+        static const char purpose[] = "moonpool cluster 1 seal key";
+        push_fingerprint(L, &config->seal_keys[i], (mp_str){purpose, sizeof purpose});
         lua_rawseti(L, -2, i + 1);
     }
     mp_set_member(L, -2, "nodes.keys");
+    const char *text = config->config_text;
+    if (text == NULL || !config->seal_keys[0].is_set)
+        return;
+    push_fingerprint(L, &config->seal_keys[0], mp_str_of(text));
+    mp_set_member(L, -2, "nodes.config");
 }

@@ -287,6 +287,7 @@ static void put_node(const mp_nodes *nodes, const known_node *one, uint64_t now,
     put_member(out, "address", one->record.address);
     put_member(out, "version", one->record.version);
     put_member(out, "scripts", one->record.scripts);
+    put_member(out, "config", one->record.config);
     put_member(out, "state", is_stale ? "stale" : one->record.is_leaving ? "leaving" : "serving");
     mp_buf_printf(out, ",\"sessions\":%lld,\"age_ms\":%llu%s%s}", (long long)one->record.sessions,
                   (unsigned long long)(now - one->moved_ms), is_own ? ",\"own\":true" : "",

@@ -30,7 +30,7 @@ typedef struct {
     char node[MP_NODE_NAME + 1];   /* cluster.node of its configuration */
     char address[MP_NODE_ADDRESS]; /* HOST:PORT or [IPV6]:PORT of its cluster.listen, as others reach it */
     char version[32];              /* of the program; longer ones are cut */
-    char scripts[17];              /* hash of the scripts that it serves, in hex */
+    char scripts[17], config[17];  /* hashes of the scripts that it serves, and of its moonpool.yaml, in hex */
     int64_t renewals;              /* rises each time that the process writes its record */
     int64_t sessions;              /* how many sessions it has open */
     bool is_leaving;               /* it serves the sessions it has, and takes no new ones */

@@ -1148,6 +1148,7 @@ function host.sqlite.count_refused() end
 
 ---@class moonpool.host.nodes
 ---@field keys? string[]   A hash of each of seal_keys, with `cluster`
+---@field config? string   A hash of moonpool.yaml
 host.nodes = {}
 
 --- What this process says of itself; nil if it takes no part in a cluster. Each result has the number of another renewal.
@@ -1160,7 +1161,7 @@ function host.nodes.own() end
 function host.nodes.uid() end
 
 --- All records as they were read; without them: the read has failed.
----@param records? { number: integer, uid: string, node: string, address: string, version: string, scripts: string, renewals: integer, sessions: integer, state: string }[]
+---@param records? { number: integer, uid: string, node: string, address: string, version: string, scripts: string, config: string, renewals: integer, sessions: integer, state: string }[]
 ---@param id? string  Which data of the server they are from
 ---@param ahead? number  Seconds by which the clock of this machine is ahead of the server's
 ---@return table<integer, "stale"|"over"> stale  Records that do not change; "over": for so long that they are removed

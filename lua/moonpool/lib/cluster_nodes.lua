@@ -85,8 +85,9 @@ local function decoded(field, text)
   end
   return {
     number = number, uid = one.uid, node = text_of(one.node, 64), address = text_of(one.address, 271), version = text_of(one.version, 64),
-    scripts = text_of(one.scripts, 16), renewals = math.tointeger(one.renewals) or 0, sessions = math.tointeger(one.sessions) or 0,
-    state = text_of(one.state, 16), keys = type(one.keys) == "table" and one.keys or {}, text = text,
+    scripts = text_of(one.scripts, 16), config = text_of(one.config, 16),
+    renewals = math.tointeger(one.renewals) or 0, sessions = math.tointeger(one.sessions) or 0, state = text_of(one.state, 16),
+    keys = type(one.keys) == "table" and one.keys or {}, text = text,
   }
 end
 
@@ -128,8 +129,8 @@ local function record(own)
   newest = own.via and newest and newest.number == own.via and newest or nil
   return json.encode {
     uid = own.uid, node = own.node, address = newest and newest.address or own.address, renewals = own.renewals, format = FORMAT,
-    version = host.config.server.version, scripts = scripts, sessions = own.sessions, state = (own.leaving or own.via) and "leaving" or "serving",
-    keys = json.array { table.unpack(host.nodes.keys) },
+    version = host.config.server.version, scripts = scripts, config = host.nodes.config, sessions = own.sessions,
+    state = (own.leaving or own.via) and "leaving" or "serving", keys = json.array { table.unpack(host.nodes.keys) },
   }
 end
 

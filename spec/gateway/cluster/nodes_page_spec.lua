@@ -38,7 +38,7 @@ describe("the page Nodes", function()
     for _, what in ipairs { "console", "violations", "wide", "unnamed", "axe" } do assert.same({}, found[what]) end
     assert.is_true(found.link)
     for _, text in ipairs {
-      "Cluster spec. This gateway has joined. Redis answers.", "Nodes serve different scripts", "a, this one", "stale", "0.0.9 differs",
+      "Cluster spec. This gateway has joined. Redis answers.", "Nodes differ in scripts or configuration", "a, this one", "stale", "0.0.9 differs",
     } do
       assert.truthy(found.text:find(text, 1, true), found.text)
     end

@@ -45,10 +45,11 @@ function cluster.print(body, args)
   end
   local state = answer.cluster
   if not state then return stderr.wrong("the gateway has no cluster", "see docs/how-to/several-nodes.md") end
-  local rows, scripts, is_fine = { { "node", "address", "version", "state", "sessions", "renewed", "scripts" } }, {}, state.joined
+  local rows, scripts, configs, is_fine = { { "node", "address", "version", "state", "sessions", "renewed", "scripts" } }, {}, {}, state.joined
   table.sort(state.nodes, function(a, b) return a.node == b.node and a.number < b.number or a.node < b.node end)
   for _, one in ipairs(state.nodes) do
     rows[#rows + 1] = row_of(one)
+    configs[#configs + 1] = one.config ~= (state.nodes[1] or one).config and one.node or nil
     scripts[#scripts + 1] = one.scripts ~= (state.nodes[1] or one).scripts and one.node or nil
     is_fine = is_fine and one.state ~= "stale"
   end
@@ -59,6 +60,7 @@ function cluster.print(body, args)
   if not state.joined then io.stdout:write(state.node, " has not joined", state.why and ": " .. characters.shown(state.why) or "", "\n") end
   if state.away_ms then io.stdout:write(("the server of cluster has not answered for %.0f s\n"):format(state.away_ms / 1000)) end
   if scripts[1] then io.stdout:write "nodes serve different scripts\n" end
+  if configs[1] then io.stdout:write "nodes have different configurations\n" end
   io.stdout:write(rows[2] and put_table(rows) or "no node has a record\n")
   return is_fine and 0 or 1
 end
