@@ -7,7 +7,9 @@
 MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, which finish their calls")
 
 #define HOP_ADDRESS (-1) /* mp_endpoint.address of the listener for other processes */
-/* connections of other processes beside limits.connections, which counts their clients */
+/* connections of other processes, which limits.connections does not count: each of them may have as many hops as its
+ * workers send on at once (MP_HOPS_MOST), and an answer that is not accepted lets requests wait. See the counter
+ * refused_hop_connections */
 #define HOP_RESERVE 65536
 /* earlier versions of the scripts that are kept for running calls */
 #define MAX_GENERATIONS MP_LIMIT(generations, 16)

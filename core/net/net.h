@@ -42,9 +42,9 @@ typedef struct {
 typedef struct {
     void (*on_request)(void *ctx, mp_stream *stream);
     void *ctx;
-    int64_t reserve;              /* additional connections that this listener accepts above `connections` */
-    bool is_inner;                /* other processes of this gateway, or other nodes, connect to it, no clients */
-    size_t headers;               /* limit of a request's target and headers, in bytes; 0: 64 KiB */
+    int64_t reserve; /* additional connections that this listener accepts above `connections`; is_inner: its own */
+    bool is_inner;   /* other processes of this gateway, or other nodes, connect to it, no clients */
+    size_t headers;  /* limit of a request's target and headers, in bytes; 0: 64 KiB */
     mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
     bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */

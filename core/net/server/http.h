@@ -44,6 +44,15 @@ static inline bool mp_listener_stays(const mp_listener *listener)
     return listener->endpoint.is_inner && listener->is_unix;
 }
 
+/* defined in server.c and takeover.c */
+extern mp_account mp_account_connections, mp_account_hop_connections;
+
+/* The account that counts the listener's connections: that of clients and operators, or that of other processes. */
+static inline mp_account *mp_listener_account(const mp_listener *listener)
+{
+    return listener->endpoint.is_inner ? &mp_account_hop_connections : &mp_account_connections;
+}
+
 /* the peer of a connection that was reset before anything asked for its address */
 #define MP_PEER_GONE "unknown"
 
@@ -333,15 +342,15 @@ bool mp_tls_is_ended(const mp_tls_conn *tls);
 size_t mp_tls_partial(const mp_conn *conn);
 
 /* takeover.c */
-/* Hands an accepted connection, which is counted in the account of connections, over to another server's listener for
- * the address. False, and nothing is done, if that server takes none: the connection is still the caller's. Any
+/* Hands an accepted connection, which is counted in the account of `from`, over to another server's listener for the
+ * same address. False, and nothing is done, if that server takes none: the connection is still the caller's. Any
  * thread. */
-bool mp_server_hand_over(mp_server *to, int address, int fd, size_t tried);
+bool mp_server_hand_over(mp_server *to, const mp_listener *from, int fd, size_t tried);
 /* False if the server drains, or its thread is stuck. Any thread. */
 bool mp_server_takes_connections(const mp_server *server);
 /* From when this returns, no connection is handed over to the server. Any thread. */
 void mp_server_take_none(mp_server *server);
-/* Serves an accepted connection, which is counted in the account of connections. On the server's thread. */
+/* Serves an accepted connection, which is counted in the listener's account. On the server's thread. */
 void mp_server_begin_accepted(mp_listener *listener, int fd, size_t tried);
 /* Begins to serve the connections that were handed over. On the server's thread. */
 void mp_server_take_handovers(mp_server *server);
@@ -364,12 +373,10 @@ void mp_server_close_listeners(mp_server *server, bool with_inner);
 /* Closes everything that is open. Call it on the thread that accepted the connections: libh2o's input buffers use
  * thread-local variables. */
 void mp_server_close(mp_server *server);
-/* Begins to serve an accepted connection, which is already counted in the account of connections. `tried`: the number
+/* Begins to serve an accepted connection, which is already counted in the listener's account. `tried`: the number
  * of siblings that had no idle connection of its address to end in its place. */
 void mp_server_begin(mp_listener *listener, h2o_socket_t *socket, size_t tried);
-/* Counts a connection that is about to be accepted for another server. False if limits.connections has no place. */
-bool mp_server_count(void);
-/* An accepted connection that no server serves was closed: it is counted no more. */
-void mp_server_uncount(void);
+/* Counts a connection that is about to be accepted for another server. False if the limit has no place. */
+bool mp_listener_count(const mp_listener *listener);
 
 #endif

@@ -13,6 +13,8 @@ MP_COUNTER(connections_handed_over, "connections_handed_over", "", "", "connecti
 MP_REFUSED(refused_own, "admin_connections", MP_LIMIT_REACHED,
            "times that accepting paused at 256 connections to the admin listener")
 MP_REFUSED(refused_connections, "connections", MP_LIMIT_REACHED, "times that accepting paused at limits.connections")
+MP_REFUSED(refused_hop_connections, "hop_connections", MP_LIMIT_REACHED,
+           "times that accepting paused at 65536 connections of other processes")
 
 MP_REFUSED(refused_share, "connection_shares", MP_LIMIT_REACHED,
            "connections of addresses that have more than others, in the last 64th of limits.connections")
@@ -48,6 +50,12 @@ static _Atomic int64_t begun;           /* number of connections of all addresse
 static int64_t most_of_all(void)
 {
     return atomic_load_explicit(&max_connections, memory_order_relaxed);
+}
+
+/* The limit of the listener's account. */
+static int64_t most_of(const mp_listener *listener)
+{
+    return listener->endpoint.reserve + (listener->endpoint.is_inner ? 0 : most_of_all());
 }
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
@@ -133,20 +141,15 @@ static void end_conn(mp_conn *conn)
     atomic_fetch_sub_explicit(&conn->server->load, 1, memory_order_relaxed);
     if (conn->listener->endpoint.reserve == 0)
         atomic_fetch_sub_explicit(&begun, 1, memory_order_relaxed);
-    mp_account_give(&mp_account_connections, 1);
+    mp_account_give(mp_listener_account(conn->listener), 1);
     if (mp_listener_is_admin(conn->listener))
         mp_spares_fill(&conn->server->spares);
     free(conn);
 }
 
-bool mp_server_count(void)
+bool mp_listener_count(const mp_listener *listener)
 {
-    return mp_account_take(&mp_account_connections, 1, most_of_all());
-}
-
-void mp_server_uncount(void)
-{
-    mp_account_give(&mp_account_connections, 1);
+    return mp_account_take(mp_listener_account(listener), 1, most_of(listener));
 }
 
 static void on_time(mp_timer *timer);
@@ -159,10 +162,10 @@ void mp_servers_press(int by)
 /* The number of connections from which on the listener accepts none. A listener with a reserve is never overloaded. */
 static int64_t most_connections(const mp_listener *listener)
 {
-    int64_t most = most_of_all(), reserve = listener->endpoint.reserve;
-    if (reserve == 0 && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
+    int64_t most = most_of(listener);
+    if (listener->endpoint.reserve == 0 && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
         most -= most / 10;
-    return most + reserve;
+    return most;
 }
 
 /* True if the server may have no more connections of its own, regardless of other servers. */
@@ -174,13 +177,12 @@ static bool is_full(const mp_listener *listener)
 /* True at limits.connections, and not already where an overload is the reason to accept no more. */
 static bool is_process_full(const mp_listener *listener)
 {
-    int64_t most = most_of_all() + listener->endpoint.reserve;
-    return mp_account_used(&mp_account_connections) >= most;
+    return !listener->endpoint.is_inner && mp_account_used(&mp_account_connections) >= most_of(listener);
 }
 
 static bool has_room(const mp_listener *listener)
 {
-    return !is_full(listener) && mp_account_used(&mp_account_connections) < most_connections(listener);
+    return !is_full(listener) && mp_account_used(mp_listener_account(listener)) < most_connections(listener);
 }
 
 /* Connections wait in the kernel's queue until there is room again. */
@@ -211,7 +213,7 @@ static bool is_idle(const mp_conn *conn)
 /* The oldest connection that has not sent a whole request, soon after it came, though all that it sent was read; where
  * there is none, the first of the list that is idle between two requests: it is idle for longest, or came first. NULL:
  * neither, or, `of` NULL, a new one may turn out to send nothing. `of`: of those that count for the address of this
- * one, which is none of them. */
+ * one, which is none of them. Never one of another process: what it sends at that moment may have run. */
 static mp_conn *MP_NULLABLE find_idle(mp_server *server, const mp_conn *MP_NULLABLE of)
 {
     mp_conn *MP_NULLABLE oldest = NULL;
@@ -219,7 +221,8 @@ static mp_conn *MP_NULLABLE find_idle(mp_server *server, const mp_conn *MP_NULLA
     bool has_new = false;
     MP_EACH(mp_conn, conn, &server->conns, link) {
         bool is_new = conn->opened_at != 0 && mp_link_is_alone(&conn->streams);
-        if (conn->is_ended || (of != NULL && (conn == of || !conn->is_counted || conn->share != of->share)))
+        if (conn->is_ended || conn->listener->endpoint.is_inner ||
+            (of != NULL && (conn == of || !conn->is_counted || conn->share != of->share)))
             continue;
         if (is_new && now >= conn->opened_at + FIRST_REQUEST_MS && !has_unread(conn))
             return conn;
@@ -332,7 +335,7 @@ static bool pass_on(const mp_conn *conn, size_t tried)
         if (fd < 0)
             return false;
         mp_account_add(&mp_account_connections, 1); /* which end_conn() gives back */
-        if (mp_server_hand_over(next, conn->listener->endpoint.address, fd, tried + i))
+        if (mp_server_hand_over(next, conn->listener, fd, tried + i))
             return true;
         mp_account_give(&mp_account_connections, 1);
         close(fd);
@@ -412,7 +415,7 @@ static bool accept_for(mp_listener *listener, h2o_socket_t *socket, mp_server *t
     int fd = accept4(h2o_socket_get_fd(socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return false;
-    if (mp_server_hand_over(taker, listener->endpoint.address, fd, 0))
+    if (mp_server_hand_over(taker, listener, fd, 0))
         mp_stat_add(&mp_stat_connections_handed_over, 1);
     else
         mp_server_begin_accepted(listener, fd, 0);
@@ -435,8 +438,8 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
     }
     /* while the server ends, all waiting connections are accepted: see mp_server_close_listeners */
     int64_t most = is_ending ? INT64_MAX : most_connections(listener);
-    if (!mp_account_take(&mp_account_connections, 1, most)) {
-        mp_stat_add(&mp_stat_refused_connections, 1);
+    if (!mp_account_take(mp_listener_account(listener), 1, most)) {
+        mp_stat_add(listener->endpoint.is_inner ? &mp_stat_refused_hop_connections : &mp_stat_refused_connections, 1);
         if (is_process_full(listener))
             make_room(server, socket);
         pause_accepting(listener, socket, RETRY_MS);
@@ -454,7 +457,7 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
         }
     }
     int error = errno;
-    mp_account_give(&mp_account_connections, 1);
+    mp_account_give(mp_listener_account(listener), 1);
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
         log_accept_error(server, error);
         if (mp_listener_is_admin(listener) && mp_spares_give(&server->spares))

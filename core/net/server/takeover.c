@@ -12,10 +12,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+MP_ACCOUNT(hop_connections, "hop_connections", "", "", "connections of other processes of the gateway or its cluster")
+
 /* An accepted connection that is handed to another server. */
 typedef struct {
     mp_link link; /* in server->handovers */
     int address;  /* the number of its listener's address */
+    mp_account *account;
     int fd;
     size_t tried; /* see mp_server_begin */
 } handover;
@@ -33,10 +36,10 @@ static handover *MP_NULLABLE take_handover(mp_server *server)
     return mp_container(link, handover, link);
 }
 
-static void drop_socket(int fd)
+static void drop_handover(const handover *given)
 {
-    close(fd);
-    mp_server_uncount();
+    close(given->fd);
+    mp_account_give(given->account, 1);
 }
 
 void mp_server_begin_accepted(mp_listener *listener, int fd, size_t tried)
@@ -61,7 +64,7 @@ void mp_server_take_handovers(mp_server *server)
     for (handover *given; (given = take_handover(server)) != NULL; free(given)) {
         mp_listener *listener = find_listener(server, given->address);
         if (listener == NULL)
-            drop_socket(given->fd);
+            drop_handover(given);
         else
             mp_server_begin_accepted(listener, given->fd, given->tried);
     }
@@ -79,10 +82,11 @@ bool mp_server_takes_connections(const mp_server *server)
 }
 
 /* Holding handover_lock. */
-static void put_handover(mp_server *to, int address, int fd, size_t tried)
+static void put_handover(mp_server *to, const handover *from)
 {
     handover *given = mp_new(sizeof *given);
-    *given = (handover){.address = address, .fd = fd, .tried = tried};
+    *given = *from;
+    given->link = (mp_link){0};
     atomic_fetch_add(&to->handed, 1);
     atomic_fetch_add(&to->load, 1);
     mp_link_put(&to->handovers, &given->link);
@@ -93,16 +97,28 @@ static void notify_server(mp_server *to)
     mp_loop_call(to->loop, take_handovers, to); /* a loop that has ended leaves them to mp_server_drop_handovers */
 }
 
-bool mp_server_hand_over(mp_server *to, int address, int fd, size_t tried)
+static bool hand_over(mp_server *to, const handover *given)
 {
     pthread_mutex_lock(&to->handover_lock);
     bool is_taken = mp_server_takes_connections(to);
     if (is_taken)
-        put_handover(to, address, fd, tried);
+        put_handover(to, given);
     pthread_mutex_unlock(&to->handover_lock);
     if (is_taken)
         notify_server(to);
     return is_taken;
+}
+
+static handover handover_of(const mp_listener *listener, int fd, size_t tried)
+{
+    return (handover){
+        .address = listener->endpoint.address, .account = mp_listener_account(listener), .fd = fd, .tried = tried};
+}
+
+bool mp_server_hand_over(mp_server *to, const mp_listener *from, int fd, size_t tried)
+{
+    const handover given = handover_of(from, fd, tried);
+    return hand_over(to, &given);
 }
 
 static void set_flag(mp_server *server, _Atomic bool *flag, bool value)
@@ -124,14 +140,14 @@ void mp_server_recover(mp_server *server)
 void mp_server_drop_handovers(mp_server *server)
 {
     for (handover *given; (given = take_handover(server)) != NULL; free(given))
-        drop_socket(given->fd);
+        drop_handover(given);
 }
 
 /* `to` takes none if it drains, or is stuck too. */
 static void hand_over_or_drop(mp_server *to, const handover *given)
 {
-    if (!mp_server_hand_over(to, given->address, given->fd, given->tried))
-        drop_socket(given->fd);
+    if (!hand_over(to, given))
+        drop_handover(given);
 }
 
 /* Accepts a connection and puts it among the handovers of `to`, if that takes any. Holds the lock for both, so that
@@ -144,23 +160,24 @@ static int accept_for(const mp_listener *listener, mp_server *to)
     if (mp_server_takes_connections(to))
         fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     int error = errno;
+    const handover given = handover_of(listener, fd, 0);
     if (fd >= 0)
-        put_handover(to, listener->endpoint.address, fd, 0);
+        put_handover(to, &given);
     pthread_mutex_unlock(&to->handover_lock);
     errno = error;
     return fd;
 }
 
-/* Hands over the connections that wait to be accepted, as many as limits.connections has places for. */
+/* Hands over the connections that wait to be accepted, as many as the limit has places for. */
 static void hand_over_queue(const mp_listener *listener, mp_server *to)
 {
-    while (mp_server_count()) {
+    while (mp_listener_count(listener)) {
         if (accept_for(listener, to) >= 0) {
             notify_server(to);
             continue;
         }
         int error = errno;
-        mp_server_uncount();
+        mp_account_give(mp_listener_account(listener), 1);
         if (error != ECONNABORTED && error != EINTR)
             return;
     }
