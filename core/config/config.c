@@ -294,6 +294,7 @@ static void finish_config(mp_config *config)
         mp_buf_printf(&name, "moonpool-%s", cluster);
         config->cluster_tls_name = mp_dup(mp_buf_str(&name));
     }
+    config->lib.cluster.listens = config->cluster_listen != NULL;
     if (config->workers == 0)
         config->workers = processors();
     if (config->endpoint_sse == NULL)

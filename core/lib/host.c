@@ -241,11 +241,10 @@ static const mp_lua_member server[] = {MP_MEMBER("name", mp_lib_config, server_n
                                        {0}};
 
 /* config.cluster */
-static const mp_lua_member cluster[] = {MP_MEMBER("name", mp_lib_config, cluster.name),
-                                        MP_MEMBER("url", mp_lib_config, cluster.url),
-                                        MP_MEMBER("password", mp_lib_config, cluster.password),
-                                        MP_MEMBER_MS("timeout", mp_lib_config, cluster.timeout_ms),
-                                        {0}};
+static const mp_lua_member cluster[] = {
+    MP_MEMBER("name", mp_lib_config, cluster.name),         MP_MEMBER("url", mp_lib_config, cluster.url),
+    MP_MEMBER("password", mp_lib_config, cluster.password), MP_MEMBER_MS("timeout", mp_lib_config, cluster.timeout_ms),
+    MP_MEMBER("listens", mp_lib_config, cluster.listens),   {0}};
 
 /* limits.page, but no more than a call can make: a page takes three times its bytes until it is sent. */
 static size_t page_bytes(const mp_lib_config *config)

@@ -20,6 +20,7 @@ typedef struct {
     const char *MP_NULLABLE url, *MP_NULLABLE password, *MP_NULLABLE node_name; /* NULL: the host's */
     char **MP_NULLABLE sentinels; /* "host:port"; the host in `url` is their name of the primary; NULL: none */
     uint64_t timeout_ms;          /* of one command */
+    bool listens;                 /* requests of sessions may reach any node: cluster.listen */
 } mp_cluster_config;
 
 typedef struct {
@@ -140,8 +141,7 @@ typedef struct {
     /* Adds entries to `upstreams:` in the configuration file; `names` ends with NULL. With `out` writes no file but
      * appends the new text. Returns -1 and a report for people on failure. */
     int (*add_upstreams)(const char *path, mp_str entries, const char *const *names, mp_buf *out, mp_buf *report);
-    /* Appends the names of the upstreams in the configuration file, each with a line break; nothing if it cannot be
-     * read. */
+    /* Appends the names of the upstreams in the file, each with a line break; nothing if it cannot be read. */
     void (*put_upstreams)(const char *path, mp_buf *out);
     /* Replaces a file as a whole. Returns -1 and a report for people on failure. */
     int (*replace_file)(const char *path, mp_str text, mp_buf *report);

@@ -97,7 +97,7 @@ host.rock = {}
 ---@field resources? string[]      The URLs of the MCP endpoints as clients use them; nil without `public_url`
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
----@field cluster? { name: string, url: string, password: string?, timeout: number, sentinels: string[], limits: string, quotas: string, beat_ms: integer, task_again_ms: integer }   nil: this gateway is alone
+---@field cluster? { name: string, url: string, password: string?, timeout: number, listens: boolean, sentinels: string[], limits: string, quotas: string, beat_ms: integer, task_again_ms: integer }   nil: this gateway is alone
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field is_exposed boolean         Other machines can reach a listener, perhaps through a proxy
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file

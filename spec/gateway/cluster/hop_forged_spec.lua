@@ -136,6 +136,19 @@ describe("TLS between nodes", function()
 end)
 
 describe("who a caller is", function()
+  it("may be as large as fits into a header, and what is larger is refused by the node that it reaches", function()
+    local script = [[return auth { function(request)
+      return { id = "user:large", claims = { large = ("x"):rep(tonumber(request.headers.authorization:match "%d+")) } }
+    end }]]
+    local _ <close>, one, two = cluster.start { scripts = { ["auth/large.lua"] = script }, tls = true }
+    local me <close> = one:client(STATEFUL, { token = "large-" .. 88 * 1024 })
+    assert.equal("n1", text(move(me, two), "place"))
+    for _, g in ipairs { one, two } do
+      assert.equal(500, wire.post(g, PING, { ["Mcp-Session-Id"] = me.session, Authorization = "Bearer large-" .. 90 * 1024 }).status)
+      assert.matches("takes 922%d%d bytes as JSON, and other nodes", g:wait_log("auth failed").fields.error or g:log())
+    end
+  end)
+
   local scripts = {
     ["auth/tokens.lua"] = credentials.script,
     ["tools/who.lua"] = [[return tool { "Says who calls.", function(_, call)

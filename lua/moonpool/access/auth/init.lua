@@ -222,6 +222,15 @@ local function copy_of(given)
   return copy, copy.claims == nil
 end
 
+-- With cluster.listen: why other nodes could not serve the principal, which goes to them sealed in a header of 120 KiB; nil:
+-- they can.
+local MAX_PACKED <const> = 89 * 1024
+local function too_large(who)
+  local size = host.config.cluster and host.config.cluster.listens and #principal.pack(who, true) or 0
+  if size <= MAX_PACKED then return nil end
+  return ("the principal takes %d bytes as JSON, and other nodes of the cluster take at most %d: give it fewer claims"):format(size, MAX_PACKED)
+end
+
 -- The reference to a principal for the value that a script returned; or nil and the fault of the value.
 local function seat_of(one, given)
   local known = one.known[given] or recall(one, given)
@@ -232,6 +241,8 @@ local function seat_of(one, given)
   if not who then return nil, trouble end
   local facts = principal.facts(who)
   if facts.is_built_in then return nil, "'" .. facts.id .. "' is an id that auth scripts cannot give" end
+  trouble = too_large(who)
+  if trouble then return nil, trouble end
   local ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires, facts.issuer)
   known = { ref = ref, expires = facts.expires or math.huge }
   if unchanging[given] or who == given then
