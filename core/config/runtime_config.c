@@ -151,8 +151,6 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_process_sta
         rpc->keeps_tokens = rpc->keeps_tokens || config->upstreams[i]->exchange.client != NULL;
     if (config->cluster_tls.certificate != NULL) {
         rpc->nodes_name = config->cluster_tls_name;
-        rpc->nodes_certificate = config->cluster_tls.certificate;
-        rpc->nodes_key = config->cluster_tls.key;
         rpc->nodes_ca = config->cluster_tls.client_ca;
     }
     rpc->streams_expire = config->expired_streams == MP_EXPIRED_END;

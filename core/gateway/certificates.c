@@ -25,7 +25,8 @@ typedef struct {
 } signature;
 
 typedef struct {
-    char *address, *paths[3]; /* arrays indexed by mp_tls_file */
+    char *address, *paths[3];    /* arrays indexed by mp_tls_file */
+    char *MP_NULLABLE node_name; /* as in mp_tls_files */
     bool client_optional;
     mp_tls_slot *slot;
     signature tried[3];
@@ -85,8 +86,8 @@ static void put_findings(const mp_config *config, const mp_config_tls *tls, cons
 static mp_tls *MP_NULLABLE load_entry(entry *e, mp_tls_findings *findings)
 {
     sign_files(e, e->tried); /* taken before reading: a file that is saved during the read counts as another change */
-    mp_tls_files files = {e->paths[MP_TLS_CERTIFICATE], e->paths[MP_TLS_KEY], e->paths[MP_TLS_CLIENT_CA],
-                          e->client_optional};
+    const mp_tls_files files = {e->paths[MP_TLS_CERTIFICATE], e->paths[MP_TLS_KEY], e->paths[MP_TLS_CLIENT_CA],
+                                e->client_optional, e->node_name};
     return mp_tls_load(&files, findings);
 }
 
@@ -100,6 +101,7 @@ static int add_entry(mp_certificates *all, const mp_config *config, const mp_con
     e->paths[MP_TLS_KEY] = mp_dup(mp_str_of(tls->key));
     e->paths[MP_TLS_CLIENT_CA] = mp_dup_text(tls->client_ca);
     e->client_optional = tls->client == MP_CLIENT_OPTIONAL;
+    e->node_name = tls == &config->cluster_tls ? mp_dup_text(config->cluster_tls_name) : NULL;
     mp_tls *first = load_entry(e, &findings);
     put_findings(config, tls, &findings, report);
     if (first == NULL)
@@ -107,25 +109,6 @@ static int add_entry(mp_certificates *all, const mp_config *config, const mp_con
     e->expires = mp_tls_expires(first);
     e->slot = mp_tls_slot_new(first);
     return 0;
-}
-
-/* Other nodes refuse a certificate without the name that all have. */
-static int check_nodes_name(const mp_certificates *all, const mp_config *config, mp_buf *report)
-{
-    mp_tls *tls = mp_tls_slot_get(all->entries[all->of_nodes].slot);
-    mp_tls_peer *own = mp_tls_own(tls);
-    const char *name = MP_NEVER_NULL(config->cluster_tls_name);
-    mp_tls_findings findings = {.count = 1};
-    bool has_name = mp_tls_peer_is(own, name);
-    mp_tls_peer_free(own);
-    mp_tls_unref(tls);
-    if (has_name)
-        return 0;
-    mp_err_set(&findings.all[0].err, "%s does not have the DNS name %s", config->cluster_tls.certificate, name);
-    mp_err_hint(&findings.all[0].err,
-                "the certificates of all nodes have it as a subject alternative name; cluster.tls.name is another one");
-    put_findings(config, &config->cluster_tls, &findings, report);
-    return -1;
 }
 
 mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_buf *report)
@@ -146,8 +129,7 @@ mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool l
     const mp_config_tls *nodes_tls = listens && config->cluster_tls.certificate != NULL ? &config->cluster_tls : NULL;
     all->of_nodes = nodes_tls == NULL ? SIZE_MAX : all->count;
     if (nodes_tls != NULL)
-        failed |= add_entry(all, config, nodes_tls, MP_NEVER_NULL(config->cluster_listen), report) != 0 ||
-                  check_nodes_name(all, config, report) != 0;
+        failed |= add_entry(all, config, nodes_tls, MP_NEVER_NULL(config->cluster_listen), report);
     const mp_config_tls *admin_tls = mp_config_admin_tls(config);
     const char *admin = config->admin_listen;
     if (listens && admin != NULL && admin_tls != NULL) {
@@ -169,6 +151,7 @@ void mp_certificates_free(mp_certificates *MP_NULLABLE all)
         for (int k = 0; k < 3; k++)
             free(all->entries[i].paths[k]);
         free(all->entries[i].address);
+        free(all->entries[i].node_name);
         free(all->entries[i].why);
     }
     if (all->fd >= 0)

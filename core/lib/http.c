@@ -126,6 +126,7 @@ static int push_transfer_failure(lua_State *L, const handle *it)
     static const char *const words[] = {[MP_TRANSFER_OTHER] = NULL,
                                         [MP_TRANSFER_REFUSED] = "refused",
                                         [MP_TRANSFER_UNSENT] = "unsent",
+                                        [MP_TRANSFER_PARTIAL] = "unanswered",
                                         [MP_TRANSFER_UNANSWERED] = "unanswered"};
     if (it->is_late)
         return push_failure(L, "no answer within the time limit", "", "late");

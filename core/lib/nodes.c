@@ -4,8 +4,8 @@
 #include "lib/fields.h"
 #include <lauxlib.h>
 
-/* ms between two looks whether a turn is due: a request for a number that no record has waits so long */
-#define LOOK_MS 100
+/* ms between two looks whether a turn is due, or the server to be asked for a number, for which requests wait */
+#define LOOK_MS 50
 #define FINGERPRINT 8 /* bytes of the hash of a key that nodes show each other */
 
 static mp_nodes *MP_NULLABLE nodes_of(const mp_lib *lib)
@@ -31,7 +31,12 @@ static void on_look(mp_timer *timer)
     mp_loop *loop = mp_state_of(lib->vm)->loop;
     if (nodes == NULL || loop == NULL)
         return;
+    char number[8];
     mp_timer_start(loop, timer, LOOK_MS, on_look);
+    for (uint16_t next; (next = mp_nodes_next_question(nodes)) != 0;) {
+        int len = snprintf(number, sizeof number, "%u", (unsigned)next);
+        mp_vm_bus_deliver(lib->vm, MP_STR("cluster number"), (mp_str){number, (size_t)len});
+    }
     if (mp_nodes_begin_turn(nodes))
         mp_vm_bus_deliver(lib->vm, MP_STR("cluster turn"), MP_STR(""));
 }
@@ -101,9 +106,26 @@ static void read_text(lua_State *L, const char *name, char *to, size_t size)
     snprintf(to, size, "%.*s", MP_STR_ARG(text));
 }
 
+/* Reads the record at the top of the stack.  [-0, +0, throws] */
+static void read_record(lua_State *L, mp_node_record *one)
+{
+    *one = (mp_node_record){.number = (uint16_t)mp_number_field(L, lua_gettop(L), "number"),
+                            .renewals = (int64_t)mp_number_field(L, lua_gettop(L), "renewals"),
+                            .sessions = (int64_t)mp_number_field(L, lua_gettop(L), "sessions")};
+    read_text(L, "uid", one->uid, sizeof one->uid);
+    read_text(L, "node", one->node, sizeof one->node);
+    read_text(L, "address", one->address, sizeof one->address);
+    read_text(L, "version", one->version, sizeof one->version);
+    read_text(L, "scripts", one->scripts, sizeof one->scripts);
+    read_text(L, "config", one->config, sizeof one->config);
+    lua_getfield(L, -1, "state");
+    one->is_leaving = mp_str_is(mp_opt_str(L, -1), "leaving");
+    lua_pop(L, 1);
+}
+
 /* nodes.take(records, id, ahead): a read that succeeded, of all processes; `ahead`: how many seconds this machine's
  * clock is ahead of the server's; without records: a read that failed. Which records are "stale", or "over" since they
- * have been that for so long that they are removed, by their numbers.  [-0, +1, throws] */
+ * have been that for so long that they are removed, if their processes are gone, by their numbers.  [-0, +1, throws] */
 static int l_take(lua_State *L)
 {
     mp_nodes *nodes = check_nodes(L);
@@ -117,20 +139,9 @@ static int l_take(lua_State *L)
     int count = (int)lua_rawlen(L, 1);
     mp_node_record *records = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *records, 0);
     for (int i = 0; i < count; i++) {
-        mp_node_record *one = &records[i];
         lua_rawgeti(L, 1, i + 1);
-        *one = (mp_node_record){.number = (uint16_t)mp_number_field(L, lua_gettop(L), "number"),
-                                .renewals = (int64_t)mp_number_field(L, lua_gettop(L), "renewals"),
-                                .sessions = (int64_t)mp_number_field(L, lua_gettop(L), "sessions")};
-        read_text(L, "uid", one->uid, sizeof one->uid);
-        read_text(L, "node", one->node, sizeof one->node);
-        read_text(L, "address", one->address, sizeof one->address);
-        read_text(L, "version", one->version, sizeof one->version);
-        read_text(L, "scripts", one->scripts, sizeof one->scripts);
-        read_text(L, "config", one->config, sizeof one->config);
-        lua_getfield(L, -1, "state");
-        one->is_leaving = mp_str_is(mp_opt_str(L, -1), "leaving");
-        lua_pop(L, 2);
+        read_record(L, &records[i]);
+        lua_pop(L, 1);
     }
     mp_nodes_take(nodes, records, count, id);
     lua_newtable(L);
@@ -141,6 +152,34 @@ static int l_take(lua_State *L)
         lua_pushstring(L, stale_ms >= MP_NODE_OVER_MS ? "over" : "stale");
         lua_rawseti(L, -2, records[i].number);
     }
+    return 1;
+}
+
+/* nodes.answer(number[, record]): the record of the number for which "cluster number" has asked; nil: there is none.
+ * [-0, +0, throws] */
+static int l_answer(lua_State *L)
+{
+    mp_node_record record;
+    bool has_record = lua_istable(L, 2);
+    mp_nodes *nodes = check_nodes(L);
+    uint16_t number = (uint16_t)luaL_checkinteger(L, 1);
+    lua_settop(L, 2);
+    if (has_record)
+        read_record(L, &record);
+    mp_nodes_answer(nodes, number, has_record ? &record : NULL);
+    return 0;
+}
+
+/* nodes.lives(number): whether the process with this number, whose record is stale, has answered this worker
+ * lately; nil: that is not known yet, and it is asked.  [-0, +1, throws] */
+static int l_lives(lua_State *L)
+{
+    mp_rpc *rpc = mp_lib_of(L)->rpc;
+    check_nodes(L);
+    mp_node_life life = rpc == NULL ? MP_NODE_MAY_LIVE : mp_rpc_ask_node(rpc, (uint16_t)luaL_checkinteger(L, 1));
+    if (life == MP_NODE_MAY_LIVE)
+        return 0;
+    lua_pushboolean(L, life == MP_NODE_LIVES);
     return 1;
 }
 
@@ -244,6 +283,8 @@ MP_LIBRARY(nodes)
     static const luaL_Reg functions[] = {{"nodes.own", l_own},
                                          {"nodes.uid", l_uid},
                                          {"nodes.take", l_take},
+                                         {"nodes.answer", l_answer},
+                                         {"nodes.lives", l_lives},
                                          {"nodes.settle", l_settle},
                                          {"nodes.renumber", l_renumber},
                                          {"nodes.tell", l_tell},

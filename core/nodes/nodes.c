@@ -5,8 +5,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define MOST_WANTED                                                                                                    \
-    20 /* reads a second for numbers that no record has: clients choose these, and each read is work for Redis */
+/* questions a second for numbers that no record has: clients choose these, and each question is work for Redis */
+#define MOST_ASKED 20
+#define NONE_MS 2000     /* ms for which it counts that there is no record */
+#define QUESTION_MS 1000 /* ms after which a question that was not answered is asked again */
+#define QUESTIONS 64     /* more than are asked within NONE_MS */
 #define EVERY_MS ((uint64_t)MP_LIMIT(node_turn_ms, 2000))
 #define UIDS 4
 
@@ -23,6 +26,14 @@ typedef struct {
     bool is_unreached;   /* the last request to it that is known of did not reach it */
 } known_node;
 
+typedef enum { QUESTION_WAITS, QUESTION_SENT, QUESTION_HAS_NONE } question_state;
+
+typedef struct {
+    uint16_t number; /* 0: the place is free */
+    question_state state;
+    uint64_t at_ms; /* when it was asked or answered */
+} question;
+
 struct mp_nodes {
     char node[MP_NODE_NAME + 1]; /* like the next two, set before other threads use it */
     bool takes_sessions;
@@ -37,9 +48,10 @@ struct mp_nodes {
     known_node known[MP_NODES_MOST];
     uint64_t reads, failed_ms, sure_ms; /* failed_ms: since when reads fail; sure_ms: before that nobody is stale */
     uint64_t keep_ms;                   /* until then records stay that are not there: Redis has been emptied */
-    uint64_t second_ms;                 /* when the second began in which `wanted` reads were wanted */
-    int wanted;
-    bool is_wanted, is_in_turn;
+    uint64_t second_ms;                 /* when the second began in which the server was asked `asked` times */
+    int asked;
+    question questions[QUESTIONS];
+    bool is_in_turn;
     uint64_t turn_ms; /* when the last turn began */
     int64_t renewals;
     char address[MP_NODE_ADDRESS];
@@ -247,12 +259,6 @@ bool mp_nodes_are_sure(const mp_nodes *nodes)
     return nodes->reads > 0 && nodes->failed_ms == 0 && now >= nodes->sure_ms;
 }
 
-uint64_t mp_nodes_reads(const mp_nodes *nodes)
-{
-    MP_LOCKED(lock_of(nodes));
-    return nodes->reads;
-}
-
 uint64_t mp_nodes_away_ms(const mp_nodes *nodes)
 {
     uint64_t now = now_ms();
@@ -260,17 +266,67 @@ uint64_t mp_nodes_away_ms(const mp_nodes *nodes)
     return nodes->failed_ms == 0 ? 0 : now - nodes->failed_ms + 1;
 }
 
-bool mp_nodes_want(mp_nodes *nodes)
+/* -- questions for one record -------------------------------------------------------------------------------------- */
+
+static int find_question(const mp_nodes *nodes, uint16_t number)
+{
+    for (int i = 0; i < QUESTIONS; i++)
+        if (nodes->questions[i].number == number)
+            return i;
+    return -1;
+}
+
+bool mp_nodes_ask(mp_nodes *nodes, uint16_t number)
 {
     uint64_t now = now_ms();
     MP_LOCKED(&nodes->lock);
+    int i = find_question(nodes, number), oldest = 0;
+    const question *one = i < 0 ? NULL : &nodes->questions[i];
+    if (one != NULL && one->state != QUESTION_HAS_NONE && now - one->at_ms < QUESTION_MS)
+        return true;
     if (now - nodes->second_ms >= 1000)
-        nodes->second_ms = now, nodes->wanted = 0;
-    if (nodes->wanted >= MOST_WANTED)
+        nodes->second_ms = now, nodes->asked = 0;
+    if (nodes->asked >= MOST_ASKED)
         return false;
-    nodes->wanted++;
-    nodes->is_wanted = true;
+    nodes->asked++;
+    for (int k = 1; k < QUESTIONS && i < 0; k++)
+        if (nodes->questions[k].at_ms < nodes->questions[oldest].at_ms)
+            oldest = k;
+    nodes->questions[i < 0 ? oldest : i] = (question){number, QUESTION_WAITS, now};
     return true;
+}
+
+bool mp_nodes_has_none(const mp_nodes *nodes, uint16_t number)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(lock_of(nodes));
+    int i = find_question(nodes, number);
+    return i >= 0 && nodes->questions[i].state == QUESTION_HAS_NONE && now - nodes->questions[i].at_ms < NONE_MS;
+}
+
+uint16_t mp_nodes_next_question(mp_nodes *nodes)
+{
+    MP_LOCKED(&nodes->lock);
+    for (int i = 0; i < QUESTIONS; i++) {
+        question *one = &nodes->questions[i];
+        if (one->number == 0 || one->state != QUESTION_WAITS)
+            continue;
+        one->state = QUESTION_SENT;
+        return one->number;
+    }
+    return 0;
+}
+
+void mp_nodes_answer(mp_nodes *nodes, uint16_t number, const mp_node_record *MP_NULLABLE record)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(&nodes->lock);
+    int i = find_question(nodes, number);
+    if (record != NULL && strcmp(record->uid, mp_nodes_uid(nodes)) != 0 && nodes->count < MP_NODES_MOST &&
+        find_node(nodes, number) < 0)
+        nodes->known[nodes->count++] = (known_node){*record, now, nodes->reads, false};
+    if (i >= 0)
+        nodes->questions[i] = record == NULL ? (question){number, QUESTION_HAS_NONE, now} : (question){0};
 }
 
 static void put_member(mp_buf *out, const char *name, const char *text)
@@ -352,11 +408,10 @@ bool mp_nodes_begin_turn(mp_nodes *nodes)
     uint64_t now = now_ms();
     MP_LOCKED(&nodes->lock);
     bool is_due = nodes->is_in_turn ? now - nodes->turn_ms >= MP_NODE_TURN_MS
-                                    : nodes->is_wanted || nodes->turn_ms == 0 || now - nodes->turn_ms >= EVERY_MS;
+                                    : nodes->turn_ms == 0 || now - nodes->turn_ms >= EVERY_MS;
     if (nodes->address[0] == '\0' || !is_due)
         return false;
     nodes->is_in_turn = true;
-    nodes->is_wanted = false;
     nodes->turn_ms = now;
     return true;
 }

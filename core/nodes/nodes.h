@@ -83,12 +83,21 @@ int64_t mp_nodes_ahead_ms(const mp_nodes *nodes);
 /* True if what the records do not show is not there: reads succeed, and have done so from the same data for
  * MP_NODE_STALE_MS. A process that has just begun, or whose Redis was away or emptied, is not sure. */
 bool mp_nodes_are_sure(const mp_nodes *nodes);
-/* How many reads have succeeded. */
-uint64_t mp_nodes_reads(const mp_nodes *nodes);
 /* For how many ms no read has succeeded, since one failed; 0: the last one did. */
 uint64_t mp_nodes_away_ms(const mp_nodes *nodes);
-/* Wants a read at once, since a number is not known. False if too many were wanted in this second. */
-bool mp_nodes_want(mp_nodes *nodes);
+
+/* -- numbers that mp_nodes_find() does not find: the server is asked for the one record -----------------------------
+ */
+
+/* Has the server asked for the record of a number, unless it is being asked. False if it was asked too often within
+ * this second. */
+bool mp_nodes_ask(mp_nodes *nodes, uint16_t number);
+/* True if the server has said within the last 2 s that there is no such record. */
+bool mp_nodes_has_none(const mp_nodes *nodes, uint16_t number);
+/* A number for which the caller is to ask the server; 0: there is none. */
+uint16_t mp_nodes_next_question(mp_nodes *nodes);
+/* What the server has: a record, which mp_nodes_find() finds from now on, or none. */
+void mp_nodes_answer(mp_nodes *nodes, uint16_t number, const mp_node_record *MP_NULLABLE record);
 
 /* Appends members of a JSON object for operators: whether this process has joined, and all processes. `number`: of this
  * one. */
@@ -108,8 +117,8 @@ void mp_nodes_set_address(mp_nodes *nodes, const char *address);
 size_t mp_nodes_address(const mp_nodes *nodes, char address[MP_NODE_ADDRESS]);
 /* True once the process drains. */
 bool mp_nodes_is_leaving(const mp_nodes *nodes);
-/* True if a turn is due: 2 s after the last one, or when a read is wanted. The caller runs it, and mp_nodes_end_turn()
- * follows; without that, another turn begins after MP_NODE_TURN_MS. */
+/* True if a turn is due: 2 s after the last one. The caller runs it, and mp_nodes_end_turn() follows; without that,
+ * another turn begins after MP_NODE_TURN_MS. */
 #define MP_NODE_TURN_MS UINT64_C(15000)
 bool mp_nodes_begin_turn(mp_nodes *nodes);
 void mp_nodes_end_turn(mp_nodes *nodes);

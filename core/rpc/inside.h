@@ -27,5 +27,7 @@ bool mp_id_is(mp_str id);
 /* The number of the process that made the id; mp_id_is() must be true for it. For an id that no process made, any
  * number. Of several keys the first counts by which the id has the number of a process that is known. */
 uint16_t mp_id_number(const mp_processes *processes, mp_str id);
+/* The numbers that an id of another node may have, by each of the seal keys. Returns how many. */
+int mp_id_numbers(const mp_processes *processes, mp_str id, uint16_t numbers[MP_SEAL_KEYS]);
 
 #endif

@@ -22,10 +22,11 @@ typedef struct node_keys {
 } node_keys;
 
 struct mp_processes {
-    unsigned char key[MP_PROCESS_KEY]; /* like `nodes`, set before other threads use it */
+    unsigned char key[MP_PROCESS_KEY]; /* like `nodes` and `tls`, set before other threads use it */
     _Atomic uint16_t number;
     mp_places *places;
     mp_nodes *MP_NULLABLE nodes;
+    mp_tls_slot *MP_NULLABLE tls;
     _Atomic(node_keys *MP_NULLABLE) node_keys; /* NULL: ids have the key of this gateway alone */
     atomic_uint newest, expected;              /* expected: 0 if there is none */
     atomic_int count;
@@ -112,9 +113,15 @@ uint16_t mp_processes_number(const mp_processes *processes)
     return atomic_load_explicit(&processes->number, memory_order_relaxed);
 }
 
-void mp_processes_set_nodes(mp_processes *processes, mp_nodes *nodes)
+void mp_processes_set_nodes(mp_processes *processes, mp_nodes *nodes, mp_tls_slot *MP_NULLABLE tls)
 {
     processes->nodes = nodes;
+    processes->tls = tls;
+}
+
+mp_tls_slot *MP_NULLABLE mp_processes_tls(const mp_processes *processes)
+{
+    return processes->tls;
 }
 
 mp_nodes *MP_NULLABLE mp_processes_nodes(const mp_processes *processes)
@@ -351,12 +358,28 @@ static bool is_known(const mp_processes *processes, uint16_t number)
            (nodes != NULL && mp_nodes_find(nodes, number, &record) != MP_NODE_NONE);
 }
 
-uint16_t mp_id_number(const mp_processes *processes, mp_str id)
+static unsigned masked_of(mp_str id)
 {
-    const node_keys *keys = atomic_load_explicit(&processes->node_keys, memory_order_acquire);
     unsigned masked = 0;
     for (int i = MP_ID_RANDOM; i < MP_ID; i++)
         masked = masked * 16 + (unsigned)(id.ptr[i] <= '9' ? id.ptr[i] - '0' : id.ptr[i] - 'a' + 10);
+    return masked;
+}
+
+int mp_id_numbers(const mp_processes *processes, mp_str id, uint16_t numbers[MP_SEAL_KEYS])
+{
+    const node_keys *keys = atomic_load_explicit(&processes->node_keys, memory_order_acquire);
+    unsigned masked = masked_of(id);
+    int count = keys == NULL ? 0 : keys->count - 1; /* without the last key, which other nodes do not have */
+    for (int i = 0; i < count; i++)
+        numbers[i] = (uint16_t)(masked ^ mask_of(MP_NEVER_NULL(keys)->of_ids[i], id.ptr));
+    return count;
+}
+
+uint16_t mp_id_number(const mp_processes *processes, mp_str id)
+{
+    const node_keys *keys = atomic_load_explicit(&processes->node_keys, memory_order_acquire);
+    unsigned masked = masked_of(id);
     if (keys == NULL)
         return (uint16_t)(masked ^ mask_of(processes->key, id.ptr));
     uint16_t first = (uint16_t)(masked ^ mask_of(keys->of_ids[0], id.ptr)), number = first;

@@ -34,7 +34,9 @@ mp_places *mp_processes_places(const mp_processes *processes);
 uint16_t mp_processes_number(const mp_processes *processes);
 /* Takes another number. False: other processes of this gateway know this one by its number. */
 bool mp_processes_renumber(mp_processes *processes);
-void mp_processes_set_nodes(mp_processes *processes, mp_nodes *nodes); /* which are owned from now on */
+/* Owns `nodes` from now on. `tls`: of connections with other nodes; borrowed. */
+void mp_processes_set_nodes(mp_processes *processes, mp_nodes *nodes, mp_tls_slot *MP_NULLABLE tls);
+mp_tls_slot *MP_NULLABLE mp_processes_tls(const mp_processes *processes);
 /* The processes of the cluster. NULL: there is none. */
 mp_nodes *MP_NULLABLE mp_processes_nodes(const mp_processes *processes);
 const unsigned char *mp_processes_key(const mp_processes *processes);
@@ -43,8 +45,7 @@ void mp_processes_use_seal_keys(mp_processes *processes, const mp_seal_key *seal
 const mp_seal_key *MP_NULLABLE mp_processes_node_keys(const mp_processes *processes); /* of those headers; NULL: none */
 /* The folder of the sockets by which processes reach each other: at the first upgrade, by the older one. Once. */
 void mp_processes_set_folder(mp_processes *processes, const char *folder);
-/* NULL: there was no upgrade. Valid as long as `processes`. */
-const char *MP_NULLABLE mp_processes_folder(const mp_processes *processes);
+const char *MP_NULLABLE mp_processes_folder(const mp_processes *processes); /* NULL: there was no upgrade */
 /* A process that starts, and is added once it serves: its ids are its own from now on. One at a time; adding or
  * removing it ends that. */
 void mp_processes_expect(mp_processes *processes, uint16_t number);

@@ -48,12 +48,11 @@ typedef struct {
     size_t answers, stream_queue; /* as in mp_http_limits, for messages on their way to the thread of their stream */
     uint64_t request_ms, heartbeat_ms; /* as in mp_http_limits; request_ms also for idle connections of processes */
     uint64_t overload_ms; /* a request that waited longer for its worker is refused as overload; 0: no limit */
-    const char *MP_NULLABLE
-    instance;            /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
-    bool is_child;       /* another gateway runs this one as a program */
-    bool streams_expire; /* an event stream ends when the credentials that opened it expire */
-    /* of TLS between nodes: the DNS name in all certificates, and paths of files; NULL: they are without */
-    const char *MP_NULLABLE nodes_name, *MP_NULLABLE nodes_certificate, *MP_NULLABLE nodes_key, *MP_NULLABLE nodes_ca;
+    const char *MP_NULLABLE instance; /* the id of this gateway for those that call each other; NULL: no upstreams */
+    bool is_child;                    /* another gateway runs this one as a program */
+    bool streams_expire;              /* an event stream ends when the credentials that opened it expire */
+    /* TLS between nodes: the DNS name in all certificates, and the path of their authorities; NULL: without */
+    const char *MP_NULLABLE nodes_name, *MP_NULLABLE nodes_ca;
     bool keeps_tokens; /* calls keep the Authorization of their request: an upstream gets a token of each caller */
 } mp_rpc_config;
 
@@ -135,6 +134,9 @@ unsigned mp_rpc_index(const mp_rpc *rpc);
 mp_processes *mp_rpc_processes(const mp_rpc *rpc);
 /* Another process of the cluster has this one's number: takes another one and a uid, ends its sessions; or false. */
 bool mp_rpc_renumber(mp_rpc *rpc);
+typedef enum { MP_NODE_MAY_LIVE, MP_NODE_LIVES, MP_NODE_IS_GONE } mp_node_life;
+/* Whether a process of another node has answered in the last 10 s. MAY_LIVE: it is being asked, or cannot be. */
+mp_node_life mp_rpc_ask_node(mp_rpc *rpc, uint16_t number);
 void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id); /* another process that is known made this id of a task */
 /* True if no living process, of a cluster: none with this uid, made this id of a task. False if not all are known. */

@@ -1164,8 +1164,18 @@ function host.nodes.uid() end
 ---@param records? { number: integer, uid: string, node: string, address: string, version: string, scripts: string, config: string, renewals: integer, sessions: integer, state: string }[]
 ---@param id? string  Which data of the server they are from
 ---@param ahead? number  Seconds by which the clock of this machine is ahead of the server's
----@return table<integer, "stale"|"over"> stale  Records that do not change; "over": for so long that they are removed
+---@return table<integer, "stale"|"over"> stale  Records that do not change; "over": removed if their processes are gone
 function host.nodes.take(records, id, ahead) end
+
+--- What the server has for the number for which "cluster number" has asked.
+---@param number integer
+---@param record? table  As of take; nil: there is none
+function host.nodes.answer(number, record) end
+
+--- Whether a process whose record is stale has answered lately. Nil: that is not known yet, and it is asked.
+---@param number integer
+---@return boolean? lives
+function host.nodes.lives(number) end
 
 --- A turn has ended. With "" this process takes sessions, with a reason it takes none.
 ---@param why? string

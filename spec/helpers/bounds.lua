@@ -330,7 +330,9 @@ row([[host.served.begin
 row("host.nodes.take", 5, "at most 257 records of some hundred bytes, compared with as many")
 row([[host.nodes.own
   host.nodes.settle
-  host.nodes.uid]], 1, "the facts of one process")
+  host.nodes.uid
+  host.nodes.answer
+  host.nodes.lives]], 1, "the facts of one process")
 row("host.nodes.tell", 20, "begins to send the text to 256 processes at most")
 row("host.nodes.renumber", 20, "ends the sessions of the process, some microseconds for each, when another one has its number")
 row("host.served.publish", 40, "one row for each tool, when the tools that are served have changed; at most 4 MiB of answers are freed")

@@ -50,7 +50,8 @@ end
 
 --- Starts a node. `options`: name, listen, tls (as of start, or a certificate of its own), seal_keys, scripts, config (a
 --- table, or the YAML's text), workers, files, redis_at (another address of the server), has_no_place (it has no tool
---- `place`), start (gateway.start, or another function with its options).
+--- `place`), start (gateway.start, or another function with its options), advertise, timeout (of the server), ca (the authority
+--- of the others' certificates).
 function cluster:add(options)
   options = setmetatable(options or {}, { __index = self.options })
   local name = options.name or "n" .. #self.all + 1
@@ -60,11 +61,11 @@ function cluster:add(options)
   end
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
   for path, text in pairs(options.files or {}) do files[path] = text end
-  local section = { name = "spec", node = name, listen = options.listen or "127.0.0.1:0",
-    redis = { url = "redis://" .. (options.redis_at or self.server.at) } }
+  local section = { name = "spec", node = name, listen = options.listen or "127.0.0.1:0", advertise = options.advertise,
+    redis = { url = "redis://" .. (options.redis_at or self.server.at), timeout = options.timeout } }
   if options.tls then
     local own = options.tls == true and own_certificate() or options.tls
-    files["node.pem"], files["node.key"], files["cluster-ca.pem"] = own.certificate, own.key, cluster.authority().own
+    files["node.pem"], files["node.key"], files["cluster-ca.pem"] = own.certificate, own.key, options.ca or cluster.authority().own
     section.tls = { certificate = "node.pem", key = "node.key", ca = "cluster-ca.pem" }
   end
   local config = { cluster = section, seal_keys = options.seal_keys or { cluster.SEAL } }
@@ -76,7 +77,7 @@ function cluster:add(options)
   local g = (options.start or gateway.start) { scripts = scripts, scripts_path = options.scripts_path, files = files, config = config,
     workers = options.workers, constants = options.constants }
   g.node = name
-  g.node_address = g:wait_log("listening", { ["for"] = "nodes" }).fields.address
+  g.node_address = options.advertise or g:wait_log("listening", { ["for"] = "nodes" }).fields.address
   self.all[#self.all + 1] = g
   return self:learn(g)
 end

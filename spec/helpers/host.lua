@@ -66,6 +66,7 @@ function host.start(scripts, options)
     ["nodes.own"] = function() end, ["nodes.uid"] = function() end,
     ["nodes.take"] = function() return {} end, ["nodes.settle"] = function() return false end,
     ["nodes.renumber"] = function() return false end, ["nodes.tell"] = function() return {} end,
+    ["nodes.answer"] = function() end, ["nodes.lives"] = function() return false end,
     ["redis.connection"] = function() return {} end, ["redis.load"] = function() return 0 end,
     ["redis.channel"] = function() return {} end, ["sqlite.script"] = function() return 1 end,
     ["config.upstreams"] = options.upstreams or {}, ["limits.stream_queue"] = 1 << 20,

@@ -43,7 +43,7 @@ static int l_new(lua_State *L)
         static const atomic_bool never;
         secret.ptr = luaL_checklstring(L, 2, &secret.len);
         mp_seal_key_make(&keys[0], secret);
-        mp_processes_set_nodes(*at, mp_nodes_new("spec", true, &never));
+        mp_processes_set_nodes(*at, mp_nodes_new("spec", true, &never), NULL);
         mp_processes_use_seal_keys(*at, keys);
     }
     luaL_setmetatable(L, PROCESSES);

@@ -8,7 +8,7 @@
 #ifndef MP_NET_CLIENT_H
 #define MP_NET_CLIENT_H
 
-#include "telemetry/telemetry.h"
+#include "net/tls/tls.h"
 
 struct mp_loop;
 struct ssl_ctx_st;
@@ -73,11 +73,11 @@ typedef struct {
     mp_address_policy policy;
     unsigned holder; /* number of the script or upstream that the connection is for, as of mp_outgoing_take */
     const char *MP_NULLABLE unix_path; /* path of a Unix socket to connect to, in place of the URL's host; NULL: none */
-    const char
-        *MP_NULLABLE connect_to; /* HOST:PORT in place of the URL's host, which names the certificate; NULL: none */
-    uint64_t connect_ms;         /* time limit of connecting; 0: libcurl's own */
+    const char *MP_NULLABLE connect_to; /* HOST:PORT in place of the URL's host; NULL: none */
+    uint64_t connect_ms;                /* time limit of connecting; 0: libcurl's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
     const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;
+    mp_tls *MP_NULLABLE tls; /* instead of certificate and key: those of a listener. Borrowed until the start returns */
     /* Called when a stream's head or bytes are there, and at the end; perhaps by libcurl: only marks and enqueues. */
     void (*ready)(mp_transfer *transfer, void *ctx);
     void *ctx;
@@ -91,10 +91,8 @@ void mp_transfer_free(mp_transfer *MP_NULLABLE transfer);
 int mp_transfer_status(const mp_transfer *transfer); /* the HTTP status; 0 until the response's head has arrived */
 /* The response's headers, as lines "name: value". */
 mp_str mp_transfer_head(const mp_transfer *transfer);
-/* The bytes of the body that have arrived and were not taken. */
-mp_str mp_transfer_body(const mp_transfer *transfer);
-/* Discards the bytes that mp_transfer_body returned; more bytes may arrive during this call. */
-void mp_transfer_take(mp_transfer *transfer);
+mp_str mp_transfer_body(const mp_transfer *transfer); /* the bytes that have arrived and were not taken */
+void mp_transfer_take(mp_transfer *transfer);         /* discards them; more may arrive during this call */
 bool mp_transfer_is_over(const mp_transfer *transfer);
 /* The reason why the response is incomplete; NULL if it is complete or still arriving. */
 const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer);
@@ -102,7 +100,8 @@ typedef enum {
     MP_TRANSFER_OTHER,
     MP_TRANSFER_CROWDED,    /* the account has no room for it */
     MP_TRANSFER_REFUSED,    /* the address policy does not allow the address */
-    MP_TRANSFER_UNSENT,     /* the server has received nothing of the request */
+    MP_TRANSFER_UNSENT,     /* the server has read nothing of the request */
+    MP_TRANSFER_PARTIAL,    /* the server has not received the whole request */
     MP_TRANSFER_UNANSWERED, /* the server may have received the request */
 } mp_transfer_trouble;      /* the kind of a failure */
 mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer);

@@ -2,7 +2,6 @@
 #include "address_policy.h"
 #include "lookup.h"
 #include "transfer.h"
-#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +32,8 @@ struct mp_transfer {
     bool has_head, is_paused, is_over, was_refused, is_crowded, is_unix, is_short;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
     bool was_sent, was_repeated, has_opened; /* has_opened: at least one socket */
+    /* is_unread: the server has refused this side's certificate; is_partial: sending has failed */
+    bool is_unread, is_partial;
     struct {
         curl_socket_t fd;
         ino_t inode;
@@ -477,6 +478,7 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
                                  .ca = outgoing->ca != NULL ? outgoing->ca : client->limits.ca,
                                  .certificate = outgoing->certificate,
                                  .key = outgoing->key,
+                                 .tls = outgoing->tls,
                                  .connect_ms = outgoing->connect_ms,
                                  .idle_ms = client->limits.idle_ms};
     int set = mp_handle_set(curl, handle, &options, &hooks, client);
@@ -484,6 +486,7 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     curl->easy_setopt(handle->easy, CURLOPT_HTTPHEADER, transfer->headers);
     transfer->how.url = MP_UNSET;
     transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
+    transfer->how.tls = NULL;
     transfer->how.unix_path = transfer->how.connect_to = NULL;
     transfer->how.headers = NULL;
     transfer->destination = enter_destination(client, outgoing);
@@ -500,56 +503,16 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
 
 /* -- end ----------------------------------------------------------------------------------------------------------- */
 
-static void explain_connect(mp_transfer *transfer)
-{
-    long error = 0;
-    char text[128];
-    transfer->curl->easy_getinfo(transfer->handle->easy, CURLINFO_OS_ERRNO, &error);
-    if (error == ECONNREFUSED || error == 0)
-        snprintf(text, sizeof text, "connection refused");
-    else
-        snprintf(text, sizeof text, "cannot connect: %s", strerror((int)error));
-    fail_transfer(transfer, text, error == ECONNREFUSED ? "nothing listens at this port" : "");
-}
-
 static void explain_result(mp_transfer *transfer, CURLcode result)
 {
-    switch (result) {
-    case CURLE_COULDNT_RESOLVE_HOST:
-        fail_transfer(transfer, "host not found (DNS)", "");
-        break;
-    case CURLE_COULDNT_CONNECT:
-        explain_connect(transfer);
-        break;
-    case CURLE_OPERATION_TIMEDOUT:
-        fail_transfer(transfer, "the connection timed out", "");
-        break;
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CONNECT_ERROR:
-        fail_transfer(transfer,
-                      *transfer->handle->error != '\0' ? transfer->handle->error
-                                                       : "the TLS handshake with the server failed",
-                      "");
-        break;
-    case CURLE_SSL_CACERT_BADFILE:
-        fail_transfer(transfer, "the CA certificates cannot be read", "http.ca in moonpool.yaml names their file");
-        break;
-    case CURLE_GOT_NOTHING:
-        fail_transfer(transfer, "the server closed the connection without a response", "");
-        break;
-    case CURLE_PARTIAL_FILE:
-    case CURLE_RECV_ERROR:
-    case CURLE_SEND_ERROR:
-        fail_transfer(transfer, "the connection closed before the response was complete", "");
-        break;
-    case CURLE_BAD_CONTENT_ENCODING:
-    case CURLE_UNSUPPORTED_PROTOCOL:
-    case CURLE_WEIRD_SERVER_REPLY:
-        fail_transfer(transfer, "the server sent an invalid HTTP response", "");
-        break;
-    default:
-        fail_transfer(transfer, "the request failed", "");
-    }
+    mp_err why = {0};
+    long os_error = 0;
+    transfer->curl->easy_getinfo(transfer->handle->easy, CURLINFO_OS_ERRNO, &os_error);
+    transfer->is_unread = !transfer->has_head && mp_curl_explain_refusal(transfer->handle->error, &why);
+    transfer->is_partial = result == CURLE_SEND_ERROR;
+    if (!transfer->is_unread)
+        mp_curl_explain(result, (int)os_error, transfer->handle->error, &why);
+    fail_transfer(transfer, why.text, why.hint);
 }
 
 static void leave(mp_transfer *transfer)
@@ -675,6 +638,8 @@ mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer)
     return transfer->is_crowded    ? MP_TRANSFER_CROWDED
            : transfer->was_refused ? MP_TRANSFER_REFUSED
            : transfer->has_head    ? MP_TRANSFER_OTHER
+           : transfer->is_unread   ? MP_TRANSFER_UNSENT
+           : transfer->is_partial  ? MP_TRANSFER_PARTIAL
            : transfer->was_sent    ? MP_TRANSFER_UNANSWERED
                                    : MP_TRANSFER_UNSENT;
 }

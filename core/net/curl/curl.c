@@ -1,6 +1,7 @@
 #include "curl.h"
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <unistd.h>
 
 #define MIN_VERSION 0x075700 /* 7.87: nothing older has been tried */
@@ -111,7 +112,8 @@ const char *mp_curl_version(void)
     return curl != NULL ? curl->version_info(CURLVERSION_NOW)->version : failure;
 }
 
-#define CA_KEPT_S 10L /* seconds for which the contents of a file of authorities are kept */
+/* seconds for which the contents of a file of authorities are kept */
+#define CA_KEPT_S ((long)MP_LIMIT(ca_kept_s, 10))
 
 CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLABLE ca)
 {
@@ -122,4 +124,70 @@ CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLA
     if (result == CURLE_OK && ca != NULL) /* its contents may be replaced */
         result = curl->easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, CA_KEPT_S);
     return result;
+}
+
+/* -- failures ------------------------------------------------------------------------------------------------------ */
+
+/* The alerts that refuse a client certificate, as OpenSSL names them. */
+static const char *const refusals[] = {"certificate", "unknown ca", "access denied"};
+
+bool mp_curl_explain_refusal(const char *error, mp_err *why)
+{
+    const char *alert = strstr(error, "alert ");
+    bool is_refusal = false;
+    for (size_t i = 0; alert != NULL && i < sizeof refusals / sizeof *refusals; i++)
+        is_refusal = is_refusal || strstr(alert, refusals[i]) != NULL;
+    if (!is_refusal)
+        return false;
+    mp_err_set(why, "the server refuses the certificate of this side: %.100s", alert);
+    mp_err_hint(why, "it may have expired, not be for clients (clientAuth), or be of an authority that is not trusted");
+    return true;
+}
+
+static void explain_connect(int error, mp_err *why)
+{
+    if (error == ECONNREFUSED || error == 0)
+        mp_err_set(why, "connection refused");
+    else
+        mp_err_set(why, "cannot connect: %s", strerror(error));
+    if (error == ECONNREFUSED)
+        mp_err_hint(why, "nothing listens at this port");
+}
+
+void mp_curl_explain(CURLcode result, int os_error, const char *error, mp_err *why)
+{
+    switch (result) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+        mp_err_set(why, "host not found (DNS)");
+        break;
+    case CURLE_COULDNT_CONNECT:
+        explain_connect(os_error, why);
+        break;
+    case CURLE_OPERATION_TIMEDOUT:
+        mp_err_set(why, "the connection timed out");
+        break;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CONNECT_ERROR:
+        mp_err_set(why, "%s", *error != '\0' ? error : "the TLS handshake with the server failed");
+        break;
+    case CURLE_SSL_CACERT_BADFILE:
+        mp_err_set(why, "the CA certificates cannot be read");
+        mp_err_hint(why, "http.ca in moonpool.yaml names their file");
+        break;
+    case CURLE_GOT_NOTHING:
+        mp_err_set(why, "the server closed the connection without a response");
+        break;
+    case CURLE_PARTIAL_FILE:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+        mp_err_set(why, "the connection closed before the response was complete");
+        break;
+    case CURLE_BAD_CONTENT_ENCODING:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+        mp_err_set(why, "the server sent an invalid HTTP response");
+        break;
+    default:
+        mp_err_set(why, "the request failed");
+    }
 }

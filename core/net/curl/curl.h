@@ -62,6 +62,12 @@ const char *mp_curl_version(void);
 /* Lets a request trust the certificates in the file `ca`, and no others; NULL: those of this system. */
 CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLABLE ca);
 
+/* True if libcurl's text of an error says that the server has refused this side's certificate. With TLS 1.3 it may do
+ * so after a request was sent, of which it has read nothing then. */
+bool mp_curl_explain_refusal(const char *error, mp_err *why);
+/* Why a transfer has failed, for people. */
+void mp_curl_explain(CURLcode result, int os_error, const char *error, mp_err *why);
+
 /* For a look at a socket by its number: one that was closed without a call of on_close (see review_opened in
  * transfer.c) may be a file of another thread by now. `statement` must do nothing to that file. ThreadSanitizer, which
  * would report the look, does not see what it reads. */

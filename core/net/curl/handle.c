@@ -1,5 +1,6 @@
 /* handle.c: the options of a handle. */
 #include "handle.h"
+#include "net/tls/context.h"
 
 #define SET(option, value) curl->easy_setopt(easy, (option), (value))
 
@@ -25,6 +26,7 @@ static void forget_options(const mp_curl_api *curl, mp_handle *handle)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free((char *)(uintptr_t)texts[i]);
     curl->slist_free_all(handle->connect_to);
+    mp_tls_unref(has->tls);
     handle->connect_to = NULL;
     handle->has = (mp_handle_options){.method = MP_UNSET, .url = MP_UNSET};
 }
@@ -48,7 +50,7 @@ static bool is_alike(const mp_handle_options *a, const mp_handle_options *b)
     return is_same(a->method, b->method) && (a->body.ptr == NULL) == (b->body.ptr == NULL) &&
            a->is_stream == b->is_stream && a->connect_ms == b->connect_ms && a->idle_ms == b->idle_ms &&
            is_same(a->unix_path, b->unix_path) && is_same(a->connect_to, b->connect_to) && is_same(a->ca, b->ca) &&
-           is_same(a->certificate, b->certificate) && is_same(a->key, b->key);
+           is_same(a->certificate, b->certificate) && is_same(a->key, b->key) && a->tls == b->tls;
 }
 
 static void set_callbacks(const mp_curl_api *curl, mp_handle *handle, const mp_handle_hooks *hooks, void *ctx)
@@ -80,6 +82,15 @@ static void set_method(const mp_curl_api *curl, CURL *easy, const mp_handle_opti
         SET(CURLOPT_ACCEPT_ENCODING, "gzip, deflate");
 }
 
+static void show_certificate(const mp_curl_api *curl, CURL *easy, const mp_tls *tls)
+{
+    mp_scoped_buf certificates = {0}, key = {0};
+    mp_tls_put_pem(tls, &certificates, &key);
+    SET(CURLOPT_SSLCERT_BLOB, (&(struct curl_blob){certificates.ptr, certificates.len, CURL_BLOB_COPY}));
+    SET(CURLOPT_SSLKEY_BLOB, (&(struct curl_blob){key.ptr, key.len, CURL_BLOB_COPY}));
+    explicit_bzero(key.ptr, key.len);
+}
+
 static void set_connection(const mp_curl_api *curl, CURL *easy, const mp_handle_options *options)
 {
     SET(CURLOPT_NOSIGNAL, 1L);
@@ -98,6 +109,8 @@ static void set_connection(const mp_curl_api *curl, CURL *easy, const mp_handle_
         SET(CURLOPT_SSLCERT, options->certificate);
     if (options->key != NULL)
         SET(CURLOPT_SSLKEY, options->key);
+    if (options->tls != NULL)
+        show_certificate(curl, easy, options->tls);
     if (options->connect_ms > 0)
         SET(CURLOPT_CONNECTTIMEOUT_MS, (long)options->connect_ms);
 }
@@ -132,6 +145,7 @@ static void set_anew(const mp_curl_api *curl, mp_handle *handle, const mp_handle
     handle->has.ca = mp_dup_text(options->ca);
     handle->has.certificate = mp_dup_text(options->certificate);
     handle->has.key = mp_dup_text(options->key);
+    handle->has.tls = options->tls == NULL ? NULL : mp_tls_ref(options->tls);
 }
 
 /* The URL is parsed here, once, and not for each request. */

@@ -4,6 +4,7 @@
 #define MP_NET_HANDLE_H
 
 #include "curl.h"
+#include "net/tls/tls.h"
 
 /* What is set of a request; all but the body is copied. */
 typedef struct {
@@ -12,6 +13,7 @@ typedef struct {
     bool is_stream, is_inner; /* is_inner: as of mp_client_limits */
     const char *MP_NULLABLE unix_path, *MP_NULLABLE connect_to, *MP_NULLABLE ca, *MP_NULLABLE certificate,
                                                                                      *MP_NULLABLE key;
+    mp_tls *MP_NULLABLE tls; /* whose certificate and key are those of this side; a handle has a reference */
     uint64_t connect_ms, idle_ms;
 } mp_handle_options;
 

@@ -15,6 +15,9 @@ struct mp_tls {
 
 /* Makes a context without a certificate. Requires TLS 1.2 or later, with forward secrecy and AEAD. */
 SSL_CTX *mp_tls_context_new(void);
+mp_tls *mp_tls_ref(mp_tls *tls);
+/* Appends the certificate and its issuers, and the key, which is secret, as PEM. */
+void mp_tls_put_pem(const mp_tls *tls, mp_buf *certificates, mp_buf *key);
 /* The end of validity, in seconds since 1970. */
 int64_t mp_tls_not_after(const X509 *certificate);
 /* tls_conn.c: finds the connection of each SSL object of this context by its ClientHello. */

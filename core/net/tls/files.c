@@ -258,8 +258,26 @@ static void put_day(char room[32], const ASN1_TIME *at)
     strftime(room, 32, "%Y-%m-%d", &parts);
 }
 
+/* Reports faults for which other nodes would reject the certificate. */
+static void judge_for_nodes(const char *path, X509 *own, const char *name, mp_tls_findings *findings)
+{
+    mp_err *err;
+    if (X509_check_host(own, name, 0, X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT, NULL) != 1) {
+        err = add_finding(findings, MP_TLS_CERTIFICATE, false);
+        mp_err_set(err, "%s does not have the DNS name %s", path, name);
+        mp_err_hint(
+            err,
+            "the certificates of all nodes have it as a subject alternative name; cluster.tls.name is another one");
+    }
+    if (X509_check_purpose(own, X509_PURPOSE_SSL_CLIENT, 0) != 1) {
+        err = add_finding(findings, MP_TLS_CERTIFICATE, false);
+        mp_err_set(err, "%s is not a certificate for clients", path);
+        mp_err_hint(err, "nodes show it when they connect to each other: its extended key usage lacks clientAuth");
+    }
+}
+
 /* Reports faults for which clients would reject the certificate. */
-static void judge_for_clients(const char *path, X509 *own, mp_tls_findings *findings)
+static void judge_for_clients(const char *path, X509 *own, bool is_node, mp_tls_findings *findings)
 {
     char day[32];
     mp_err *err;
@@ -281,7 +299,7 @@ static void judge_for_clients(const char *path, X509 *own, mp_tls_findings *find
         mp_err_hint(err, "clients refuse it: they ignore the common name and need a subject alternative name");
     }
     if (X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) != 1) {
-        err = add_finding(findings, MP_TLS_CERTIFICATE, true);
+        err = add_finding(findings, MP_TLS_CERTIFICATE, !is_node);
         mp_err_set(err, "%s is not a certificate for servers", path);
         mp_err_hint(err, "clients refuse it: its extended key usage lacks serverAuth");
     }
@@ -341,6 +359,7 @@ mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *find
 {
     findings->count = 0;
     mp_tls *tls = NULL;
+    const char *node_name = files->node_name;
     STACK_OF(X509) *chain = read_certificates(files->certificate, MP_TLS_CERTIFICATE, CHAIN_CAP, findings);
     EVP_PKEY *key = read_key(files->key, findings);
     if (key != NULL)
@@ -348,7 +367,9 @@ mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *find
     if (chain != NULL && key != NULL)
         judge_order(files->certificate, files->key, chain, key, findings);
     if (chain != NULL && !has_errors(findings))
-        judge_for_clients(files->certificate, sk_X509_value(chain, 0), findings);
+        judge_for_clients(files->certificate, sk_X509_value(chain, 0), node_name != NULL, findings);
+    if (chain != NULL && node_name != NULL && !has_errors(findings))
+        judge_for_nodes(files->certificate, sk_X509_value(chain, 0), node_name, findings);
     if (!has_errors(findings))
         tls = make_context(files, chain, key, findings);
     if (chain != NULL)
@@ -356,6 +377,27 @@ mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *find
     EVP_PKEY_free(key);
     ERR_clear_error();
     return tls;
+}
+
+static void take_bytes(BIO *bio, mp_buf *out)
+{
+    char *bytes;
+    long len = BIO_get_mem_data(bio, &bytes);
+    mp_buf_put(out, (mp_str){bytes, len < 0 ? 0 : (size_t)len});
+    BIO_free(bio); /* which erases them */
+}
+
+void mp_tls_put_pem(const mp_tls *tls, mp_buf *certificates, mp_buf *key)
+{
+    STACK_OF(X509) *issuers = NULL;
+    BIO *of_certificates = BIO_new(BIO_s_mem()), *of_key = BIO_new(BIO_s_secmem());
+    SSL_CTX_get0_chain_certs(tls->context, &issuers);
+    PEM_write_bio_X509(of_certificates, SSL_CTX_get0_certificate(tls->context));
+    for (int i = 0; i < sk_X509_num(issuers); i++)
+        PEM_write_bio_X509(of_certificates, sk_X509_value(issuers, i));
+    PEM_write_bio_PrivateKey(of_key, SSL_CTX_get0_privatekey(tls->context), NULL, NULL, 0, NULL, NULL);
+    take_bytes(of_certificates, certificates);
+    take_bytes(of_key, key);
 }
 
 const char *mp_tls_version(void)

@@ -31,6 +31,12 @@ SSL_CTX *mp_tls_context_new(void)
     return context;
 }
 
+mp_tls *mp_tls_ref(mp_tls *tls)
+{
+    atomic_fetch_add(&tls->refs, 1);
+    return tls;
+}
+
 void mp_tls_unref(mp_tls *MP_NULLABLE tls)
 {
     if (tls == NULL || atomic_fetch_sub(&tls->refs, 1) != 1)
@@ -85,9 +91,7 @@ void mp_tls_slot_set(mp_tls_slot *slot, mp_tls *tls)
 mp_tls *mp_tls_slot_get(mp_tls_slot *slot)
 {
     MP_LOCKED(&slot->lock);
-    mp_tls *tls = slot->tls;
-    atomic_fetch_add(&tls->refs, 1);
-    return tls;
+    return mp_tls_ref(slot->tls);
 }
 
 void mp_tls_slot_free(mp_tls_slot *MP_NULLABLE slot)

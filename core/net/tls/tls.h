@@ -14,6 +14,7 @@ typedef struct {
     const char *certificate, *key;     /* PEM files; the server's certificate first, then its issuers */
     const char *MP_NULLABLE client_ca; /* NULL: client certificates are not requested */
     bool client_optional;              /* clients without a certificate are accepted, too */
+    const char *MP_NULLABLE node_name; /* DNS name of nodes, which show theirs to servers, too; NULL: it is no node's */
 } mp_tls_files;
 
 typedef enum { MP_TLS_CERTIFICATE, MP_TLS_KEY, MP_TLS_CLIENT_CA } mp_tls_file;

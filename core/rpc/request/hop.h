@@ -8,7 +8,8 @@
 
 #define MP_HOP_HEADER "moonpool-hop"
 #define MP_HOP_MOST_HEADER ((size_t)120 << 10) /* bytes of the sealed header */
-#define MP_HOP_OLDEST_MS 10000 /* a request that is older has long been answered with an error by its edge */
+/* a request that is older has long been answered with an error by its edge */
+#define MP_HOP_OLDEST_MS ((uint64_t)MP_LIMIT(hop_oldest_ms, 10000))
 /* An edge of another node answers with an error a while after that, since clocks of machines differ. */
 #define MP_HOP_GIVEN_UP_MS (MP_HOP_OLDEST_MS + 1000)
 #define MP_HOP_MOST 2 /* limit of the hops of one request */

@@ -1,6 +1,8 @@
--- The records of the processes of a cluster, in the hash mp:NAME:n of its server, by their numbers. Each 2 s, and when a
--- number is met that nobody knows, one worker of each process has a turn: it writes the record of the process anew, if
--- that is still its own, and hands all records to C (core/nodes/nodes.h), which knows for how long one has not changed.
+-- The records of the processes of a cluster, in the hash mp:NAME:n of its server, by their numbers. Each 2 s one worker of
+-- each process has a turn: it writes the record of the process anew, if that is still its own, and hands all records to C
+-- (core/nodes/nodes.h), which knows for how long one has not changed. When a number is met that nobody knows, the server is
+-- asked for that record alone. A record is removed only if its process does not answer, either: one that alone cannot reach
+-- the server keeps its sessions.
 --
 -- A process joins when nothing speaks against it: its clock, its seal keys, a living process of the same name. Until then
 -- it has no record, takes no sessions, and tries again with each turn. Once it has joined, only another process with its
@@ -19,6 +21,7 @@ local PREFIX <const> = cluster_operation.PREFIX
 local MOST <const> = 256                     -- processes of a cluster: MP_NODES_MOST in C
 local SAY_S <const> = 60
 local TURN_S <const> = 10                    -- the longest turn
+local ASK_S <const> = 3                      -- the longest question whether a process lives, or has a number
 local TRIES <const> = 5                      -- numbers that are tried in one turn
 local MAX_AHEAD_S <const> = 30               -- how far the clocks of nodes and of the server may be apart
 local MAX_RECORD <const> = 65536             -- bytes of a record: longer ones are not read
@@ -118,7 +121,7 @@ local function look(own, text)
   read.stale = host.nodes.take(read.list, read.id, host.time.clock() - read.time)
   over = {}
   for number, how in pairs(read.stale) do
-    if how == "over" then over[number] = read.by_number[number].text end
+    if how == "over" and host.nodes.lives(number) == false then over[number] = read.by_number[number].text end
   end
   return read
 end
@@ -248,24 +251,46 @@ bus.on("cluster turn", function()
   end
 end)
 
---- Removes the records of a node that are stale. How many; or nil and why none.
+bus.on("cluster number", function(number)
+  host.job.begin(function()
+    local ends = server.deadline()
+    if not server.is_ready(ends) then return end
+    local done, text = cluster_operation.send({ "HGET", PREFIX .. "n", number }, ends)
+    if done then host.nodes.answer(tonumber(number), type(text) == "string" and decoded(number, text) or nil) end
+  end, ASK_S)
+end)
+
+-- True if the process does not answer.
+local function is_gone(number)
+  local ends = now() + ASK_S
+  local lives = host.nodes.lives(number)
+  while lives == nil and now() < ends do
+    host.time.sleep(0.05)
+    lives = host.nodes.lives(number)
+  end
+  return lives == false
+end
+
+--- Removes the records of a node whose processes do not renew them and do not answer. How many; or nil and why none.
 function nodes.forget(name)
   local own = host.nodes.own()
   if not own then return nil, "this gateway takes no part in a cluster" end
   local read, why = look(own)
   if not read then return nil, "the server of cluster: " .. why end
-  local count, all = 0, 0
+  local all, stale, gone = 0, 0, {}
   for _, one in ipairs(read.list) do
     if one.node == name then
       all = all + 1
-      if read.stale[one.number] then count, over[one.number] = count + 1, one.text end
+      if read.stale[one.number] then stale, gone[#gone + 1] = stale + 1, is_gone(one.number) and one or nil end
     end
   end
   if all == 0 then return nil, "no record of the cluster has this node: see `moonpool cluster status`" end
-  if count == 0 then return nil, "its record is not stale yet: it was renewed, or the server was away, in the last 10 s" end
+  if stale == 0 then return nil, "its record is not stale yet: it was renewed, or the server was away, in the last 10 s" end
+  if #gone == 0 then return nil, "it answers: it lives, and does not reach the server" end
+  for _, one in ipairs(gone) do over[one.number] = one.text end
   read, why = look(own)
   if not read then return nil, "the server of cluster: " .. why end
-  return count
+  return #gone
 end
 
 return nodes

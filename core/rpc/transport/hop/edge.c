@@ -119,15 +119,17 @@ static void refuse_unanswered(mp_passage *it)
 {
     const mp_transfer *transfer = it->transfer;
     mp_rpc *rpc = it->rpc;
-    bool is_unsent = transfer == NULL || mp_transfer_trouble_of(transfer) == MP_TRANSFER_UNSENT;
-    bool is_crowded = transfer != NULL && mp_transfer_trouble_of(transfer) == MP_TRANSFER_CROWDED;
+    mp_transfer_trouble trouble = transfer == NULL ? MP_TRANSFER_UNSENT : mp_transfer_trouble_of(transfer);
+    bool is_crowded = trouble == MP_TRANSFER_CROWDED;
+    /* a process runs no request that it does not have as a whole */
+    bool is_unsent = trouble == MP_TRANSFER_UNSENT || trouble == MP_TRANSFER_PARTIAL;
     mp_stream *stream = mp_stream_ref(it->stream);
     unsigned seconds = it->receiver == NULL ? 1 : mp_hop_retry_s();
     it->end = is_unsent ? MP_FORWARD_UNREACHED : MP_FORWARD_LOST;
     if (is_unsent)
         mp_hop_report_unreached(it);
     leave_stream(it);
-    if (is_unsent && !is_crowded) {
+    if (is_unsent) {
         mp_hop_refuse_later(rpc, stream, seconds, unanswered);
         mp_stream_unref(stream);
         return;
@@ -389,6 +391,7 @@ bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NU
 {
     const mp_rpc_config *config = rpc->config;
     const char *name = config->nodes_name;
+    *way = (mp_hop_way){0};
     if (receiver == NULL) {
         snprintf(way->base, sizeof way->base, "http://localhost");
         outgoing->unix_path = way->path;
@@ -400,8 +403,7 @@ bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NU
     if (name != NULL) {
         outgoing->connect_to = receiver->address;
         outgoing->ca = config->nodes_ca;
-        outgoing->certificate = config->nodes_certificate;
-        outgoing->key = config->nodes_key;
+        outgoing->tls = way->tls = mp_tls_slot_get(MP_NEVER_NULL(mp_processes_tls(rpc->processes)));
     }
     return true;
 }
@@ -441,6 +443,7 @@ static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, mp_str session, m
     outgoing.ready = on_news;
     outgoing.ctx = it;
     mp_transfer *transfer = mp_transfer_start(it->rpc->hops->client, &outgoing, &err);
+    mp_tls_unref(way.tls);
     if (transfer == NULL)
         mp_log(MP_ERROR, "request not sent on", mp_log_str("why", mp_str_of(err.text)));
     mp_buf_clear(&url);

@@ -48,13 +48,13 @@ typedef struct {
 /* What this worker knows of a number of other nodes. Times are of mp_monotonic_ms; 0: never. */
 typedef struct {
     uint16_t number;
-    char uid[MP_NODE_UID + 1];        /* of the process; empty: no record has the number */
-    bool is_asked;                    /* an errand of this worker asks whether the process lives */
-    bool is_unreached;                /* the last request was not sent: it could not be reached */
-    bool is_over;                     /* another process has its address: it has ended */
-    uint64_t used_ms;                 /* when it was last looked for */
-    uint64_t wanted_ms, wanted_reads; /* when a read was wanted for the number, and how many there had been */
-    uint64_t heard_ms, silent_ms;     /* when it last answered that it lives, or did not answer */
+    char uid[MP_NODE_UID + 1]; /* of the process; empty: no record has the number */
+    bool is_asked;             /* an errand of this worker asks whether the process lives */
+    bool is_unreached;         /* the last request was not sent: it could not be reached */
+    bool is_over;              /* another process has its address: it has ended */
+    uint64_t used_ms;          /* when it was last looked for */
+    /* when it last answered that it lives, or sent a byte of an answer; and when it did not answer */
+    uint64_t heard_ms, silent_ms;
     mp_series forwards[MP_FORWARDS];
 } mp_node_peer;
 
@@ -84,6 +84,9 @@ uint16_t mp_hop_find_process(mp_rpc *rpc, const mp_stream *stream, mp_hop_endpoi
 /* The number of another process that made this id; 0: none that is known. Foreign, unknown and ended ids of one number
  * take the same way. */
 uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id);
+/* The number in an id that is of no known process, if another node may have such a process, which no read of the
+ * records has shown; else 0. By each of the seal keys an id has another number: the first one that may be. */
+uint16_t mp_hop_unseen_of(const mp_rpc *rpc, mp_str id);
 
 /* -- edge.c ---------------------------------------------------------------------------------------------------- */
 
@@ -94,9 +97,10 @@ void mp_passage_end(mp_passage *passage);
 typedef struct {
     char base[MP_NODE_ADDRESS + 16]; /* the begin of their URLs */
     char path[MP_PROCESS_PATH];      /* of its Unix socket, if it is one of this node */
+    mp_tls *MP_NULLABLE tls;         /* a reference, which the caller drops once the request was started */
 } mp_hop_way;
 /* Says in `outgoing`, but for its URL, how to reach a process of this node, or `receiver`; it points to `way` and
- * `receiver` then. False if there is no way. */
+ * `receiver` then. False if there is no way. `way` is filled in both cases. */
 bool mp_hop_find_way(const mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, mp_hop_way *way,
                      mp_outgoing *outgoing);
 /* The keys that seal headers for a process of this node, or for another node. */
@@ -109,8 +113,8 @@ void mp_hops_watch(mp_rpc *rpc);
 /* True if the process with this number does not answer: no request should be sent to it. Asks the process again in that
  * case. */
 bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number);
-/* Asks a process of another node whether it lives; not while a question waits for its answer. False if that cannot be.
- */
+/* Asks a process of another node whether it lives, once more if the first question gets no answer; not while a question
+ * waits. False if that cannot be. */
 bool mp_hops_ask_node(mp_rpc *rpc, const mp_node_record *node);
 /* Sends a message about a task to a process, of this node or `receiver`. */
 bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, mp_str text);
@@ -142,10 +146,13 @@ void mp_hop_count_forward(const mp_passage *passage);
 void mp_hop_refuse_later(mp_rpc *rpc, mp_stream *stream, unsigned seconds, const char *why);
 /* The seconds for a process of another node: 1 to 3, so that clients do not all come back at once. */
 unsigned mp_hop_retry_s(void);
-/* True if no other node has a process with this number and, if it is not empty, this uid: no record has it, and what is
+/* True if no other node has the process that made the id and, if it is not empty, this uid: no record has it, and what is
  * not there is known (mp_nodes_are_sure), or its record is stale and it does not answer. What has to be found out for
  * that is asked for: a later call knows. */
-bool mp_hop_is_gone(mp_rpc *rpc, uint16_t number, mp_str uid);
+bool mp_hop_is_gone(mp_rpc *rpc, mp_str id, mp_str uid);
+/* True if no other node has a process with this number, which no read of the records has shown. False where that is
+ * not known: the server is asked. */
+bool mp_hop_has_no_node(const mp_rpc *rpc, uint16_t number);
 /* Ends the requests that wait until it is known whether a node has their number: `with_answer` they are refused. */
 void mp_hops_end_waiting(mp_rpc *rpc, bool with_answer);
 

@@ -35,6 +35,7 @@ typedef struct {
     mp_hop_endpoint endpoint;
     mp_node_round *MP_NULLABLE round; /* borrowed: gets the answer at `place`; the message is not sent again then */
     int place;
+    bool is_second;              /* the question is asked a second time: one that is lost proves nothing */
     uint64_t since_ms, began_ms; /* since_ms: when it was sent first; began_ms: when it was sent last, or failed */
 } errand;
 
@@ -74,10 +75,14 @@ static bool send_errand(mp_rpc *rpc, errand *it)
     mp_err err = {0};
     mp_scoped_buf header = {0}, url = {0};
     bool is_message = it->body != NULL;
+    const mp_node_record *node = it->receiver;
     it->began_ms = mp_monotonic_ms();
     if (put_header(rpc, it, &header) && mp_hop_find_way(rpc, it->to, it->receiver, &way, &outgoing)) {
         const char *const lines[] = {"Accept:", "Content-Type: application/json", header.ptr, NULL};
-        mp_buf_printf(&url, "%s%s%c", way.base, is_message ? mp_hop_paths[it->endpoint] : MP_HOP_ALIVE, 0);
+        mp_buf_printf(&url, "%s%s", way.base, is_message ? mp_hop_paths[it->endpoint] : MP_HOP_ALIVE);
+        if (!is_message && node != NULL) /* another process may have the address by now */
+            mp_buf_printf(&url, "?number=%u&uid=%s", (unsigned)it->to, node->uid);
+        mp_buf_putc(&url, '\0');
         outgoing.method = is_message ? "POST" : "GET";
         outgoing.url = url.ptr;
         outgoing.headers = lines;
@@ -89,6 +94,7 @@ static bool send_errand(mp_rpc *rpc, errand *it)
         outgoing.ready = on_news;
         outgoing.ctx = it;
         it->transfer = mp_transfer_start(rpc->hops->client, &outgoing, &err);
+        mp_tls_unref(way.tls);
     }
     return it->transfer != NULL;
 }
@@ -175,14 +181,16 @@ bool mp_hops_ask_node(mp_rpc *rpc, const mp_node_record *node)
     return peer->is_asked;
 }
 
-static void take_answer_of_node(mp_rpc *rpc, const mp_node_record *node, bool is_alive)
+static void take_answer_of_node(mp_rpc *rpc, const errand *it, const mp_node_record *node, bool is_alive)
 {
     mp_node_peer *peer = mp_node_peer_of(rpc->hops, node->number, node->uid);
+    const mp_transfer *transfer = it->transfer;
     bool was_silent = mp_node_peer_is_silent(peer);
     peer->is_asked = false;
+    peer->is_over = peer->is_over || (transfer != NULL && mp_transfer_status(transfer) == 421);
     *(is_alive ? &peer->heard_ms : &peer->silent_ms) = mp_monotonic_ms();
     mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(rpc->processes)), node->number, is_alive);
-    if (is_alive || was_silent)
+    if (is_alive || was_silent || peer->is_over)
         return;
     mp_stat_add(&mp_stat_hops_silent, 1);
     mp_log(MP_WARN, "node does not answer", mp_log_str("node", mp_str_of(node->node)),
@@ -193,7 +201,7 @@ static void take_answer(mp_rpc *rpc, const errand *it, bool is_alive)
 {
     const mp_node_record *node = it->receiver;
     if (node != NULL) {
-        take_answer_of_node(rpc, node, is_alive);
+        take_answer_of_node(rpc, it, node, is_alive);
         return;
     }
     mp_hop_peer *peer = find_peer(rpc->hops, it->to);
@@ -203,6 +211,23 @@ static void take_answer(mp_rpc *rpc, const errand *it, bool is_alive)
         mp_stat_add(&mp_stat_hops_silent, 1);
         mp_log(MP_WARN, "process does not answer", mp_log_int("number", it->to));
     }
+}
+
+/* Bytes of an answer say that a process lives, as an answer to the question would. */
+static void note_bytes(mp_rpc *rpc, const mp_passage *passage, uint64_t now)
+{
+    const mp_node_record *node = passage->receiver;
+    const mp_transfer *transfer = passage->transfer;
+    if (transfer == NULL || mp_transfer_status(transfer) == 0 || now - passage->heard_ms >= QUIET_MS)
+        return;
+    if (node == NULL) {
+        if (now - passage->heard_ms <= (uint64_t)2 * LOOK_MS)
+            mp_processes_note_heard(rpc->processes, passage->to, now, true);
+        return;
+    }
+    mp_node_peer *peer = mp_node_peer_of(rpc->hops, passage->to, node->uid);
+    if (peer->heard_ms < passage->heard_ms)
+        peer->heard_ms = passage->heard_ms;
 }
 
 /* As look_at, for a process of another node. */
@@ -236,11 +261,26 @@ static void look_at(mp_rpc *rpc, mp_passage *passage, uint64_t now)
 
 /* -- the look ------------------------------------------------------------------------------------------------------ */
 
+/* Asks a process of another node a second time. False if that was done, or cannot be. */
+static bool ask_again(mp_rpc *rpc, errand *it)
+{
+    if (it->receiver == NULL || it->is_second)
+        return false;
+    it->is_second = true;
+    mp_transfer_free(it->transfer);
+    it->transfer = NULL;
+    return send_errand(rpc, it);
+}
+
 /* The errand is over. A message that was not taken is sent again later, while its process lives. */
 static void end_errand(mp_rpc *rpc, errand *it, bool is_good, uint64_t now)
 {
     mp_node_record record;
+    const mp_transfer *transfer = it->transfer;
     if (it->body == NULL) {
+        bool is_answered = transfer != NULL && mp_transfer_status(transfer) != 0;
+        if (!is_answered && ask_again(rpc, it))
+            return;
         take_answer(rpc, it, is_good);
     } else if (it->endpoint == MP_HOP_SWITCH) {
         settle_answer(it, is_good);
@@ -326,6 +366,9 @@ static void look(mp_timer *timer)
     look_at_errands(rpc, mp_monotonic_ms());
     uint64_t now = mp_monotonic_ms(); /* read here, so that it is not before any time that is compared with it */
     MP_EACH(mp_passage, passage, &hops->all, link) {
+        note_bytes(rpc, passage, now); /* of all, before one is judged */
+    }
+    MP_EACH(mp_passage, passage, &hops->all, link) {
         if (now - passage->heard_ms >= QUIET_MS)
             look_at(rpc, passage, now);
     }
@@ -386,7 +429,7 @@ bool mp_rpc_is_orphan(mp_rpc *rpc, mp_str id, mp_str uid)
     uint16_t number = mp_id_number(rpc->processes, id);
     if (number == mp_processes_number(rpc->processes))
         return nodes != NULL && uid.len > 0 && !mp_str_is(uid, mp_nodes_uid(nodes));
-    return !mp_processes_has(rpc->processes, number) && mp_hop_is_gone(rpc, number, uid);
+    return !mp_processes_has(rpc->processes, number) && mp_hop_is_gone(rpc, id, uid);
 }
 
 bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NULLABLE receiver, mp_str text)

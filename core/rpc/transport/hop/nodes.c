@@ -1,7 +1,7 @@
 /* nodes.c: requests for processes of other nodes: whether they may be sent, by what is known of the process. What
- * is not known is found out first: a number that no read of the records has shown, by another read; whether a process
- * lives whose record is stale, by a question to it. The request waits for that, and is then served as if it had just
- * come.
+ * is not known is found out first: a number that no read of the records has shown, by a question to the server; whether
+ * a process lives whose record is stale, by a question to it. The request waits for that, and is then served as if it
+ * had just come.
  *
  * All that decides is the number, so that unknown, foreign and ended ids of one number take the same way. */
 #include "edge.h"
@@ -12,10 +12,11 @@ MP_LABELLED_COUNTER(forwards, "moonpool_forwards", 64 * MP_FORWARDS, "requests t
 /* ms since the records cannot be read, in which a process may have joined that no read has shown: its clients may try
  * again. Later a number that no record has is that of no process. */
 #define AWAY_MS 10000
-#define KNOWN_MS 2000 /* ms for which an answer counts: a process lives or not, or no record has a number */
-#define READ_MS 500   /* ms that a request waits for a read of the records */
-#define ASKED_MS                                                                                                       \
-    2000           /* ms that a request waits until a process was asked whether it lives, which takes NODE_ALIVE_MS */
+#define KNOWN_MS 2000 /* ms for which it counts that a process lives or not */
+#define GONE_MS 10000 /* ms for which it counts for its record that it does not: another worker may have asked it */
+#define READ_MS 1000  /* ms that a request waits for the answer of the server */
+/* ms that a request waits until a process was asked whether it lives, which takes twice NODE_ALIVE_MS */
+#define ASKED_MS 2500
 #define PEEK_MS 10 /* ms between two looks at the requests that wait */
 
 typedef struct {
@@ -24,8 +25,8 @@ typedef struct {
     mp_stream *stream;       /* counted reference */
     mp_principal *principal; /* counted reference */
     uint64_t until_ms;
-    uint64_t reads; /* it waits until there are more; UINT64_MAX: for the process to answer */
     uint16_t number;
+    bool is_for_record; /* it waits for the server; else for the process to answer */
 } waiting_request;
 
 static const char unknown[] = "it is not known whether another node has this session: try again";
@@ -83,25 +84,24 @@ bool mp_hop_finds_node(const mp_rpc *rpc, uint16_t number, mp_node_record *recor
     return peer == NULL || !peer->is_over || strcmp(peer->uid, record->uid) != 0;
 }
 
-/* Wants a read of the records that may show the number, unless one is under way for it. True if a read has shown that
- * no process has it. False in `*may_ask` if too many reads are wanted. */
-static bool is_none(mp_rpc *rpc, mp_nodes *nodes, uint16_t number, bool *may_ask)
+bool mp_hop_has_no_node(const mp_rpc *rpc, uint16_t number)
 {
-    uint64_t now = mp_monotonic_ms(), reads = mp_nodes_reads(nodes);
-    mp_node_peer *peer = mp_node_peer_of(rpc->hops, number, "");
-    *may_ask = true;
-    if (peer->wanted_ms != 0 && now < peer->wanted_ms + KNOWN_MS)
-        return reads > peer->wanted_reads;
-    *may_ask = mp_nodes_want(nodes);
-    peer->wanted_ms = *may_ask ? now : 0;
-    peer->wanted_reads = reads;
+    mp_nodes *nodes = mp_processes_nodes(rpc->processes);
+    if (nodes == NULL || mp_processes_node_keys(rpc->processes) == NULL)
+        return true;
+    uint64_t away = mp_nodes_away_ms(nodes);
+    if (away > 0)
+        return away >= AWAY_MS;
+    if (mp_nodes_has_none(nodes, number))
+        return true;
+    mp_nodes_ask(nodes, number);
     return false;
 }
 
-bool mp_hop_is_gone(mp_rpc *rpc, uint16_t number, mp_str uid)
+bool mp_hop_is_gone(mp_rpc *rpc, mp_str id, mp_str uid)
 {
     mp_node_record record;
-    bool may_ask;
+    uint16_t number = mp_id_number(rpc->processes, id);
     mp_nodes *nodes = mp_processes_nodes(rpc->processes);
     if (nodes == NULL || mp_processes_node_keys(rpc->processes) == NULL)
         return true;
@@ -109,7 +109,7 @@ bool mp_hop_is_gone(mp_rpc *rpc, uint16_t number, mp_str uid)
         return false;
     mp_node_state state = mp_nodes_find(nodes, number, &record);
     if (state == MP_NODE_NONE)
-        return is_none(rpc, nodes, number, &may_ask);
+        return mp_hop_unseen_of(rpc, id) == 0;
     const mp_node_peer *peer = mp_node_peer_of(rpc->hops, number, record.uid);
     if (peer->is_over || (uid.len > 0 && !mp_str_is(uid, record.uid)))
         return true;
@@ -117,6 +117,32 @@ bool mp_hop_is_gone(mp_rpc *rpc, uint16_t number, mp_str uid)
     if (state == MP_NODE_STALE && !is_silent)
         mp_hops_ask_node(rpc, &record);
     return state == MP_NODE_STALE && is_silent;
+}
+
+/* The last answer, or, for `gone_ms`, that there was none. */
+static mp_node_life life_of(const mp_node_peer *peer, uint64_t gone_ms)
+{
+    bool is_silent = mp_node_peer_is_silent(peer);
+    uint64_t last = is_silent ? peer->silent_ms : peer->heard_ms;
+    if (peer->is_over)
+        return MP_NODE_IS_GONE;
+    if (peer->is_asked || last == 0 || mp_monotonic_ms() >= last + (is_silent ? gone_ms : KNOWN_MS))
+        return MP_NODE_MAY_LIVE;
+    return is_silent ? MP_NODE_IS_GONE : MP_NODE_LIVES;
+}
+
+mp_node_life mp_rpc_ask_node(mp_rpc *rpc, uint16_t number)
+{
+    mp_node_record record;
+    const mp_nodes *nodes = mp_processes_nodes(rpc->processes);
+    if (mp_processes_has(rpc->processes, number))
+        return MP_NODE_LIVES;
+    if (nodes == NULL || mp_nodes_find(nodes, number, &record) == MP_NODE_NONE)
+        return MP_NODE_MAY_LIVE;
+    mp_node_life life = life_of(mp_node_peer_of(rpc->hops, number, record.uid), GONE_MS);
+    if (life != MP_NODE_MAY_LIVE)
+        return life;
+    return mp_hops_ask_node(rpc, &record) ? MP_NODE_MAY_LIVE : MP_NODE_IS_GONE; /* its address is none */
 }
 
 /* -- requests that wait -------------------------------------------------------------------------------------------- */
@@ -169,8 +195,11 @@ static void settle_request(waiting_request *it, const char *MP_NULLABLE why)
 /* True if what the request waits for is known. */
 static bool is_found_out(const waiting_request *it, const mp_nodes *nodes)
 {
+    mp_node_record record;
     const mp_node_peer *peer = find_peer(it->rpc->hops, it->number);
-    return it->reads != UINT64_MAX ? mp_nodes_reads(nodes) > it->reads : peer == NULL || !peer->is_asked;
+    if (!it->is_for_record)
+        return peer == NULL || !peer->is_asked;
+    return mp_nodes_has_none(nodes, it->number) || mp_nodes_find(nodes, it->number, &record) != MP_NODE_NONE;
 }
 
 static void peek(mp_timer *timer)
@@ -184,14 +213,14 @@ static void peek(mp_timer *timer)
         mp_link_put(&hops->waiting, &it->link);
         if (is_found_out(it, nodes))
             settle_request(it, NULL);
-        else if (now >= it->until_ms || (it->reads != UINT64_MAX && mp_nodes_away_ms(nodes) > 0))
+        else if (now >= it->until_ms || (it->is_for_record && mp_nodes_away_ms(nodes) > 0))
             settle_request(it, unknown);
     }
     if (!mp_link_is_alone(&hops->waiting))
         mp_timer_start(hops->rpc->loop, &hops->peek, PEEK_MS, peek);
 }
 
-static void wait_for(mp_rpc *rpc, mp_stream *stream, uint16_t number, uint64_t reads, uint64_t ms)
+static void wait_for(mp_rpc *rpc, mp_stream *stream, uint16_t number, bool is_for_record, uint64_t ms)
 {
     mp_hops *hops = rpc->hops;
     waiting_request *it = mp_new(sizeof *it);
@@ -199,8 +228,8 @@ static void wait_for(mp_rpc *rpc, mp_stream *stream, uint16_t number, uint64_t r
                             .stream = mp_stream_ref(stream),
                             .principal = mp_principal_ref(rpc->principal),
                             .until_ms = mp_monotonic_ms() + ms,
-                            .reads = reads,
-                            .number = number};
+                            .number = number,
+                            .is_for_record = is_for_record};
     mp_link_put(&hops->waiting, &it->link);
     hops->count++;
     mp_stat_add(&mp_stat_hops, 1);
@@ -230,12 +259,10 @@ void mp_hops_end_waiting(mp_rpc *rpc, bool with_answer)
 /* No record has the number. */
 static mp_node_way choose_without(mp_rpc *rpc, mp_stream *stream, mp_nodes *nodes, uint16_t number)
 {
-    uint64_t away = mp_nodes_away_ms(nodes);
-    bool may_ask = false;
-    if (away >= AWAY_MS || (away == 0 && is_none(rpc, nodes, number, &may_ask)))
+    if (mp_hop_has_no_node(rpc, number))
         return MP_NODE_HERE;
-    if (may_ask)
-        wait_for(rpc, stream, number, MP_NEVER_NULL(find_peer(rpc->hops, number))->wanted_reads, READ_MS);
+    if (mp_nodes_away_ms(nodes) == 0 && mp_nodes_ask(nodes, number))
+        wait_for(rpc, stream, number, true, READ_MS);
     else
         mp_hop_refuse_later(rpc, stream, mp_hop_retry_s(), unknown);
     return MP_NODE_WAITS;
@@ -244,11 +271,11 @@ static mp_node_way choose_without(mp_rpc *rpc, mp_stream *stream, mp_nodes *node
 /* The record is stale. */
 static mp_node_way choose_stale(mp_rpc *rpc, mp_stream *stream, const mp_node_record *record, const mp_node_peer *peer)
 {
-    uint64_t now = mp_monotonic_ms(), last = mp_node_peer_is_silent(peer) ? peer->silent_ms : peer->heard_ms;
-    if (last != 0 && now < last + KNOWN_MS && !peer->is_asked)
-        return mp_node_peer_is_silent(peer) ? MP_NODE_HERE : MP_NODE_SEND;
+    mp_node_life life = life_of(peer, KNOWN_MS);
+    if (life != MP_NODE_MAY_LIVE)
+        return life == MP_NODE_LIVES ? MP_NODE_SEND : MP_NODE_HERE;
     if (mp_hops_ask_node(rpc, record))
-        wait_for(rpc, stream, record->number, UINT64_MAX, ASKED_MS);
+        wait_for(rpc, stream, record->number, false, ASKED_MS);
     else
         mp_hop_refuse_later(rpc, stream, mp_hop_retry_s(), unknown);
     return MP_NODE_WAITS;

@@ -83,6 +83,22 @@ static bool is_for_here(const mp_rpc *rpc, const mp_hop *hop)
     return *hop->uid == '\0' || (nodes != NULL && strcmp(hop->uid, mp_nodes_uid(nodes)) == 0);
 }
 
+/* True if the process that is asked whether it lives is this one, or an older one of this node, or is not named. */
+static bool is_alive(const mp_rpc *rpc, const mp_stream *stream)
+{
+    int numbers, uids;
+    char text[8] = "";
+    mp_str query = mp_stream_request(stream)->query;
+    mp_str number = mp_query_value(query, "number", &numbers), uid = mp_query_value(query, "uid", &uids);
+    mp_hop asked = {0};
+    if (numbers != 1 || uids != 1 || number.len >= sizeof text || uid.len != MP_NODE_UID)
+        return numbers == 0 && uids == 0;
+    memcpy(text, number.ptr, number.len);
+    memcpy(asked.uid, uid.ptr, uid.len);
+    asked.to = (uint16_t)strtoul(text, NULL, 10);
+    return is_for_here(rpc, &asked);
+}
+
 /* True if the request was sent too long ago to run. Clocks of two machines differ, one way or the other. */
 static bool is_old(const mp_rpc *rpc, const mp_hop *hop)
 {
@@ -110,7 +126,10 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
     if (!may_send(rpc, stream))
         return;
     if (mp_str_is(mp_stream_request(stream)->path, MP_HOP_ALIVE)) {
-        mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
+        if (is_alive(rpc, stream))
+            mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
+        else
+            refuse_hop(rpc, stream, 421, "another process of this node was asked for");
         return;
     }
     mp_hop *hop = mp_new(sizeof *hop);

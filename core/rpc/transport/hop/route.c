@@ -14,14 +14,25 @@ uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id)
     return mp_processes_has(rpc->processes, number) || mp_hop_finds_node(rpc, number, &record) ? number : 0;
 }
 
-/* The number in an id, if it has to be found out whether another node has such a process; else 0. A request that came
- * from another process goes to no node. */
+uint16_t mp_hop_unseen_of(const mp_rpc *rpc, mp_str id)
+{
+    uint16_t numbers[MP_SEAL_KEYS];
+    int count = mp_id_numbers(rpc->processes, id, numbers);
+    for (int i = 0; i < count; i++)
+        if (numbers[i] != 0 && !mp_hop_has_no_node(rpc, numbers[i]))
+            return numbers[i];
+    return 0;
+}
+
+/* mp_hop_unseen_of() for a request. One that came from another process goes to no node. While the server is away an
+ * older process sends to the newest one what may be of a process on trial. */
 static uint16_t unseen_of(const mp_rpc *rpc, mp_str id)
 {
-    bool may_be = rpc->hop == NULL && mp_processes_node_keys(rpc->processes) != NULL && mp_id_is(id) &&
-                  mp_processes_is_newest(rpc->processes);
-    uint16_t number = may_be ? mp_id_number(rpc->processes, id) : 0;
-    return number == mp_processes_number(rpc->processes) ? 0 : number;
+    if (rpc->hop != NULL || mp_processes_node_keys(rpc->processes) == NULL || !mp_id_is(id) ||
+        mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
+        return 0;
+    bool is_away = mp_nodes_away_ms(MP_NEVER_NULL(mp_processes_nodes(rpc->processes))) > 0;
+    return is_away && !mp_processes_is_newest(rpc->processes) ? 0 : mp_hop_unseen_of(rpc, id);
 }
 
 /* The number of the newest process, if that is another one; else 0. */
@@ -32,21 +43,22 @@ static uint16_t newest_of(const mp_rpc *rpc)
 }
 
 /* The number of the process that has a session; 0: this one, or none. The session's id says which process made it,
- * with two exceptions. An older process does not know a process that is on trial, and asks the newest one, which does.
- * And a revived session has an id of a process that has ended: the first process has such sessions, while it lives. */
+ * with two exceptions, if no other node has that process. An older process does not know a process that is on trial,
+ * and asks the newest one, which does. And a revived session has an id of a process that has ended: the first process
+ * has such sessions, while it lives. */
 static uint16_t session_process(mp_rpc *rpc, mp_str id)
 {
     if (!mp_id_is(id) || mp_session_is_known(rpc, id))
         return 0;
-    uint16_t other = mp_hop_other_of(rpc, id);
-    if (mp_processes_is_newest(rpc->processes)) {
-        if (other == 0)
-            other = mp_processes_first(rpc->processes);
-        return other != 0 ? other : unseen_of(rpc, id);
-    }
-    if (rpc->hop != NULL || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
+    bool is_newest = mp_processes_is_newest(rpc->processes);
+    if (!is_newest && (rpc->hop != NULL || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes)))
         return 0;
-    return other != 0 ? other : newest_of(rpc);
+    uint16_t other = mp_hop_other_of(rpc, id);
+    if (other == 0)
+        other = unseen_of(rpc, id);
+    if (other == 0)
+        other = is_newest ? mp_processes_first(rpc->processes) : newest_of(rpc);
+    return other;
 }
 
 static bool enter_params(MP_UNUSED void *ctx, unsigned level, mp_str key)
