@@ -50,8 +50,8 @@ end
 
 --- Starts a node. `options`: name, listen, tls (as of start, or a certificate of its own), seal_keys, scripts, config (a
 --- table, or the YAML's text), workers, files, redis_at (another address of the server), has_no_place (it has no tool
---- `place`), start (gateway.start, or another function with its options), advertise, timeout (of the server), ca (the authority
---- of the others' certificates).
+--- `place`), start (gateway.start, or another function with its options), advertise, timeout (of the server), ca (of
+--- the others' certificates), clock (the seconds by which its wall clock is ahead).
 function cluster:add(options)
   options = setmetatable(options or {}, { __index = self.options })
   local name = options.name or "n" .. #self.all + 1
@@ -75,7 +75,7 @@ function cluster:add(options)
     for key, value in pairs(options.config or {}) do config[key] = value end
   end
   local g = (options.start or gateway.start) { scripts = scripts, scripts_path = options.scripts_path, files = files, config = config,
-    workers = options.workers, constants = options.constants }
+    workers = options.workers, constants = options.constants, env = options.clock and nodes.stepped(options.clock) or options.env }
   g.node = name
   g.node_address = options.advertise or g:wait_log("listening", { ["for"] = "nodes" }).fields.address
   self.all[#self.all + 1] = g
@@ -112,6 +112,22 @@ end
 
 --- What nodes know of each other's keys: ids and sealed headers, as of spec/modules/module_processes.c.
 function cluster.keys(secret) return require "modules".processes.new(nil, secret or cluster.SEAL) end
+
+--- The number of the node that cluster:play() writes.
+cluster.PLAYED = 77
+
+--- Writes the record of a node at this port, which a spec plays. Its uid has 31 digits 0 and a last one.
+function cluster:play(port)
+  nodes.put(self.server, cluster.PLAYED, { uid = ("0"):rep(31) .. "1", node = "played", address = "127.0.0.1:" .. port, renewals = 1, format = 1,
+    version = "0.1.0", sessions = 0, state = "serving", scripts = ("0"):rep(16) })
+end
+
+--- An id of a session or task of the process with this number.
+function cluster.id_of(number)
+  local keys = cluster.keys()
+  local random = keys:id():sub(1, 32)
+  return random .. ("%04x"):format(keys:number_of(random .. "0000") ~ number)
+end
 
 --- How often a node has sent requests to another one, by their ends; all of them without `outcome`.
 function cluster.forwards(g, to, outcome)

@@ -192,12 +192,45 @@ static int l_seal(lua_State *L)
     return 1;
 }
 
+static void set_text(lua_State *L, const char *name, mp_str text)
+{
+    lua_pushlstring(L, text.ptr, text.len);
+    lua_setfield(L, -2, name);
+}
+
+/* processes:read(text): what was sealed for another node; nil if it is no such header. */
+static int l_read(lua_State *L)
+{
+    mp_str text;
+    mp_hop *hop = mp_new(sizeof *hop);
+    text.ptr = luaL_checklstring(L, 2, &text.len);
+    bool is_good = mp_hop_read(mp_processes_node_keys(check(L)), text, hop);
+    if (is_good) {
+        lua_newtable(L);
+        set_text(L, "session", hop->session);
+        set_text(L, "address", hop->address);
+        set_text(L, "principal", hop->principal);
+        set_text(L, "authorization", hop->authorization);
+    }
+    mp_hop_free(hop);
+    return is_good ? 1 : 0;
+}
+
 int module_processes(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"join", l_join},     {"number", l_number},       {"add", l_add},
-                                       {"expect", l_expect}, {"remove", l_remove},       {"list", l_list},
-                                       {"has", l_has},       {"newest", l_newest},       {"path", l_path},
-                                       {"id", l_id},         {"number_of", l_number_of}, {"seal", l_seal},
+    static const luaL_Reg methods[] = {{"join", l_join},
+                                       {"number", l_number},
+                                       {"add", l_add},
+                                       {"expect", l_expect},
+                                       {"remove", l_remove},
+                                       {"list", l_list},
+                                       {"has", l_has},
+                                       {"newest", l_newest},
+                                       {"path", l_path},
+                                       {"id", l_id},
+                                       {"number_of", l_number_of},
+                                       {"seal", l_seal},
+                                       {"read", l_read},
                                        {NULL, NULL}};
     luaL_newmetatable(L, PROCESSES);
     luaL_newlib(L, methods);

@@ -64,7 +64,7 @@ describe("a record that is not renewed", function()
   it("stays while its process answers the others, whose clients keep their sessions", function()
     local c <close>, one = cluster.start { nodes = 1, constants = QUICK, workers = 1 }
     local between <close> = proxy.start(c.server.port)
-    local two = c:add { redis = "127.0.0.1:" .. between.port, timeout = "100ms" }
+    local two = c:add { redis_at = "127.0.0.1:" .. between.port, timeout = "100ms" }
     local me <close> = two:client(STATEFUL)
     assert.equal("n2", text(move(me, one), "place"))
     between.swallows = true

@@ -8,16 +8,8 @@ local client = require "spec.helpers.client"
 require "spec.helpers.asserts"
 
 local it = cluster.it(it, pending)
-local NUMBER <const> = 77
-local QUIET <const> = 1000                   -- ms without a byte, after which a node is asked whether it lives
+local QUIET <const> = 800                   -- ms without a byte, after which a node is asked whether it lives
 local CONSTANTS <const> = { hop_oldest_ms = QUIET, node_stale_ms = 600000 }
-
--- An id of a session of the node.
-local function id_of(number)
-  local keys = cluster.keys()
-  local random = keys:id():sub(1, 32)
-  return random .. ("%04x"):format(keys:number_of(random .. "0000") ~ number)
-end
 
 -- A cluster of one gateway and a node that answers as a spec says: opens a stream for each GET, of which `on_stream` gets
 -- the reply; and for the question whether it lives, `on_alive(reply, count)`.
@@ -33,16 +25,15 @@ local function start(on_stream, on_alive)
     on_stream(reply, request)
   end)
   local c = cluster.start { nodes = 0 }
-  nodes.put(c.server, NUMBER, { uid = ("0"):rep(31) .. "1", node = "ghost", address = "127.0.0.1:" .. node.port, renewals = 1, format = 1,
-    version = "0.1.0", sessions = 0, state = "serving", scripts = ("0"):rep(16) })
+  c:play(node.port)
   local g = c:add { constants = CONSTANTS, workers = 1 }
-  nodes.wait(g, nodes.are { n1 = "serving", ghost = "serving" })
+  nodes.wait(g, nodes.are { n1 = "serving", played = "serving" })
   return c, g, node, function() return asked end
 end
 
 local function open(g)
   local stream = client.connect(g)
-  stream:send { method = "GET", path = "/mcp", headers = { Accept = "text/event-stream", ["Mcp-Session-Id"] = id_of(NUMBER) } }
+  stream:send { method = "GET", path = "/mcp", headers = { Accept = "text/event-stream", ["Mcp-Session-Id"] = cluster.id_of(cluster.PLAYED) } }
   assert.equal(200, stream:read_head(10).status)
   return stream
 end
@@ -68,8 +59,8 @@ describe("a node of which nothing has come for a while", function()
     local _ <close>, stream <const> = node, open(g)
     stream:wait_closed(20)
     assert.is_true(asked() >= 2)
-    g:wait_log("node does not answer", { node = "ghost" })
-    local function ask() return wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = id_of(NUMBER) }).status end
+    g:wait_log("node does not answer", { node = "played" })
+    local function ask() return wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = cluster.id_of(cluster.PLAYED) }).status end
     assert.equal(503, ask())
     answers = true
     wait.for_fact("the node to be asked again", 10, function() return ask() == 204 end)
