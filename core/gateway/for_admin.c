@@ -59,6 +59,9 @@ static void put_metrics(void *self, mp_buf *out)
     const mp_worker_shared *shared = self;
     mp_reload_put_metrics(shared->reload, out);
     mp_certificates_put_metrics(shared->certificates, out);
+    const mp_nodes *nodes = mp_processes_nodes(shared->processes);
+    if (nodes != NULL)
+        mp_nodes_put_metrics(nodes, out);
 }
 
 static mp_source *source(void *self)

@@ -280,15 +280,10 @@ static void push_fingerprint(lua_State *L, const mp_seal_key *key, mp_str of)
 
 MP_LIBRARY(nodes)
 {
-    static const luaL_Reg functions[] = {{"nodes.own", l_own},
-                                         {"nodes.uid", l_uid},
-                                         {"nodes.take", l_take},
-                                         {"nodes.answer", l_answer},
-                                         {"nodes.lives", l_lives},
-                                         {"nodes.settle", l_settle},
-                                         {"nodes.renumber", l_renumber},
-                                         {"nodes.tell", l_tell},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"nodes.own", l_own},           {"nodes.uid", l_uid},     {"nodes.take", l_take},
+        {"nodes.answer", l_answer},     {"nodes.lives", l_lives}, {"nodes.settle", l_settle},
+        {"nodes.renumber", l_renumber}, {"nodes.tell", l_tell},   {NULL, NULL}};
     mp_set_members(L, functions, 0);
     if (config->cluster.name == NULL)
         return;

@@ -370,6 +370,37 @@ void mp_nodes_put(const mp_nodes *nodes, uint16_t number, mp_buf *out)
     mp_buf_putc(out, ']');
 }
 
+/* -- metrics ------------------------------------------------------------------------------------------------------- */
+
+#define MOST_SHOWN 64 /* nodes in metrics */
+
+void mp_nodes_put_metrics(const mp_nodes *nodes, mp_buf *out)
+{
+    MP_LOCKED(lock_of(nodes));
+    if (nodes->reads == 0)
+        return;
+    mp_metrics_put_gauge(out, "moonpool_clock_offset_seconds",
+                         "how far the clock of this machine is ahead of that of the cluster's server",
+                         (double)mp_nodes_ahead_ms(nodes) / 1000);
+    mp_metrics_put_head(out, "moonpool_hop_up", "", "gauge",
+                        "0: the last request or question to a process of this node did not reach it");
+    for (int i = 0, shown = 0; i < nodes->count && shown < MOST_SHOWN; i++) {
+        const char *name = nodes->known[i].record.node;
+        bool is_up = true, is_first = true;
+        for (int j = 0; j < nodes->count; j++) {
+            bool is_same = strcmp(nodes->known[j].record.node, name) == 0; /* a node may have several processes */
+            is_first = is_first && (j >= i || !is_same);
+            is_up = is_up && (!is_same || !nodes->known[j].is_unreached);
+        }
+        if (!is_first)
+            continue;
+        mp_buf_put(out, MP_STR("moonpool_hop_up{node=\""));
+        mp_metrics_put_label(out, mp_str_of(name));
+        mp_buf_printf(out, "\"} %d\n", is_up);
+        shown++;
+    }
+}
+
 /* -- this process -------------------------------------------------------------------------------------------------- */
 
 const char *mp_nodes_uid(const mp_nodes *nodes)

@@ -76,8 +76,7 @@ void mp_nodes_note_reached(mp_nodes *nodes, uint16_t number, bool is_reached);
 int mp_nodes_list(const mp_nodes *nodes, mp_node_record *records);
 /* For how many ms a record that is stale has not changed; 0: it is not stale. */
 uint64_t mp_nodes_stale_ms(const mp_nodes *nodes, uint16_t number);
-/* How far CLOCK_REALTIME of this machine is ahead of the clock of the cluster's server, as a read found it; 0 before.
- */
+/* How far CLOCK_REALTIME of this machine is ahead of the server's clock, as a read found it; 0 before. */
 void mp_nodes_set_ahead(mp_nodes *nodes, int64_t ms);
 int64_t mp_nodes_ahead_ms(const mp_nodes *nodes);
 /* True if what the records do not show is not there: reads succeed, and have done so from the same data for
@@ -85,22 +84,14 @@ int64_t mp_nodes_ahead_ms(const mp_nodes *nodes);
 bool mp_nodes_are_sure(const mp_nodes *nodes);
 /* For how many ms no read has succeeded, since one failed; 0: the last one did. */
 uint64_t mp_nodes_away_ms(const mp_nodes *nodes);
-
-/* -- numbers that mp_nodes_find() does not find: the server is asked for the one record -----------------------------
- */
-
-/* Has the server asked for the record of a number, unless it is being asked. False if it was asked too often within
- * this second. */
+/* Has the server asked for the record of a number that mp_nodes_find() does not find. False: too often in a second. */
 bool mp_nodes_ask(mp_nodes *nodes, uint16_t number);
-/* True if the server has said within the last 2 s that there is no such record. */
-bool mp_nodes_has_none(const mp_nodes *nodes, uint16_t number);
-/* A number for which the caller is to ask the server; 0: there is none. */
-uint16_t mp_nodes_next_question(mp_nodes *nodes);
+bool mp_nodes_has_none(const mp_nodes *nodes, uint16_t number); /* the server said so within the last 2 s */
+uint16_t mp_nodes_next_question(mp_nodes *nodes); /* the number for which the caller is to ask it; 0: there is none */
 /* What the server has: a record, which mp_nodes_find() finds from now on, or none. */
 void mp_nodes_answer(mp_nodes *nodes, uint16_t number, const mp_node_record *MP_NULLABLE record);
-
-/* Appends members of a JSON object for operators: whether this process has joined, and all processes. `number`: of this
- * one. */
+void mp_nodes_put_metrics(const mp_nodes *nodes, mp_buf *out); /* in Prometheus's text format; nothing before a read */
+/* Appends members of a JSON object for operators: whether this process, of this number, has joined, and all others. */
 void mp_nodes_put(const mp_nodes *nodes, uint16_t number, mp_buf *out);
 
 /* -- this process -------------------------------------------------------------------------------------------------- */
@@ -115,8 +106,7 @@ const char *mp_nodes_node(const mp_nodes *nodes);
 void mp_nodes_set_address(mp_nodes *nodes, const char *address);
 /* Returns its length: 0 if there is none yet. */
 size_t mp_nodes_address(const mp_nodes *nodes, char address[MP_NODE_ADDRESS]);
-/* True once the process drains. */
-bool mp_nodes_is_leaving(const mp_nodes *nodes);
+bool mp_nodes_is_leaving(const mp_nodes *nodes); /* the process drains */
 /* True if a turn is due: 2 s after the last one. The caller runs it, and mp_nodes_end_turn() follows; without that,
  * another turn begins after MP_NODE_TURN_MS. */
 #define MP_NODE_TURN_MS UINT64_C(15000)
@@ -127,10 +117,8 @@ int64_t mp_nodes_renew(mp_nodes *nodes);
 /* This process has joined if `why` is empty, and takes sessions; else it takes none, because of `why`. True if that is
  * new. */
 bool mp_nodes_settle(mp_nodes *nodes, mp_str why);
-/* True if this process takes no sessions. */
-bool mp_nodes_is_refused(const mp_nodes *nodes);
-/* Appends why; nothing if it takes sessions. */
-void mp_nodes_put_refusal(const mp_nodes *nodes, mp_buf *out);
+bool mp_nodes_is_refused(const mp_nodes *nodes);               /* this process takes no sessions */
+void mp_nodes_put_refusal(const mp_nodes *nodes, mp_buf *out); /* why; nothing if it takes some */
 bool mp_nodes_has_joined(const mp_nodes *nodes);
 bool mp_nodes_is_heir(const mp_nodes *nodes); /* `takes_sessions` of mp_nodes_new() */
 

@@ -37,8 +37,7 @@ bool mp_processes_renumber(mp_processes *processes);
 /* Owns `nodes` from now on. `tls`: of connections with other nodes; borrowed. */
 void mp_processes_set_nodes(mp_processes *processes, mp_nodes *nodes, mp_tls_slot *MP_NULLABLE tls);
 mp_tls_slot *MP_NULLABLE mp_processes_tls(const mp_processes *processes);
-/* The processes of the cluster. NULL: there is none. */
-mp_nodes *MP_NULLABLE mp_processes_nodes(const mp_processes *processes);
+mp_nodes *MP_NULLABLE mp_processes_nodes(const mp_processes *processes); /* of the cluster; NULL: there is none */
 const unsigned char *mp_processes_key(const mp_processes *processes);
 /* Ids, and headers between nodes, have keys that follow from these: the first is for new ones. Main thread. */
 void mp_processes_use_seal_keys(mp_processes *processes, const mp_seal_key *seal_keys);
@@ -52,8 +51,7 @@ void mp_processes_expect(mp_processes *processes, uint16_t number);
 /* Another process lives, or has ended. Adding one above MP_OLDER_MOST, or one that is known, does nothing. */
 void mp_processes_add(mp_processes *processes, const mp_process_facts *other);
 void mp_processes_remove(mp_processes *processes, uint16_t number);
-/* All living others. Returns their number. */
-int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1]);
+int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1]); /* how many live */
 bool mp_processes_has(const mp_processes *processes, uint16_t number); /* another one, which lives or is expected */
 bool mp_processes_are_several(const mp_processes *processes);          /* others live, or one is expected: two loads */
 /* The process to which new sessions go: after the commit of an upgrade. At first its own number. */

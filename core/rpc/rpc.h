@@ -135,8 +135,7 @@ mp_processes *mp_rpc_processes(const mp_rpc *rpc);
 /* Another process of the cluster has this one's number: takes another one and a uid, ends its sessions; or false. */
 bool mp_rpc_renumber(mp_rpc *rpc);
 typedef enum { MP_NODE_MAY_LIVE, MP_NODE_LIVES, MP_NODE_IS_GONE } mp_node_life;
-/* Whether a process of another node has answered in the last 10 s. MAY_LIVE: it is being asked, or cannot be. */
-mp_node_life mp_rpc_ask_node(mp_rpc *rpc, uint16_t number);
+mp_node_life mp_rpc_ask_node(mp_rpc *rpc, uint16_t number); /* as it answers; MAY_LIVE: it is being asked */
 void mp_rpc_make_id(const mp_rpc *rpc, mp_str owner, char id[MP_ID + 1]);
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id); /* another process that is known made this id of a task */
 /* True if no living process, of a cluster: none with this uid, made this id of a task. False if not all are known. */

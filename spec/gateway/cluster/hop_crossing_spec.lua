@@ -55,6 +55,10 @@ describe("a request that crosses", function()
     local you <close> = two:client(STATEFUL)
     assert.equal("n1", text(move(me, two), "place"))
     assert.equal("n2", text(move(you, one), "place"))
+    for g, ahead in pairs { [one] = 10, [two] = -10 } do
+      local shown = tonumber(g:admin "/metrics".body:match "moonpool_clock_offset_seconds (%-?[%d.]+)")
+      assert.is_true(math.abs(shown - ahead) < 2, shown)
+    end
     c:is_quiet()
   end)
 end)

@@ -62,8 +62,12 @@ describe("a node of which nothing has come for a while", function()
     g:wait_log("node does not answer", { node = "played" })
     local function ask() return wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = cluster.id_of(cluster.PLAYED) }).status end
     assert.equal(503, ask())
+    local function up() return g:admin "/metrics".body:match 'moonpool_hop_up{node="played"} (%d)' end
+    assert.equal("0", up())
     answers = true
     wait.for_fact("the node to be asked again", 10, function() return ask() == 204 end)
+    wait.for_fact("the metric", 10, function() return up() == "1" end)
+    assert.matches('moonpool_forward_duration_seconds_count{node="played"} [12]\n', g:admin "/metrics".body)
     c:is_quiet()
   end)
 

@@ -334,7 +334,10 @@ bool mp_hops_have_work(const mp_rpc *rpc)
 static void on_news(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     mp_passage *it = ctx;
-    it->heard_ms = mp_monotonic_ms();
+    uint64_t now = mp_monotonic_us();
+    it->heard_ms = now / 1000;
+    if (it->answered_us == 0)
+        it->answered_us = now;
     mark_passage(it);
 }
 
@@ -485,6 +488,7 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, const mp_node_r
                        .endpoint = hop->endpoint,
                        .to = hop->to,
                        .heard_ms = mp_monotonic_ms(),
+                       .began_us = mp_monotonic_us(),
                        .is_get = mp_str_is(mp_stream_request(stream)->method, "GET")};
     if (receiver != NULL) {
         memcpy(hop->uid, receiver->uid, sizeof hop->uid);

@@ -31,7 +31,8 @@ typedef struct {
     mp_transfer *MP_NULLABLE transfer; /* NULL: the client has left, or the answer is complete */
     mp_hop_endpoint endpoint;
     uint16_t to;
-    uint64_t heard_ms; /* when the last byte came, or the request was sent; by mp_monotonic_ms */
+    uint64_t heard_ms;              /* when the last byte came, or the request was sent; by mp_monotonic_ms */
+    uint64_t began_us, answered_us; /* when it was sent, and its first byte came; 0: none has */
     bool is_get;
     bool has_begun; /* the answer to the client has begun */
     /* both owned, for a process of another node; NULL: it is one of this node */
@@ -55,7 +56,7 @@ typedef struct {
     uint64_t used_ms;          /* when it was last looked for */
     /* when it last answered that it lives, or sent a byte of an answer; and when it did not answer */
     uint64_t heard_ms, silent_ms;
-    mp_series forwards[MP_FORWARDS];
+    mp_series forwards[MP_FORWARDS], duration;
 } mp_node_peer;
 
 struct mp_hops {
@@ -146,9 +147,9 @@ void mp_hop_count_forward(const mp_passage *passage);
 void mp_hop_refuse_later(mp_rpc *rpc, mp_stream *stream, unsigned seconds, const char *why);
 /* The seconds for a process of another node: 1 to 3, so that clients do not all come back at once. */
 unsigned mp_hop_retry_s(void);
-/* True if no other node has the process that made the id and, if it is not empty, this uid: no record has it, and what is
- * not there is known (mp_nodes_are_sure), or its record is stale and it does not answer. What has to be found out for
- * that is asked for: a later call knows. */
+/* True if no other node has the process that made the id and, if it is not empty, this uid: no record has it, and what
+ * is not there is known (mp_nodes_are_sure), or its record is stale and it does not answer. What has to be found out
+ * for that is asked for: a later call knows. */
 bool mp_hop_is_gone(mp_rpc *rpc, mp_str id, mp_str uid);
 /* True if no other node has a process with this number, which no read of the records has shown. False where that is
  * not known: the server is asked. */

@@ -9,6 +9,9 @@
 MP_LABELLED_COUNTER(forwards, "moonpool_forwards", 64 * MP_FORWARDS, "requests that were sent on to other nodes",
                     "node", "outcome")
 
+MP_HISTOGRAM(forward_duration, "moonpool_forward_duration_seconds", mp_bounds_call, 64,
+             "time until the answer of another node begins", "node")
+
 /* ms since the records cannot be read, in which a process may have joined that no read has shown: its clients may try
  * again. Later a number that no record has is that of no process. */
 #define AWAY_MS 10000
@@ -332,8 +335,11 @@ void mp_hop_count_forward(const mp_passage *passage)
     if (*series == 0)
         *series = mp_series_of(&mp_family_forwards, labels);
     mp_series_add(*series, 1);
-    if (passage->end == MP_FORWARD_ANSWERED && peer->is_unreached) {
-        peer->is_unreached = false;
-        mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(passage->rpc->processes)), passage->to, true);
-    }
+    if (passage->end != MP_FORWARD_ANSWERED)
+        return;
+    peer->is_unreached = false;
+    mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(passage->rpc->processes)), passage->to, true);
+    if (peer->duration == 0)
+        peer->duration = mp_series_of(&mp_family_forward_duration, labels);
+    mp_series_observe(peer->duration, &mp_bounds_call, (double)(passage->answered_us - passage->began_us));
 }
