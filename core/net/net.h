@@ -141,15 +141,15 @@ mp_str mp_stream_address(const mp_stream *stream);
  * whoever has one address there has all of them. A link-local address stands for itself, since its network is that of
  * everyone on the link. So does a text that is no address ("unix"). The result is `address` or is in `room`. */
 mp_str mp_address_counted(mp_str address, char room[MP_COUNTED_TEXT]);
-/* The share number of mp_address_counted of the client's address: the same for all requests of one client. */
-unsigned mp_stream_share(const mp_stream *stream);
+unsigned mp_stream_share(const mp_stream *stream); /* of mp_address_counted of the client: one for all its requests */
 /* The address of the connection, or of its PROXY header, which may be a proxy's; empty if the stream is gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
 /* Another process of this gateway has sent the request on. The address of its client, the begin of its URL as clients
  * see it ("https://host", may be empty), and its mark there are copied. Call it before anything asks for them. */
 void mp_stream_set_origin(mp_stream *stream, mp_str address, mp_str base, uint64_t mark);
-/* The begin of that URL, if another process has sent it; else empty. */
-mp_str mp_stream_base(const mp_stream *stream);
+mp_str mp_stream_base(const mp_stream *stream); /* the begin of that URL; empty if no other process has sent it on */
+#define MP_EDGE_HEADER "moonpool-edge"          /* has the name of the node that has sent a request on */
+mp_str mp_stream_edge(const mp_stream *stream); /* that node; empty: a client or a process of this node has sent it */
 /* True if `address`, an IP address that may be in brackets, is the one that the client has connected to. */
 bool mp_stream_reached(const mp_stream *stream, mp_str address);
 /* The mark of the request (mark.h): made when it is first asked for. mp_stream_known_mark() makes none: 0. */

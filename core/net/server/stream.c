@@ -209,6 +209,13 @@ void mp_stream_set_origin(mp_stream *stream, mp_str address, mp_str base, uint64
     live->base = keep_text(live, base);
 }
 
+mp_str mp_stream_edge(const mp_stream *stream)
+{
+    const mp_live *live = stream->live;
+    bool is_from_node = live != NULL && live->conn->listener->endpoint.is_inner && !live->conn->listener->is_unix;
+    return is_from_node ? mp_stream_header(stream, MP_EDGE_HEADER, NULL) : MP_STR_NONE;
+}
+
 mp_str mp_stream_base(const mp_stream *stream)
 {
     const mp_live *live = stream->live;

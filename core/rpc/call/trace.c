@@ -24,6 +24,7 @@ static void set_network(mp_call *call, mp_trace *trace)
     }
     mp_span_text(trace, MP_ROOT_SPAN, "network.transport", call->is_unix ? MP_STR("unix") : MP_STR("tcp"));
     mp_span_text(trace, MP_ROOT_SPAN, "network.protocol.name", MP_STR("http"));
+    mp_span_text(trace, MP_ROOT_SPAN, "moonpool.edge", mp_stream_edge(call->stream));
     if (mp_traces_show_addresses())
         mp_span_text(trace, MP_ROOT_SPAN, "client.address", mp_call_address(call));
 }

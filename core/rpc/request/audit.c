@@ -32,6 +32,7 @@ void mp_audit_request(mp_stream *stream, const mp_decision *made)
     mp_buf_printf(&line, "\"event\":\"%s\",\"id\":\"%s\"", made->event, mp_mark_text_of(mp_stream_mark(stream)).text);
     put_member(&line, "principal", made->principal == NULL ? MP_STR_NONE : mp_principal_id(made->principal));
     put_member(&line, "address", mp_stream_address(stream));
+    put_member(&line, "edge", mp_stream_edge(stream));
     if (made->session.len > 0) {
         mp_session_mark mark = mp_session_mark_of(made->session);
         put_member(&line, "session", mp_str_of(mark.text));

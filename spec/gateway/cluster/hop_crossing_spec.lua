@@ -32,7 +32,7 @@ describe("a request that crosses", function()
     local _ <close> = node
     local id = cluster.id_of(cluster.PLAYED)
     local headers = { ["Mcp-Session-Id"] = id, Authorization = "Bearer ann-1", Cookie = "a=secret-b", ["X-Forwarded-For"] = "192.0.2.66",
-      Forwarded = "for=192.0.2.66", ["Mcp-Protocol-Version"] = STATEFUL, Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }
+      Forwarded = "for=192.0.2.66", ["Moonpool-Edge"] = "forged", ["Mcp-Protocol-Version"] = STATEFUL, Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }
     assert.equal(204, wire.post(g, PING, headers).status)
     local request = node.requests[1]
     local sealed = assert(cluster.keys():read(request.headers["moonpool-hop"]))
@@ -43,6 +43,7 @@ describe("a request that crosses", function()
     end
     for _, name in ipairs { "authorization", "cookie", "x-forwarded-for", "forwarded" } do assert.is_nil(request.headers[name]) end
     assert.equal(STATEFUL, request.headers["mcp-protocol-version"])
+    assert.equal("n1", request.headers["moonpool-edge"])
     assert.equal(headers.Traceparent, request.headers.traceparent)
     c:is_quiet()
   end)

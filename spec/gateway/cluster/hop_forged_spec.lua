@@ -167,6 +167,10 @@ describe("who a caller is", function()
     local function lines(g) return select(2, g:file("audit.log"):gsub('"foreign session"', "")) end
     wait.for_fact("the audit lines", 10, function() return lines(one) == 2 end)
     assert.equal(0, lines(two))
+    assert.equal(1, select(2, one:file("audit.log"):gsub('"address":"127.0.0.1","edge":"n2"', "")))
+    wire.post(one, PING, { ["Mcp-Session-Id"] = me.session, Authorization = "Bearer bob-1", ["Moonpool-Edge"] = "n2" })
+    wait.for_fact("the audit line", 10, function() return lines(one) == 3 end)
+    assert.equal(1, select(2, one:file("audit.log"):gsub('"edge"', "")))
     me.token = "ann-1"
     assert.equal(204, move(me, two):delete().status)
     c:is_quiet()

@@ -366,8 +366,9 @@ static bool is_one_line(mp_str name, mp_str value)
     return is_fine;
 }
 
-/* The lines of the request's headers, each with a zero byte, and an empty line at the end. */
-static void put_headers(const mp_stream *stream, mp_str sealed, mp_buf *out)
+/* The lines of the request's headers, each with a zero byte, and an empty line at the end. `from`: this node, if
+ * another one is to serve the request. */
+static void put_headers(const mp_stream *stream, mp_str sealed, const mp_nodes *MP_NULLABLE from, mp_buf *out)
 {
     mp_str name, value;
     bool has_accept = false, has_type = false;
@@ -383,6 +384,8 @@ static void put_headers(const mp_stream *stream, mp_str sealed, mp_buf *out)
     /* the header that libcurl would otherwise add */
     mp_buf_put(out, has_accept ? MP_STR("") : MP_STR("Accept:\0"));
     mp_buf_put(out, has_type ? MP_STR("") : MP_STR("Content-Type:\0"));
+    if (from != NULL)
+        mp_buf_printf(out, MP_EDGE_HEADER ": %s%c", mp_nodes_node(from), 0);
     mp_buf_put(out, MP_STR(MP_HOP_HEADER ": "));
     mp_buf_put(out, sealed);
     mp_buf_putc(out, '\0');
@@ -505,7 +508,8 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, const mp_node_r
         mp_log(MP_ERROR, "request not sent on",
                mp_log_str("why", MP_STR("the facts of its principal for the other process are more than 120 KiB")));
     } else {
-        put_headers(stream, mp_buf_str(&sealed), &headers);
+        const mp_nodes *nodes = receiver == NULL ? NULL : mp_processes_nodes(rpc->processes);
+        put_headers(stream, mp_buf_str(&sealed), nodes, &headers);
         it->transfer = start_transfer(it, hop->session, mp_buf_str(&headers));
     }
     if (it->transfer == NULL) {
