@@ -142,9 +142,10 @@ static void refuse_request(mp_stream *stream, int status, const char *text, cons
 /* True if the gateway should get requests now; else appends why not. */
 static bool is_ready(mp_admin *admin, mp_buf *why)
 {
-    if (!atomic_load(mp_admin_gateway_of(admin)->draining))
+    const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
+    if (!atomic_load(gateway->leaving))
         return mp_readiness_is_good(mp_admin_readiness(admin), why);
-    mp_buf_put(why, MP_STR("draining"));
+    mp_buf_put(why, atomic_load(gateway->draining) ? MP_STR("draining") : MP_STR("leaving"));
     return false;
 }
 
@@ -224,7 +225,7 @@ static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 {
     (void)caller, (void)rest;
     mp_scoped_buf why = {0};
-    bool is_good = is_ready(admin, &why), is_draining = atomic_load(mp_admin_gateway_of(admin)->draining);
+    bool is_good = is_ready(admin, &why), is_draining = atomic_load(mp_admin_gateway_of(admin)->leaving);
     char seconds[16]; /* a process that drains does not become ready again; one that takes its place may be soon */
     snprintf(seconds, sizeof seconds, "%u",
              is_draining ? MP_HYSTERESIS_MS / 1000 : mp_readiness_wait_s(mp_admin_readiness(admin)));
@@ -330,6 +331,7 @@ static const endpoint endpoints[] = {
     {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches, MP_VIEW_OWN},
     {"/api/switch", "POST", MP_ROLE_OPERATE, false, mp_api_switch, MP_VIEW_ALL},
     {"/api/approve", "POST", MP_ROLE_OPERATE, false, mp_api_approve, MP_VIEW_OWN},
+    {"/api/cluster/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain_node, MP_VIEW_OWN},
     {"/api/cluster/forget", "POST", MP_ROLE_OPERATE, false, mp_api_forget_node, MP_VIEW_OWN},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap, MP_VIEW_EVENTS},
     {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile, MP_VIEW_FOLLOWED},

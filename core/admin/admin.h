@@ -15,7 +15,7 @@ typedef struct {
     mp_processes *processes;
     mp_session_table *table;
     mp_upstreams *upstreams;
-    const atomic_bool *draining;
+    const atomic_bool *draining, *leaving;
     uint64_t started_at; /* start of the gateway, in monotonic ms */
     uint16_t handed_by;  /* the number of the process before this one; 0: there was none */
     int token;           /* the memory file of that process's token, which is used instead of a new one; -1: none */

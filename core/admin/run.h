@@ -45,6 +45,7 @@ void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
 void mp_api_approve(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
 /* In switches.c. Removes the records of a node of the cluster that does not renew them. */
+void mp_api_drain_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_forget_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
 /* Begins a call, and answers with an event stream that has its progress, messages, questions and result. */

@@ -1,8 +1,8 @@
 /* switches.c: /api/switch of the admin listener: tools, prompts, resources and upstreams that operators switch off and
  * on. The library in Lua of one worker does it, and then that of all others (lua/moonpool/methods/operator.lua).
  * /api/approve: shows a definition of an upstream that is withheld because it was not approved, and approves it
- * (lua/moonpool/methods/approvals.lua). /api/cluster/forget: removes the records of a node
- * (lua/moonpool/lib/cluster_nodes.lua). */
+ * (lua/moonpool/methods/approvals.lua). /api/cluster/drain, forget: asks a node to leave, or removes the records of a
+ * node (lua/moonpool/lib/cluster_nodes.lua). */
 #include "run.h"
 #include "json/json.h"
 
@@ -149,7 +149,8 @@ static int see_node(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp
     return 0;
 }
 
-void mp_api_forget_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
+static void change_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, const char *what,
+                        const char *requested, const char *done)
 {
     mp_str name = MP_STR_NONE;
     mp_json_type type = MP_JSON_NULL;
@@ -160,11 +161,19 @@ void mp_api_forget_node(mp_admin *admin, mp_stream *stream, const mp_admin_calle
         mp_admin_refuse(stream, 400, MP_STR("send an object with the name of a node, as in {\"node\":\"b\"}"));
         return;
     }
-    mp_buf_printf(&out, "\"what\":\"forget node\",\"name\":%.*s", MP_STR_ARG(name));
+    mp_buf_printf(&out, "\"what\":\"%s\",\"name\":%.*s", what, MP_STR_ARG(name));
     mp_json_unescape(&why, name);
-    mp_admin_ask_change(admin, stream, caller,
-                        &(mp_admin_change){.params = mp_buf_str(&out),
-                                           .requested = "removal of a node requested",
-                                           .done = "node removed by operator",
-                                           .why = mp_buf_str(&why)});
+    mp_admin_ask_change(
+        admin, stream, caller,
+        &(mp_admin_change){.params = mp_buf_str(&out), .requested = requested, .done = done, .why = mp_buf_str(&why)});
+}
+
+void mp_api_forget_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
+{
+    change_node(admin, stream, caller, "forget node", "removal of a node requested", "node removed by operator");
+}
+
+void mp_api_drain_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
+{
+    change_node(admin, stream, caller, "drain node", "drain of a node requested", "node drained by operator");
 }

@@ -208,7 +208,7 @@ void mp_admin_hold(mp_admin *admin, bool is_held)
 
 void mp_admin_leave(mp_admin *admin)
 {
-    mp_server_leave(admin->server);
+    mp_server_leave(admin->server, false);
     mp_loop_call(admin->loop, leave_listener, admin);
 }
 

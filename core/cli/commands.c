@@ -334,15 +334,18 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},
     {"cluster",
-     "[-a ADDRESS] [-c FILE] [--json] status | forget NODE",
-     "print the nodes of the running gateway's cluster, or forget one",
+     "[-a ADDRESS] [-c FILE] [--json] status | drain NODE | forget NODE",
+     "print the nodes of the running gateway's cluster, drain or forget one",
      "cluster status prints a line for each process of the cluster, as the running gateway knows it by\n"
      "its admin listener: node, address, version, state, sessions, and the time since its record last\n"
      "changed. The exit code is 1 if a record is stale: its process has not renewed it for 10 s; or if\n"
-     "this gateway has not joined, which the first line says. cluster forget removes the records of a\n"
-     "node that are stale: its sessions are unknown at once, and not after a minute. That needs the\n"
-     "role operate.\n",
-     "status forget",
+     "this gateway has not joined, which the first line says. cluster drain asks a node to leave and\n"
+     "end, as SIGTERM does there: it takes no clients any more, and its sessions are answered by way of\n"
+     "the others until they end, or `cluster.leave` is over. It asks by the server of cluster, which the\n"
+     "node reads each 2 s; a node that has begun to leave does not come back, but for a start of it.\n"
+     "cluster forget removes the records of a node that are stale: its sessions are unknown at once,\n"
+     "and not after a minute. Both need the role operate.\n",
+     "status drain forget",
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},
     {"dashboard",

@@ -82,7 +82,7 @@ typedef struct {
     mp_expired_streams expired_streams;
     char **MP_NULLABLE origins;   /* CORS origins; NULL: none */
     char *MP_NULLABLE public_url; /* scheme and host; NULL: taken from each request */
-    uint64_t drain, linger;
+    uint64_t drain, linger, cluster_leave;
     int64_t store_entries;
     size_t store_bytes;
     char *MP_NULLABLE store_file; /* NULL: in memory only */

@@ -302,6 +302,10 @@ const mp_config_key mp_config_keys[] = {
      .restarts = true,
      .doc = "Address of the listener for the other gateways, as in 10.0.0.5:7310. A request for a session of another "
             "gateway goes to its address. Without this key each client must stay with one gateway."},
+    {"cluster.leave", TIME(0, 7 * DAY), SLOT(cluster_leave), .preset = "10m",
+     .doc =
+         "At SIGTERM, after limits.linger, the time for which sessions of this gateway are still answered, by way of "
+         "the others. It ends with the last session; those that are left are unknown then."},
     {"cluster.advertise", MP_KEY_TEXT, SLOT(cluster_advertise), .least = 1, .most = 271,
      .check = mp_config_check_sentinel, .form = "host:port", .pattern = "^[^ *]+:[0-9]{1,5}$", .restarts = true,
      .doc = "Where the others reach that listener, if it is not the address in cluster.listen."},

@@ -103,6 +103,7 @@ mp_admin_gateway mp_gateway_for_admin(mp_worker_shared *shared)
                               .table = shared->table,
                               .upstreams = shared->process_state.upstreams,
                               .draining = &shared->draining,
+                              .leaving = &shared->leaving,
                               .started_at = shared->started_at,
                               .handed_by = shared->handed_by,
                               .token = shared->admin_token,

@@ -383,7 +383,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     if (config->lib.cluster.name != NULL && !options->on_stdio && !options->is_apart)
         mp_processes_set_nodes(
             h->shared.processes,
-            mp_nodes_new(config->lib.cluster.node_name, atomic_load(&h->shared.is_on_trial), &h->shared.draining),
+            mp_nodes_new(config->lib.cluster.node_name, atomic_load(&h->shared.is_on_trial), &h->shared.leaving),
             mp_certificates_of_nodes(h->shared.certificates));
     if (config->cluster_listen != NULL)
         mp_processes_use_seal_keys(h->shared.processes, h->shared.settings->seal_keys);

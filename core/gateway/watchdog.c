@@ -17,6 +17,8 @@ MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuc
 #define STUCK_MS ((uint64_t)MP_LIMIT(stuck_ms, 5000))
 #define MIN_TICK_MS 20    /* also while a worker is stuck: other workers accept its connections then */
 #define ENDING_TICK_MS 20 /* true while the process is ending */
+#define LEFT_QUIET_MS                                                                                                  \
+    500 /* ms in which a node that leaves serves nothing, after which it ends: what arrived counts by then */
 /* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
 #define GRACE_MS 1000
 /* time for the main thread after all workers have ended: it frees memory and writes pending data */
@@ -45,7 +47,7 @@ struct mp_watchdog {
     atomic_bool is_ending;
     int fd;
     atomic_bool has_hangup, has_reopen, has_upgrade;
-    _Atomic uint64_t drain_ms, linger_ms, main_turns;
+    _Atomic uint64_t drain_ms, linger_ms, leave_ms, main_turns;
     atomic_int spared_code; /* exit code of a process that only frees memory; -1: it has more to do */
     atomic_bool main_waits;
     mp_where main_where;
@@ -61,8 +63,11 @@ struct mp_watchdog {
     uint64_t all_ended_at;
     uint64_t given_ms;  /* ms by which the deadline was extended so far */
     uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */
-    /* The process drains because of POST /api/drain, and got no SIGTERM or SIGINT since: the next one counts as the
-     * first. */
+    /* Of a node that leaves its cluster: when the time of limits.linger is over; then, when that of cluster.leave is,
+     * and since when it serves nothing; each 0 before. */
+    uint64_t leaves_at, left_until, quiet_since;
+    /* The process drains or leaves because of POST /api/drain, and got no SIGTERM or SIGINT since: the next one counts
+     * as the first. */
     bool is_asked;
 };
 
@@ -328,11 +333,73 @@ static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
     wake_main(watchdog);
 }
 
+/* -- leaving a cluster --------------------------------------------------------------------------------------------- */
+
+bool mp_serves_nothing(void)
+{
+    static const char *const families[] = {
+        "sessions",         "requests_in_flight", "listeners",         "jobs", "hops", "streams_open",
+        "kept_connections", "upstream_pending",   "task_message_bytes"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (mp_stat_sum(families[i]) > 0)
+            return false;
+    return mp_stat_sum("store_outgoing_bytes") == 0;
+}
+
+/* True if the signal makes a node leave, or belongs to one that leaves already: it does not drain then. */
+static bool begin_leave(mp_watchdog *watchdog, int number, bool is_own)
+{
+    mp_nodes *nodes = mp_processes_nodes(watchdog->shared->processes);
+    bool was_asked = watchdog->is_asked;
+    if (number != SIGTERM || atomic_load(&watchdog->shared->draining))
+        return false;
+    if (watchdog->leaves_at != 0) {
+        watchdog->is_asked = watchdog->is_asked && is_own;
+        return is_own || was_asked;
+    }
+    uint64_t leave = atomic_load(&watchdog->leave_ms), linger = linger_of(watchdog);
+    if (leave == 0 || nodes == NULL || watchdog->count == 0 || !mp_nodes_has_joined(nodes))
+        return false;
+    watchdog->is_asked = is_own;
+    watchdog->leaves_at = mp_monotonic_ms() + linger;
+    atomic_store(&watchdog->shared->leaving, true);
+    mp_nodes_hurry(nodes);
+    mp_log(watchdog->shared->own_level, "leaving", mp_log_int("sessions", mp_stat_sum("sessions")),
+           mp_log_int("linger_ms", (int64_t)linger), mp_log_int("most_ms", (int64_t)(linger + leave)));
+    wake_main(watchdog);
+    return true;
+}
+
+static void look_at_leave(mp_watchdog *watchdog, uint64_t now)
+{
+    if (watchdog->leaves_at == 0 || now < watchdog->leaves_at || atomic_load(&watchdog->shared->draining))
+        return;
+    if (watchdog->left_until == 0) {
+        watchdog->left_until = now + atomic_load(&watchdog->leave_ms);
+        for (int i = 0; i < watchdog->count; i++)
+            mp_worker_leave_cluster(watchdog->workers[i]);
+        return;
+    }
+    bool is_quiet = mp_serves_nothing() && !mp_processes_are_several(watchdog->shared->processes);
+    watchdog->quiet_since = !is_quiet ? 0 : watchdog->quiet_since == 0 ? now : watchdog->quiet_since;
+    if (now < watchdog->left_until && (watchdog->quiet_since == 0 || now - watchdog->quiet_since < LEFT_QUIET_MS))
+        return;
+    atomic_store(&watchdog->shared->draining, true);
+    mp_log(
+        watchdog->shared->own_level, "draining",
+        mp_log_str("why", is_quiet ? MP_STR("nothing is left to serve") : MP_STR("the time of cluster.leave is over")),
+        mp_log_int("sessions", mp_stat_sum("sessions")));
+    begin_end(watchdog, 0, false);
+}
+
 /* SIGTERM or SIGINT. `is_own`: of mp_watchdog_drain, for POST /api/drain. A hook of Kubernetes posts that before
  * Kubernetes sends SIGTERM, so that a signal after it counts as the first one. */
 static void on_end(mp_watchdog *watchdog, int number, bool is_own)
 {
+    if (begin_leave(watchdog, number, is_own))
+        return;
     bool has_begun = atomic_exchange(&watchdog->shared->draining, true), was_asked = watchdog->is_asked;
+    atomic_store(&watchdog->shared->leaving, true);
     if (has_begun && is_own)
         return; /* a drain has begun already */
     watchdog->is_asked = is_own;
@@ -340,7 +407,7 @@ static void on_end(mp_watchdog *watchdog, int number, bool is_own)
     mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining",
            is_own ? mp_log_str("why", MP_STR("POST /api/drain")) : mp_log_int("signal", number));
     if (!has_begun || again)
-        begin_end(watchdog, !again && number == SIGTERM ? linger_of(watchdog) : 0, again);
+        begin_end(watchdog, !again && number == SIGTERM && watchdog->leaves_at == 0 ? linger_of(watchdog) : 0, again);
     else if (number == SIGINT && watchdog->drains_at != 0)
         begin_end(watchdog, 0, false);
 }
@@ -374,7 +441,7 @@ static void look_at_linger(mp_watchdog *watchdog, uint64_t now)
 static uint64_t tick_of(const mp_watchdog *watchdog)
 {
     uint64_t tick = STUCK_MS / 4;
-    if (atomic_load(&watchdog->shared->draining))
+    if (atomic_load(&watchdog->shared->leaving))
         return ENDING_TICK_MS;
     return watchdog->has_stuck || tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
 }
@@ -416,6 +483,7 @@ static void *MP_NULLABLE run_watchdog(void *ctx)
         if (number > 0)
             on_signal(watchdog, &info);
         look_at_linger(watchdog, now);
+        look_at_leave(watchdog, now);
         watchdog->has_stuck = false;
         for (int i = 0; i < watchdog->count; i++)
             look_at_worker(watchdog, i, elapsed);
@@ -507,6 +575,7 @@ void mp_watchdog_configure(mp_watchdog *watchdog, const mp_config *config)
 {
     atomic_store(&watchdog->drain_ms, config->drain);
     atomic_store(&watchdog->linger_ms, config->linger);
+    atomic_store(&watchdog->leave_ms, config->cluster_leave);
 }
 
 void mp_watchdog_wait_begins(mp_watchdog *watchdog)
@@ -551,6 +620,7 @@ bool mp_watchdog_take_upgrade(mp_watchdog *watchdog)
 void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
 {
     MP_LOCKED(&watchdog->lock);
+    atomic_store(&watchdog->shared->leaving, true);
     if (!atomic_exchange(&watchdog->shared->draining, true)) {
         mp_log(watchdog->shared->own_level, "draining", mp_log_str("why", mp_str_of(why)));
         begin_end(watchdog, 0, false);
@@ -560,6 +630,7 @@ void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
 void mp_watchdog_stop(mp_watchdog *watchdog, const char *why)
 {
     MP_LOCKED(&watchdog->lock);
+    atomic_store(&watchdog->shared->leaving, true);
     bool again = atomic_exchange(&watchdog->shared->draining, true);
     mp_log(watchdog->shared->own_level, "stopping now", mp_log_str("why", mp_str_of(why)));
     begin_end(watchdog, 0, again);

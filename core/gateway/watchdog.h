@@ -4,6 +4,8 @@
  *   - SIGTERM, SIGINT: the workers drain; a second signal stops them. A process that has not ended a second after
  *   limits.drain, or a second after the second signal, is ended by _exit: with code 1, or with its own code if it only
  *   frees memory. A load of scripts in progress is stopped. The first signal after POST /api/drain hurries nothing.
+ *   - SIGTERM in a node of a cluster: it leaves first. After limits.linger it takes no clients; it drains when it
+ * serves nothing any more, or cluster.leave is over. A second SIGTERM drains at once.
  *   - SIGHUP: wakes the main thread to reload. SIGUSR2: to upgrade.
  *   - A worker whose loop has not turned for 5 s takes no connections until it turns again
  *     (net/server/takeover.c).
@@ -58,6 +60,10 @@ bool mp_watchdog_take_reopen(mp_watchdog *watchdog);
 
 /* Begins to drain, as the first SIGTERM does, with limits.linger; nothing if the process drains already. */
 void mp_watchdog_drain(mp_watchdog *watchdog);
+/* True if this process serves no session, call, stream or task, keeps nothing for a client's retry or for the owner of
+ * the store, and no client has a connection to it that it has kept: those are closed by their client, or after the time
+ * that a kept connection has, so that no request meets a connection which is being closed. */
+bool mp_serves_nothing(void);
 /* True if the loop of worker `i`, from 0, has not turned for 5 s. */
 bool mp_watchdog_is_stuck(mp_watchdog *watchdog, int i);
 /* Appends a sentence per stuck thread, for people; nothing if there is none. */

@@ -156,7 +156,20 @@ void mp_worker_hold(mp_worker *worker, int address, bool is_held)
 
 void mp_worker_leave(mp_worker *worker)
 {
-    mp_server_leave(worker->server);
+    mp_server_leave(worker->server, false);
+}
+
+static void leave_cluster(void *ctx)
+{
+    mp_worker *worker = ctx;
+    if (!mp_rpc_is_draining(worker->rpc))
+        mp_rpc_leave(worker->rpc);
+}
+
+void mp_worker_leave_cluster(mp_worker *worker)
+{
+    mp_server_leave(worker->server, true);
+    mp_loop_call(worker->loop, leave_cluster, worker);
 }
 
 void mp_workers_balance(mp_worker *const *workers, int count)

@@ -35,6 +35,7 @@ typedef struct {
     mp_certificates *certificates;
     struct mp_upgrade *upgrade;
     mp_watchdog *watchdog;
+    atomic_bool leaving;          /* the process leaves its cluster, or drains */
     atomic_bool draining, failed; /* failed: writing an answer on stdio failed for a reason other than a closed pipe */
     _Atomic uint64_t end_at;      /* ms of the monotonic clock at which the process ends; 0: it serves */
     /* Frees a VM that has ended: on the main thread, later. Any thread. */
@@ -74,6 +75,8 @@ int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most);
 void mp_worker_share(mp_worker *worker, int address);
 void mp_worker_hold(mp_worker *worker, int address, bool is_held);
 void mp_worker_leave(mp_worker *worker);
+/* Takes no connections of clients any more, and serves its sessions by way of other nodes. Any thread. */
+void mp_worker_leave_cluster(mp_worker *worker);
 /* All workers listen on the same addresses now: they share connections evenly. Before any is released. */
 void mp_workers_balance(mp_worker *const *workers, int count);
 /* Serves one client on two descriptors instead of listeners, and takes ownership of both. The worker ends with the

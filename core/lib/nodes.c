@@ -3,6 +3,8 @@
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
+#include <signal.h>
+#include <unistd.h>
 
 /* ms between two looks whether a turn is due, or the server to be asked for a number, for which requests wait */
 #define LOOK_MS 50
@@ -88,7 +90,9 @@ static int l_own(lua_State *L)
     return 1;
 }
 
-/* nodes.uid(): the uid of this process, and whether it has joined; nil if other nodes cannot know it.  [-0, +1|2] */
+/* nodes.uid(): the uid of this process, whether it has joined, and whether it leaves; nil if other nodes cannot know
+ * it.
+ * [-0, +0|3] */
 static int l_uid(lua_State *L)
 {
     char address[MP_NODE_ADDRESS];
@@ -97,7 +101,8 @@ static int l_uid(lua_State *L)
         return 0;
     lua_pushstring(L, mp_nodes_uid(nodes));
     lua_pushboolean(L, mp_nodes_has_joined(nodes));
-    return 2;
+    lua_pushboolean(L, mp_nodes_is_leaving(nodes));
+    return 3;
 }
 
 static void read_text(lua_State *L, const char *name, char *to, size_t size)
@@ -194,6 +199,13 @@ static int l_settle(lua_State *L)
     return 1;
 }
 
+/* nodes.leave(): this process leaves the cluster and ends, as `moonpool drain` says.  [-0, +0] */
+static int l_leave(MP_UNUSED lua_State *L)
+{
+    kill(getpid(), SIGTERM); /* the watchdog tells by the sender that it is no signal from outside */
+    return 0;
+}
+
 /* nodes.renumber(): ends the sessions of this process and takes another number and uid, since another process has the
  * number. False if that cannot be: other processes of the gateway know this one by its number.  [-0, +1, throws] */
 static int l_renumber(lua_State *L)
@@ -280,10 +292,11 @@ static void push_fingerprint(lua_State *L, const mp_seal_key *key, mp_str of)
 
 MP_LIBRARY(nodes)
 {
-    static const luaL_Reg functions[] = {
-        {"nodes.own", l_own},           {"nodes.uid", l_uid},     {"nodes.take", l_take},
-        {"nodes.answer", l_answer},     {"nodes.lives", l_lives}, {"nodes.settle", l_settle},
-        {"nodes.renumber", l_renumber}, {"nodes.tell", l_tell},   {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"nodes.own", l_own},     {"nodes.uid", l_uid},
+                                         {"nodes.take", l_take},   {"nodes.answer", l_answer},
+                                         {"nodes.lives", l_lives}, {"nodes.settle", l_settle},
+                                         {"nodes.leave", l_leave}, {"nodes.renumber", l_renumber},
+                                         {"nodes.tell", l_tell},   {NULL, NULL}};
     mp_set_members(L, functions, 0);
     if (config->cluster.name == NULL)
         return;

@@ -90,9 +90,9 @@ void mp_server_share(mp_server *server, int address);
 /* Accepts no connections at the sockets of an address, which go on listening, since another process accepts there; or
  * accepts again. Any thread: when it returns, nothing is accepted any more, also if the server's thread is stuck. */
 void mp_server_hold(mp_server *server, int address, bool is_held);
-/* Closes the listening sockets, and accepts before what waits at those not held. Open connections are still served: an
- * answer of HTTP/1 closes its own, a client of HTTP/2 gets GOAWAY; none is closed for being idle. Any thread. */
-void mp_server_leave(mp_server *server);
+/* Closes the listening sockets, `but_inner` those for clients, and accepts before what waits at those not held. Open
+ * connections are served: an answer of HTTP/1 closes its own, a client of HTTP/2 gets GOAWAY. Any thread. */
+void mp_server_leave(mp_server *server, bool but_inner);
 /* Duplicates up to `most` sockets that listen for an address; returns how many: none once it drains. Any thread. */
 int mp_server_sockets(mp_server *server, int address, int *fds, int most);
 /* Call it when mp_loop_run has returned or was never called; any thread. Streams with references remain, gone. */

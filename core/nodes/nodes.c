@@ -37,7 +37,7 @@ typedef struct {
 struct mp_nodes {
     char node[MP_NODE_NAME + 1]; /* like the next two, set before other threads use it */
     bool takes_sessions;
-    const atomic_bool *draining;
+    const atomic_bool *has_to_leave;
     _Atomic int64_t ahead_ms;
     atomic_bool is_refused, has_joined;
     atomic_uint uid;                  /* which of `uids` counts */
@@ -93,12 +93,12 @@ void mp_nodes_renew_uid(mp_nodes *nodes)
     atomic_store(&nodes->uid, next);
 }
 
-mp_nodes *mp_nodes_new(const char *MP_NULLABLE name, bool takes_sessions, const atomic_bool *draining)
+mp_nodes *mp_nodes_new(const char *MP_NULLABLE name, bool takes_sessions, const atomic_bool *leaving)
 {
     mp_nodes *nodes = mp_new(sizeof *nodes);
     pthread_mutex_init(&nodes->lock, NULL);
     nodes->takes_sessions = takes_sessions;
-    nodes->draining = draining;
+    nodes->has_to_leave = leaving;
     mp_nodes_renew_uid(nodes);
     if (name == NULL)
         take_host_name(nodes->node);
@@ -250,6 +250,20 @@ void mp_nodes_set_ahead(mp_nodes *nodes, int64_t ms)
 int64_t mp_nodes_ahead_ms(const mp_nodes *nodes)
 {
     return atomic_load(&nodes->ahead_ms);
+}
+
+bool mp_nodes_choose(const mp_nodes *nodes, mp_node_record *record)
+{
+    uint64_t now = now_ms();
+    MP_LOCKED(lock_of(nodes));
+    for (int i = 0, from = (int)(mp_monotonic_us() % MP_NODES_MOST); i < nodes->count; i++) {
+        const known_node *one = &nodes->known[(from + i) % nodes->count];
+        if (one->record.is_leaving || stale_ms(nodes, one, now) > 0)
+            continue;
+        *record = one->record;
+        return true;
+    }
+    return false;
 }
 
 bool mp_nodes_are_sure(const mp_nodes *nodes)
@@ -431,7 +445,13 @@ size_t mp_nodes_address(const mp_nodes *nodes, char address[MP_NODE_ADDRESS])
 
 bool mp_nodes_is_leaving(const mp_nodes *nodes)
 {
-    return atomic_load(nodes->draining);
+    return atomic_load(nodes->has_to_leave);
+}
+
+void mp_nodes_hurry(mp_nodes *nodes)
+{
+    MP_LOCKED(&nodes->lock);
+    nodes->turn_ms = 0;
 }
 
 bool mp_nodes_begin_turn(mp_nodes *nodes)

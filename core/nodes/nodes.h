@@ -56,8 +56,8 @@ typedef struct {
 typedef struct mp_nodes mp_nodes;
 
 /* No nodes but this process, whose uid it makes. `name` NULL: the host's name. `takes_sessions`: also before it has
- * joined, as at an upgrade the process before it did. `draining`: the process takes no new sessions; borrowed. */
-mp_nodes *mp_nodes_new(const char *MP_NULLABLE name, bool takes_sessions, const atomic_bool *draining);
+ * joined, as at an upgrade the process before it did. `leaving`: see mp_nodes_is_leaving; borrowed. */
+mp_nodes *mp_nodes_new(const char *MP_NULLABLE name, bool takes_sessions, const atomic_bool *leaving);
 void mp_nodes_free(mp_nodes *MP_NULLABLE nodes);
 
 /* -- other processes ----------------------------------------------------------------------------------------------- */
@@ -82,6 +82,8 @@ int64_t mp_nodes_ahead_ms(const mp_nodes *nodes);
 /* True if what the records do not show is not there: reads succeed, and have done so from the same data for
  * MP_NODE_STALE_MS. A process that has just begun, or whose Redis was away or emptied, is not sure. */
 bool mp_nodes_are_sure(const mp_nodes *nodes);
+/* One of the processes that take sessions, at random. False: none is known. */
+bool mp_nodes_choose(const mp_nodes *nodes, mp_node_record *record);
 /* For how many ms no read has succeeded, since one failed; 0: the last one did. */
 uint64_t mp_nodes_away_ms(const mp_nodes *nodes);
 /* Has the server asked for the record of a number that mp_nodes_find() does not find. False: too often in a second. */
@@ -106,12 +108,14 @@ const char *mp_nodes_node(const mp_nodes *nodes);
 void mp_nodes_set_address(mp_nodes *nodes, const char *address);
 /* Returns its length: 0 if there is none yet. */
 size_t mp_nodes_address(const mp_nodes *nodes, char address[MP_NODE_ADDRESS]);
-bool mp_nodes_is_leaving(const mp_nodes *nodes); /* the process drains */
+/* True once the process leaves: others do not send clients to it, and it sends what begins a session to them. */
+bool mp_nodes_is_leaving(const mp_nodes *nodes);
 /* True if a turn is due: 2 s after the last one. The caller runs it, and mp_nodes_end_turn() follows; without that,
  * another turn begins after MP_NODE_TURN_MS. */
 #define MP_NODE_TURN_MS UINT64_C(15000)
 bool mp_nodes_begin_turn(mp_nodes *nodes);
 void mp_nodes_end_turn(mp_nodes *nodes);
+void mp_nodes_hurry(mp_nodes *nodes); /* the next turn is due now */
 /* The number of the next renewal. Those before it may have been sent. */
 int64_t mp_nodes_renew(mp_nodes *nodes);
 /* This process has joined if `why` is empty, and takes sessions; else it takes none, because of `why`. True if that is

@@ -63,7 +63,9 @@ struct mp_rpc {
     const mp_auth_facts *auth; /* how clients authenticate, from the hooks of `ctx`; borrowed until the rpc is handed to
                                   another context */
     unsigned index;            /* index of this rpc in the session table */
-    bool draining;
+    bool draining, has_left;   /* has_left: see mp_rpc_leave */
+    uint64_t left_ms;          /* when it has left */
+    mp_timer leave;
     uint64_t ends_at; /* monotonic ms at which the process ends at the latest, if `draining` */
     mp_pressure pressure;
     bool is_input_over; /* stdio: the client has closed its end, so no answer to a request to the client can come */

@@ -159,14 +159,14 @@ typedef struct {
     size_t waiting, preempted;   /* tasks that have not begun, and those that were preempted and wait to continue */
     uint64_t begun, interrupted; /* tasks that have begun so far, and those of them that were preempted at least once */
 } mp_load;
-/* Tells the rpc the load at the end of a turn. While it is too high, new requests are refused: see overload.c. */
-void mp_rpc_press(mp_rpc *rpc, const mp_load *load);
-/* Drains: refuses new calls and sessions with 503. Event streams that carry no call end now, other streams after
- * their last answer. Calls in flight go on; detached calls go on as long as a client's call does. mp_rpc_abort ends
- * all of them, each with an error to its client. `ms`: until the process ends at the latest. */
+void mp_rpc_press(mp_rpc *rpc, const mp_load *load); /* the load at the end of a turn: see overload.c */
+/* Leaves the cluster: subscriptions/listen ends within 5 s; once it drains, requests for its sessions get 404. */
+void mp_rpc_leave(mp_rpc *rpc);
+/* Drains: refuses new calls and sessions with 503. Event streams without a call end now, others after their last
+ * answer. Calls in flight go on, detached ones as long as a client's call does. `ms`: until the process ends. */
 void mp_rpc_drain(mp_rpc *rpc, uint64_t ms);
-void mp_rpc_abort(mp_rpc *rpc, const char *why);
-int64_t mp_rpc_calls(const mp_rpc *rpc); /* in flight, detached ones included */
+void mp_rpc_abort(mp_rpc *rpc, const char *why); /* ends all of them, each with an error to its client */
+int64_t mp_rpc_calls(const mp_rpc *rpc);         /* in flight, detached ones included */
 /* Sends publications, a limited number, and frees the calls that ended in this turn. Called at its bottom, after Lua.
  * True if publications remain to be sent. */
 bool mp_rpc_sweep(mp_rpc *rpc);

@@ -10,6 +10,8 @@ MP_REFUSED(refused_loop, "loop", MP_FAULT,
 
 #define SWEEP_MS 250 /* time between two searches for idle sessions */
 #define DRAIN_SWEEP_MS 20
+#define LEAVE_MS 5000 /* within which subscriptions/listen ends, so that clients do not all come to others at once */
+#define LEAVE_TICK_MS 100
 #define TURN_SENDS 500 /* messages that one turn sends to sessions, and to calls that listen to topics */
 
 #define MAX_HOPS 8 /* gateways in a row */
@@ -208,11 +210,28 @@ bool mp_rpc_is_draining(const mp_rpc *rpc)
     return rpc->draining;
 }
 
+static void on_leave(mp_timer *timer)
+{
+    mp_rpc *rpc = mp_container(timer, mp_rpc, leave);
+    uint64_t now = mp_monotonic_ms(), over = rpc->left_ms + LEAVE_MS;
+    mp_subscribers_end(rpc, now < over ? (over - now) / LEAVE_TICK_MS + 1 : 1);
+    if (now < over)
+        mp_timer_start(rpc->loop, timer, LEAVE_TICK_MS, on_leave);
+}
+
+void mp_rpc_leave(mp_rpc *rpc)
+{
+    rpc->has_left = true;
+    rpc->left_ms = mp_monotonic_ms();
+    mp_timer_start(rpc->loop, &rpc->leave, LEAVE_TICK_MS, on_leave);
+}
+
 void mp_rpc_drain(mp_rpc *rpc, uint64_t ms)
 {
     rpc->draining = true;
     rpc->ends_at = mp_monotonic_ms() + ms;
-    mp_subscribers_end(rpc);
+    mp_timer_stop(rpc->loop, &rpc->leave);
+    mp_subscribers_end(rpc, 1);
     mp_readers_drain(rpc, false);
     mp_hops_drain(rpc);
     mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
@@ -270,6 +289,7 @@ void mp_rpc_free(mp_rpc *rpc)
     mp_publisher_free(rpc->publisher);
     mp_stdio_free(rpc->stdio);
     mp_timer_stop(rpc->loop, &rpc->sweep);
+    mp_timer_stop(rpc->loop, &rpc->leave);
     mp_stream_unref(rpc->no_stream);
     mp_pressure_end(rpc);
     mp_buf_clear(&rpc->envelope.scratch);

@@ -1158,6 +1158,7 @@ function host.nodes.own() end
 --- Does not use up a renewal.
 ---@return string? uid  Of this process; nil if other nodes cannot know it
 ---@return boolean? has_joined
+---@return boolean? is_leaving
 function host.nodes.uid() end
 
 --- All records as they were read; without them: the read has failed.
@@ -1181,6 +1182,9 @@ function host.nodes.lives(number) end
 ---@param why? string
 ---@return boolean is_new
 function host.nodes.settle(why) end
+
+--- This process leaves its cluster and ends, as `moonpool drain` says.
+function host.nodes.leave() end
 
 --- Ends the sessions of this process, and takes another number and uid. False: it cannot have another number.
 ---@return boolean

@@ -328,7 +328,8 @@ row("host.answers.freeze", 5, "one list or text of at most 256 KiB is copied")
 row([[host.served.begin
   host.served.is_settled]], 1, "two counters")
 row("host.nodes.take", 5, "at most 257 records of some hundred bytes, compared with as many")
-row([[host.nodes.own
+row([[host.nodes.leave
+  host.nodes.own
   host.nodes.settle
   host.nodes.uid
   host.nodes.answer

@@ -51,7 +51,8 @@ end
 --- Starts a node. `options`: name, listen, tls (as of start, or a certificate of its own), seal_keys, scripts, config (a
 --- table, or the YAML's text), workers, files, redis_at (another address of the server), has_no_place (it has no tool
 --- `place`), start (gateway.start, or another function with its options), advertise, timeout (of the server), ca (of
---- the others' certificates), clock (the seconds by which its wall clock is ahead).
+--- the others' certificates), clock (the seconds by which its wall clock is ahead), leave ("0s": it ends without its
+--- sessions).
 function cluster:add(options)
   options = setmetatable(options or {}, { __index = self.options })
   local name = options.name or "n" .. #self.all + 1
@@ -62,6 +63,7 @@ function cluster:add(options)
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
   for path, text in pairs(options.files or {}) do files[path] = text end
   local section = { name = "spec", node = name, listen = options.listen or "127.0.0.1:0", advertise = options.advertise,
+    leave = options.leave or "0s",
     redis = { url = "redis://" .. (options.redis_at or self.server.at), timeout = options.timeout } }
   if options.tls then
     local own = options.tls == true and own_certificate() or options.tls

@@ -63,7 +63,7 @@ function host.start(scripts, options)
     ["script.list"] = list, ["script.left_out"] = {}, ["script.libraries"] = { "exec", "fs", "http", "metrics", "postgres", "redis", "sqlite", "store" },
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["postgres.pool"] = function() return {} end, ["postgres.channel"] = function() return {} end,
-    ["nodes.own"] = function() end, ["nodes.uid"] = function() end,
+    ["nodes.own"] = function() end, ["nodes.uid"] = function() end, ["nodes.leave"] = function() end,
     ["nodes.take"] = function() return {} end, ["nodes.settle"] = function() return false end,
     ["nodes.renumber"] = function() return false end, ["nodes.tell"] = function() return {} end,
     ["nodes.answer"] = function() end, ["nodes.lives"] = function() return false end,

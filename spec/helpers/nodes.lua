@@ -32,7 +32,7 @@ function nodes.start(at, more)
   for name, value in pairs(more.constants or {}) do constants[name] = value end
   local redis = { url = at:find "://" and at or "redis://" .. at }
   for name, value in pairs(more.redis or {}) do redis[name] = value end
-  local section = { name = "spec", node = more.node, redis = redis, when_redis_is_down = more.down }
+  local section = { name = "spec", leave = more.leave or "0s", node = more.node, redis = redis, when_redis_is_down = more.down }
   if more.node then section.listen, section.advertise = "127.0.0.1:0", more.address end
   local config = { cluster = section, seal_keys = more.seal_keys or { nodes.SEAL } }
   for name, value in pairs(more.config or {}) do config[name] = value end

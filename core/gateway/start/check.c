@@ -64,6 +64,21 @@ static void note_sockets(const mp_config *config)
     mp_print_report(&note);
 }
 
+/* Notes how long a stop may take where the process leaves a cluster first: who stops it has to wait so long. */
+static void note_leave(const mp_config *config)
+{
+    mp_scoped_buf note = {0};
+    uint64_t ms = config->linger + config->cluster_leave + config->drain + MP_ENDING_MS;
+    if (config->cluster_listen == NULL || config->cluster_leave == 0)
+        return;
+    mp_buf_printf(&note,
+                  "%s: a stop takes up to %llu s (limits.linger, cluster.leave, limits.drain and 1 s): "
+                  "terminationGracePeriodSeconds of Kubernetes, stop_grace_period of compose and TimeoutStopSec of "
+                  "systemd have to be longer\n",
+                  config->name == NULL ? "the configuration" : config->name, (unsigned long long)((ms + 999) / 1000));
+    mp_print_report(&note);
+}
+
 int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
 {
     bool has_warnings = false;
@@ -73,6 +88,7 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
         mp_print_report(&config->warnings);
     }
     note_sockets(config);
+    note_leave(config);
     mp_buf settings_doubts = {0};
     mp_config_put_missing_folders(config, &settings_doubts);
     mp_config_put_refused_hosts(config, &settings_doubts);

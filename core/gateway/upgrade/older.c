@@ -78,19 +78,11 @@ static void run_link(mp_upgrade *upgrade)
     mp_process_link_flush(link);
 }
 
-/* True if this process serves no session, call, stream or task, keeps nothing for a client's retry or for the owner of
- * the store, and no client has a connection to it: kept connections are closed by their client, or after the time that
- * a kept connection has, so that no request meets a connection which is being closed. And the service manager knows the
- * newest process: for one that does not, the end of this one is that of the service. */
+/* And the service manager knows the newest process: for one that does not, the end of this one is that of the service.
+ */
 static bool has_nothing(void)
 {
-    static const char *const families[] = {
-        "sessions",         "requests_in_flight", "listeners",         "jobs", "hops", "streams_open",
-        "kept_connections", "upstream_pending",   "task_message_bytes"};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (mp_stat_sum(families[i]) > 0)
-            return false;
-    return mp_stat_sum("store_outgoing_bytes") == 0 && mp_notify_is_idle();
+    return mp_serves_nothing() && mp_notify_is_idle();
 }
 
 static bool is_over(mp_upgrade *upgrade, uint64_t now)

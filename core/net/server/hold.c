@@ -80,7 +80,8 @@ static void leave_listeners(void *ctx)
     mp_timer_start(server->loop, &server->leaving, 0, on_leaving);
 }
 
-void mp_server_leave(mp_server *server)
+void mp_server_leave(mp_server *server, bool but_inner)
 {
+    server->keeps_inner = but_inner;
     mp_loop_call(server->loop, leave_listeners, server);
 }

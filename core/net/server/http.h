@@ -38,12 +38,6 @@ static inline bool mp_listener_is_admin(const mp_listener *listener)
     return listener->endpoint.reserve > 0 && !listener->endpoint.is_inner;
 }
 
-/* Processes of the same machine reach this one to its end, also where others have taken its addresses. */
-static inline bool mp_listener_stays(const mp_listener *listener)
-{
-    return listener->endpoint.is_inner && listener->is_unix;
-}
-
 /* defined in server.c and takeover.c */
 extern mp_account mp_account_connections, mp_account_hop_connections;
 
@@ -120,9 +114,9 @@ struct mp_server {
     size_t streams;
     mp_stream *MP_NULLABLE spare; /* free list of streams, linked by `gone_ctx` */
     size_t spare_count;
-    mp_timer timer;   /* timer that retries accept(), and ends a drain */
-    bool is_leaving;  /* see mp_server_leave */
-    mp_timer leaving; /* until clients of HTTP/2 get GOAWAY */
+    mp_timer timer;               /* timer that retries accept(), and ends a drain */
+    bool is_leaving, keeps_inner; /* see mp_server_leave; keeps_inner: set before that */
+    mp_timer leaving;             /* until clients of HTTP/2 get GOAWAY */
     bool is_draining, is_freed;
     mp_spares spares;                /* for connections of an admin listener */
     void (*end_conn)(mp_conn *conn); /* the socket was closed: frees the connection */
@@ -133,6 +127,13 @@ struct mp_server {
     void (*drained)(void *ctx);
     void *drained_ctx;
 };
+
+/* Processes of the same machine reach this one to its end, also where others have taken its addresses; and so do
+ * other nodes while it leaves the cluster. */
+static inline bool mp_listener_stays(const mp_listener *listener)
+{
+    return listener->endpoint.is_inner && (listener->is_unix || listener->server->keeps_inner);
+}
 
 typedef enum {
     MP_STREAM_ASKED,  /* neither answered nor an event stream yet */

@@ -154,12 +154,18 @@ void mp_call_unlisten(mp_call *call)
     mp_quota_give_for(call->rpc->table, MP_QUOTA_SUBSCRIBER, owner);
 }
 
-void mp_subscribers_end(mp_rpc *rpc)
+void mp_subscribers_end(mp_rpc *rpc, uint64_t parts)
 {
+    uint64_t count = 0;
+    MP_EACH(mp_call, call, &rpc->calls, link)
+        count += call->subscriber != NULL;
+    count = (count + parts - 1) / parts;
     MP_EACH(mp_call, call, &rpc->calls, link) {
         const mp_subscriber *subscriber = call->subscriber;
-        if (subscriber != NULL)
+        if (subscriber != NULL && count-- > 0)
             end_subscriber(subscriber);
+        if (count == 0)
+            break;
     }
 }
 

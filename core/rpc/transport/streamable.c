@@ -144,7 +144,9 @@ static mp_session *MP_NULLABLE find_session(mp_rpc *rpc, mp_stream *stream, cons
         return NULL;
     }
     mp_session *session = mp_session_find(rpc, stream, headers->session);
-    if (session != NULL && session->is_sse) { /* a session of the other transport is unknown on this path */
+    bool is_over = rpc->has_left && rpc->draining && rpc->envelope.kind == MP_KIND_REQUEST;
+    if (session != NULL &&
+        (session->is_sse || is_over)) { /* a session of the other transport is unknown on this path */
         mp_session_unref(session);
         session = NULL;
     }

@@ -90,6 +90,7 @@ local function decoded(field, text)
     number = number, uid = one.uid, node = text_of(one.node, 64), address = text_of(one.address, 271), version = text_of(one.version, 64),
     scripts = text_of(one.scripts, 16), config = text_of(one.config, 16),
     renewals = math.tointeger(one.renewals) or 0, sessions = math.tointeger(one.sessions) or 0, state = text_of(one.state, 16),
+    has_to_leave = one.leave == true,
     keys = type(one.keys) == "table" and one.keys or {}, text = text,
   }
 end
@@ -178,6 +179,16 @@ local function judge(own, read)
   end
 end
 
+-- Asks a process to leave by a member of its record, which stays when it renews that.
+local LEAVE <const> = [[
+local text = redis.call("HGET", KEYS[1], ARGV[1])
+if text ~= ARGV[2] then return 0 end
+local one = cjson.decode(text)
+one.leave = true
+redis.call("HSET", KEYS[1], ARGV[1], cjson.encode(one))
+return 1
+]]
+
 -- -- a turn ---------------------------------------------------------------------------------------------------------------
 
 -- Tells why this process takes no sessions. `is_short`: it may be over soon, and is no error yet.
@@ -234,6 +245,8 @@ local function turn()
       return refuse(against, is_short)
     end
   end
+  local mine = read.by_number[own.number]
+  if mine and mine.has_to_leave and not own.leaving then host.nodes.leave() end
   if host.nodes.settle "" then
     host.log.write("info", "cluster joined", { name = host.config.cluster.name, node = own.node, address = own.address, processes = #read.list })
   end
@@ -291,6 +304,28 @@ function nodes.forget(name)
   read, why = look(own)
   if not read then return nil, "the server of cluster: " .. why end
   return #gone
+end
+
+--- Asks the processes of a node to leave. How many; or nil and why none.
+function nodes.drain(name)
+  local own = host.nodes.own()
+  if not own then return nil, "this gateway takes no part in a cluster" end
+  local count, why
+  for _ = 1, TRIES do                                     -- a record that was renewed meanwhile is another text
+    local read, failed = look(own)
+    if not read then return nil, "the server of cluster: " .. failed .. "; `moonpool drain` on that node does the same" end
+    count, why = 0, "no record of the cluster has this node: see `moonpool cluster status`"
+    for _, one in ipairs(read.list) do
+      if one.node == name and read.stale[one.number] then why = "its record is stale: it does not renew it" end
+      if one.node == name and not read.stale[one.number] then
+        local done, reply = cluster_operation.send({ "EVAL", LEAVE, "1", PREFIX .. "n", ("%d"):format(one.number), one.text }, server.deadline())
+        why = "its record has changed meanwhile: try again"
+        if done and reply == 1 then count = count + 1 end
+      end
+    end
+    if count > 0 then return count end
+  end
+  return nil, why
 end
 
 return nodes

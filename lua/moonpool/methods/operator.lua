@@ -305,12 +305,16 @@ function questions.principal(params)
 end
 
 questions.switch, questions["follow switch"], questions.switches = switch, follow_switch, switched_off
-questions["forget node"] = function(params)
-  if not host.config.cluster then return invalid "the gateway has no cluster" end
-  local removed, why = require("moonpool.lib.cluster_nodes").forget(params.name)
-  if not removed then return invalid(why) end
-  return { removed = removed, resultType = "complete" }
+local function change_node(change, member)
+  return function(params)
+    if not host.config.cluster then return invalid "the gateway has no cluster" end
+    local count, why = require("moonpool.lib.cluster_nodes")[change](params.name)
+    if not count then return invalid(why) end
+    return { [member] = count, resultType = "complete" }
+  end
 end
+
+questions["forget node"], questions["drain node"] = change_node("forget", "removed"), change_node("drain", "drained")
 questions.approve = function(params) return require "moonpool.methods.approvals" (params) end
 questions["MCP tasks"], questions["cancel task"] = list_tasks, cancel_task
 

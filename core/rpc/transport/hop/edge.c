@@ -114,6 +114,29 @@ static const char given_up[] =
     "too many answers wait for clients to read them: this one was given up, and the call may have run";
 static const char unanswered[] = "the process of this session does not answer: try again";
 
+/* Another process has the address of this one, which has ended: the request is served as one for a number that nobody
+ * has. */
+static void serve_again(mp_passage *it, const mp_node_record *node)
+{
+    mp_stream *stream = mp_stream_ref(it->stream);
+    mp_rpc *rpc = it->rpc;
+    mp_principal *principal = mp_principal_ref(MP_NEVER_NULL(it->principal));
+    mp_node_peer_of(rpc->hops, it->to, node->uid)->is_over = true;
+    leave_stream(it);
+    rpc->hops->serve(rpc, stream, principal);
+    mp_principal_unref(principal);
+    mp_stream_unref(stream);
+}
+
+/* True if the node, which was leaving, has left: nothing listens at its address any more. One that cannot be reached
+ * may still have its sessions. */
+static bool has_left(const mp_passage *it)
+{
+    const mp_err *why = it->transfer == NULL ? NULL : mp_transfer_failure(it->transfer);
+    return it->receiver != NULL && it->receiver->is_leaving && why != NULL &&
+           strstr(why->text, "connection refused") != NULL;
+}
+
 /* Refuses a request to whose client no bytes were sent yet. */
 static void refuse_unanswered(mp_passage *it)
 {
@@ -126,6 +149,11 @@ static void refuse_unanswered(mp_passage *it)
     mp_stream *stream = mp_stream_ref(it->stream);
     unsigned seconds = it->receiver == NULL ? 1 : mp_hop_retry_s();
     it->end = is_unsent ? MP_FORWARD_UNREACHED : MP_FORWARD_LOST;
+    if (is_unsent && has_left(it)) {
+        serve_again(it, MP_NEVER_NULL(it->receiver)); /* its sessions are unknown */
+        mp_stream_unref(stream);
+        return;
+    }
     if (is_unsent)
         mp_hop_report_unreached(it);
     leave_stream(it);
@@ -181,20 +209,6 @@ static answer read_head(const mp_transfer *transfer)
         take_header(&it, name, mp_str_trim(line));
     }
     return it;
-}
-
-/* Another process has the address of this one, which has ended: the request is served as one for a number that nobody
- * has. */
-static void serve_again(mp_passage *it, const mp_node_record *node)
-{
-    mp_stream *stream = mp_stream_ref(it->stream);
-    mp_rpc *rpc = it->rpc;
-    mp_principal *principal = mp_principal_ref(MP_NEVER_NULL(it->principal));
-    mp_node_peer_of(rpc->hops, it->to, node->uid)->is_over = true;
-    leave_stream(it);
-    rpc->hops->serve(rpc, stream, principal);
-    mp_principal_unref(principal);
-    mp_stream_unref(stream);
 }
 
 /* No process has this number any more that has just been known: the session is unknown, as after a restart. */

@@ -96,6 +96,33 @@ static bool find_maker(const mp_rpc *rpc, mp_str id, uint16_t *number)
     return *number != 0 || (mp_id_is(id) && mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes));
 }
 
+static int take_method(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+{
+    bool *begins = ctx;
+    if (level == 1 && type == MP_JSON_STRING && mp_str_is(key, "method"))
+        *begins = mp_str_is(value, "\"initialize\"") || mp_str_is(value, "\"subscriptions/listen\"");
+    return 0;
+}
+
+/* True if the message begins something that would end with this process. */
+static bool begins_something(mp_str body)
+{
+    bool begins = false;
+    const mp_json_visitor visitor = {NULL, take_method, &begins, NULL};
+    mp_json_scan(body, &visitor, NULL, NULL);
+    return begins;
+}
+
+/* The number of a node that takes sessions, if this one leaves; else 0. */
+static uint16_t successor_of(const mp_rpc *rpc)
+{
+    mp_node_record record;
+    const mp_nodes *nodes = mp_processes_nodes(rpc->processes);
+    bool may_send = nodes != NULL && mp_nodes_is_leaving(nodes) && rpc->hop == NULL && !rpc->draining &&
+                    mp_processes_node_keys(rpc->processes) != NULL && mp_nodes_choose(nodes, &record);
+    return may_send ? record.number : 0;
+}
+
 static uint16_t find_for_mcp(mp_rpc *rpc, const mp_stream *stream, bool is_post, mp_str *session)
 {
     int count, names;
@@ -111,7 +138,10 @@ static uint16_t find_for_mcp(mp_rpc *rpc, const mp_stream *stream, bool is_post,
     if ((names == 1 && find_maker(rpc, name, &number)) ||
         find_maker(rpc, id_of_state(mp_stream_request(stream)->body), &number))
         return number;
-    return newest_of(rpc);
+    number = newest_of(rpc);
+    if (number == 0 && (number = successor_of(rpc)) != 0 && !begins_something(mp_stream_request(stream)->body))
+        number = 0;
+    return number;
 }
 
 uint16_t mp_hop_find_process(mp_rpc *rpc, const mp_stream *stream, mp_hop_endpoint endpoint, mp_str *session)
@@ -119,13 +149,15 @@ uint16_t mp_hop_find_process(mp_rpc *rpc, const mp_stream *stream, mp_hop_endpoi
     const mp_request *request = mp_stream_request(stream);
     bool is_post = mp_str_is(request->method, "POST"), is_get = mp_str_is(request->method, "GET");
     int count;
+    uint16_t number;
     *session = MP_STR_NONE;
     switch (endpoint) {
     case MP_HOP_MCP:
         return is_post || is_get || mp_str_is(request->method, "DELETE") ? find_for_mcp(rpc, stream, is_post, session)
                                                                          : 0;
     case MP_HOP_SSE:
-        return is_get ? newest_of(rpc) : 0;
+        number = is_get ? newest_of(rpc) : 0;
+        return is_get && number == 0 ? successor_of(rpc) : number;
     default:
         *session = mp_query_value(request->query, "session_id", &count);
         return is_post && count == 1 ? session_process(rpc, *session) : 0;

@@ -1,4 +1,4 @@
--- moonpool cluster: the nodes of a running gateway's cluster, and the removal of one.
+-- moonpool cluster: the nodes of a running gateway's cluster; drains one, or removes its records.
 
 local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
@@ -11,9 +11,11 @@ local cluster = {}
 function cluster.request(given)
   local word, node = given:match "^([^\n]*)\n?(.*)$"
   if word == "status" and node == "" then return { "GET", "/status" } end
-  if word == "forget" and node ~= "" then return { "POST", "/api/cluster/forget" }, json.encode { node = node } end
-  if word == "forget" then return nil, "forget needs the name of a node", "`moonpool cluster status` names them" end
-  return nil, "cluster needs status, or forget and a node", "as in moonpool cluster status"
+  if word == "drain" or word == "forget" then
+    if node ~= "" then return { "POST", "/api/cluster/" .. word }, json.encode { node = node } end
+    return nil, word .. " needs the name of a node", "`moonpool cluster status` names them"
+  end
+  return nil, "cluster needs status, or drain or forget and a node", "as in moonpool cluster status"
 end
 
 local function row_of(one)
@@ -41,6 +43,10 @@ function cluster.print(body, args)
   local answer = json.decode(body)
   if answer.removed then
     io.stdout:write(args.json and body or ("%d of its records removed\n"):format(answer.removed))
+    return 0
+  end
+  if answer.drained then
+    io.stdout:write(args.json and body or "it leaves within 2 s: `moonpool cluster status` shows that\n")
     return 0
   end
   local state = answer.cluster
