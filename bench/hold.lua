@@ -9,7 +9,8 @@
 local uv = require "luv"
 
 local port, kind_name, stream_port = tonumber(arg[1]), arg[2], tonumber(arg[3])
-local AT_ONCE <const> = 64 -- streams that are being opened at the same time
+-- streams that are being opened at the same time: between two nodes each takes a connection, and a handshake of TLS
+local AT_ONCE <const> = stream_port and 16 or 64
 
 local META = '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}'
 local BOTH = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
