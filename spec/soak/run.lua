@@ -9,7 +9,7 @@
 --   statements  SOAK_CUTS=N SOAK_SEED=N
 --   cluster     SOAK_FAULTS=N SOAK_RATE=N (calls a second) SOAK_SEED=N SOAK_KINDS=A,B (names of faults)
 --   balanced    SOAK_CALLS=N SOAK_CALLERS=N
---   shared      SOAK_TRIALS=A,B (rates, quota, jobs, lost)
+--   shared      SOAK_TRIALS=A,B (rates, quota, jobs, lost, moved)
 local children = require "spec.helpers.children"
 
 local name, minutes = "kills", arg[1]
@@ -92,8 +92,9 @@ end
 
 function soaks.shared()
   local shared, is_well = require "spec.soak.shared", true
-  local options = { rates = { seconds = 60 }, quota = { calls = 100000 }, jobs = { periods = 1000 }, lost = { nodes = 25, rounds = 4 } }
-  for trial in (os.getenv "SOAK_TRIALS" or "rates,quota,jobs,lost"):gmatch "[^,]+" do
+  local options = { rates = { seconds = 60 }, quota = { calls = 100000 }, jobs = { periods = 1000 }, lost = { nodes = 25, rounds = 4 },
+    moved = { nodes = 25, rounds = 4 } }
+  for trial in (os.getenv "SOAK_TRIALS" or "rates,quota,jobs,lost,moved"):gmatch "[^,]+" do
     local found = shared[trial](options[trial])
     print(found.text .. (found.is_well and "" or ": WRONG"))
     is_well = is_well and found.is_well

@@ -3,6 +3,7 @@
 --   quota   a quota whose answers are lost again and again: never more calls than `most`, fewer only by those unknown
 --   jobs    periods of a job over kills, cuts and lost answers: never twice in a period, never two at once
 --   lost    subscriptions that are reset or silent: each change reaches each follower, a quiet loss nobody
+--   moved   subscriptions at a primary that stands still while another server takes over: the same
 local fanned = require "spec.helpers.fanned"
 local nodes = require "spec.helpers.nodes"
 local proxy = require "spec.helpers.proxy"
@@ -252,6 +253,40 @@ function shared.lost(options)
       wrong[1] and #wrong .. " losses of nothing were told" or "losses of nothing told nobody"),
     is_well = not wrong[1],
   }
+end
+
+--- Nodes whose subscriptions are at a primary that stands still, while another server takes its place.
+function shared.moved(options)
+  local servers <close> = redis.guarded()
+  local all <close>, followers = fanned.closing {}, {}
+  for i = 1, options.nodes + 1 do all[i] = fanned.node("redis://main", { redis = { sentinels = servers.sentinels } }) end
+  for i = 1, options.nodes do followers[i] = fanned.session(all[i]) end
+  local mine = fanned.session(all[#all])
+  local old, new, slowest, times = servers.primary, servers.replica, 0, 0
+  fanned.wait_listeners(old, #all)
+  for _ = 1, options.rounds do
+    local before = {}
+    for i, c in ipairs(followers) do before[i] = #fanned.told(c) end
+    old:kill "sigstop"
+    fanned.update(mine)
+    fanned.wait_listeners(new, #all)
+    fanned.update(mine)
+    local began = seconds_now()
+    wait.for_fact("all followers to be told", TOLD_S * wait.slower, function()
+      for i, c in ipairs(followers) do
+        if #fanned.told(c) == before[i] then return false end
+      end
+      return true
+    end)
+    slowest, times = math.max(slowest, seconds_now() - began), times + options.nodes
+    old:kill "sigcont"
+    wait.for_fact("the old primary to follow", 60, function() return old:cli("INFO", "replication"):find "master_link_status:up" end)
+    old, new = new, old
+    wait.quietly(APART_S)
+  end
+  for _, c in ipairs(followers) do c:close() end
+  mine:close()
+  return { text = ("moved: %d times a change once another server had taken over, each told within %.1f s"):format(times, slowest), is_well = true }
 end
 
 return shared
