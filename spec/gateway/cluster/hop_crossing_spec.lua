@@ -32,7 +32,8 @@ describe("a request that crosses", function()
     local _ <close> = node
     local id = cluster.id_of(cluster.PLAYED)
     local headers = { ["Mcp-Session-Id"] = id, Authorization = "Bearer ann-1", Cookie = "a=secret-b", ["X-Forwarded-For"] = "192.0.2.66",
-      Forwarded = "for=192.0.2.66", ["Moonpool-Edge"] = "forged", ["Mcp-Protocol-Version"] = STATEFUL, Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }
+      Forwarded = "for=192.0.2.66", ["Moonpool-Edge"] = "forged",
+      ["Mcp-Protocol-Version"] = STATEFUL, Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }
     assert.equal(204, wire.post(g, PING, headers).status)
     local request = node.requests[1]
     local sealed = assert(cluster.keys():read(request.headers["moonpool-hop"]))
