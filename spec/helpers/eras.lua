@@ -77,7 +77,7 @@ end
 local function send_apart(self, message, options)
   local connection = client.connect(self.gateway, options)
   table.insert(self.connections, connection)
-  return connection:send { method = "POST", path = "/mcp", headers = self:headers(message), body = message }
+  return connection:send { method = "POST", path = self.path or "/mcp", headers = self:headers(message), body = message }
 end
 
 -- Posts one message on the kept connection; returns the HTTP response.
@@ -87,7 +87,7 @@ function base:post(message, seconds)
     table.insert(self.connections, self.kept)
   end
   self.kept.events = {}
-  return self.kept:request({ method = "POST", path = "/mcp", headers = self:headers(message), body = message }, seconds)
+  return self.kept:request({ method = "POST", path = self.path or "/mcp", headers = self:headers(message), body = message }, seconds)
 end
 
 -- Returns the JSON-RPC answer (with `result` or `error`), and its HTTP response.
@@ -181,13 +181,13 @@ function stateful:get_stream(headers)
   for name, value in pairs(headers or {}) do
     all[name] = value
   end
-  connection:send { method = "GET", path = "/mcp", headers = all }
+  connection:send { method = "GET", path = self.path or "/mcp", headers = all }
   connection:read_head(20)
   return setmetatable({ connection = connection }, stream)
 end
 
 function stateful:delete()
-  return client.request(self.gateway, { method = "DELETE", path = "/mcp", headers = self:headers() })
+  return client.request(self.gateway, { method = "DELETE", path = self.path or "/mcp", headers = self:headers() })
 end
 
 -- -- 2026-07-28: every request names its client ---------------------------------------------------------------------------
