@@ -34,7 +34,7 @@ end
 local function configuration(dir, server)
   local ports = { ["7300"] = free_port(), ["7301"] = free_port(), ["7310"] = free_port() }
   local text = example.read(FOLDER .. "moonpool.yaml"):gsub("0%.0%.0%.0:(73%d%d)", function(port) return "127.0.0.1:" .. ports[port] end)
-  text = text:gsub("advertise: [^\n]+:7310", "advertise: localhost:" .. ports["7310"])
+  text = text:gsub("advertise: [^\n]+:7310", "advertise: localhost:" .. ports["7310"] .. "\n  leave: 0s")   -- it ends with its spec
   text = text:gsub("valkey:6379", server.at):gsub("/run/secrets/", dir .. "/" .. FOLDER .. "secrets/")
   text = text:gsub("linger: 5s", "linger: 0s"):gsub("\n  path: scripts\n", "\n  path: " .. dir .. "/" .. FOLDER .. "scripts\n")
   return text, ports
