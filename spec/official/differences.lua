@@ -31,8 +31,8 @@ add("subscription", "^rmcp 3.11.0 http", "", "open: in 2026-07-28 this server ha
 
 if cluster.in_front() then
   for _, client in ipairs { "^typescript%-sdk 2%.4%.0$", "^python%-sdk 2%.3%.0$", "^go%-sdk 1%.8%.0$", "^rmcp 3%.11%.0$" } do
-    add("change", "", client, ONE_SESSION, true)
-    add("subscription", "", client, ONE_SESSION, true)
+    add("change", "^sdk 1.32.2", client, ONE_SESSION, true)
+    add("subscription", "^sdk 1.32.2", client, ONE_SESSION, true)
   end
 end
 
