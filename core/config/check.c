@@ -370,6 +370,68 @@ static int check_whole_cluster(const mp_config *config, const char **path, mp_er
     return check_nodes(config, path, err);
 }
 
+/* -- sign-in ------------------------------------------------------------------------------------------------------- */
+
+/* True if the host of the origin is this machine: localhost, or an address of the loopback interface. */
+static bool is_near_origin(const char *origin)
+{
+    mp_scoped_buf where = {0};
+    mp_str host = mp_host_name(mp_origin_host(mp_str_of(origin)));
+    for (size_t i = 0; i < host.len; i++)
+        if (!mp_str_is(host, "localhost") && strchr("0123456789abcdefABCDEF.:[]", host.ptr[i]) == NULL)
+            return false;
+    mp_buf_printf(&where, "%.*s:1", MP_STR_ARG(host));
+    mp_buf_putc(&where, '\0');
+    return mp_is_near(where.ptr);
+}
+
+static int check_passwords(const char *file, mp_err *err)
+{
+    struct stat found;
+    if (stat(file, &found) != 0 || (found.st_mode & 077) == 0)
+        return 0;
+    mp_err_set(err, "others can read the passwords: %s has mode %04o", file, (unsigned)found.st_mode & 07777);
+    return mp_err_hint(err, "chmod 600 %s", file);
+}
+
+static int check_sign_in(const mp_config *config, const char **path, mp_err *err)
+{
+    const mp_sign_in_config *sign_in = &config->lib.sign_in;
+    const char *url = config->public_url;
+    *path = "sign_in.provider";
+    if (sign_in->provider == MP_SIGN_IN_OFF)
+        return 0;
+    if (sign_in->passwords == NULL) {
+        mp_err_set(err, "'provider: password' needs 'passwords', a file of users");
+        return mp_err_hint(err, "as in passwords: users.txt; `moonpool password ann >> users.txt` writes a line");
+    }
+    if (config->auth_mode == MP_AUTH_NONE)
+        return mp_err_set(err, "'sign_in' and 'auth: none' exclude each other");
+    if (config->lib.cluster.name != NULL)
+        return mp_err_set(err, "'sign_in' does not work with 'cluster' yet");
+    if (url == NULL) {
+        mp_err_set(err, "'sign_in' needs 'public_url': all its addresses begin with it");
+        return mp_err_hint(err, "as in public_url: https://mcp.example.com, or http://127.0.0.1:7300 on one machine");
+    }
+    bool is_near = is_near_origin(url);
+    if (strncmp(url, "https://", 8) != 0 && !is_near) {
+        mp_err_set(err, "'sign_in' needs a 'public_url' that begins with https://");
+        return mp_err_hint(err, "without TLS everybody on the way can read passwords and tokens");
+    }
+    char **secrets = config->seal_keys;
+    if (!is_near && (secrets == NULL || *secrets == NULL || config->store_file == NULL)) {
+        mp_err_set(err, "'sign_in' needs 'seal_keys' and 'store.file': without them a restart ends every sign-in");
+        return mp_err_hint(err, "as in seal_keys: [\"${file:/run/secrets/seal}\"] and store: {file: moonpool.db}");
+    }
+    for (; secrets != NULL && *secrets != NULL; secrets++)
+        if (strlen(*secrets) < 32) {
+            mp_err_set(err, "'sign_in' needs 'seal_keys' of at least 32 characters");
+            return mp_err_hint(err, "`openssl rand -hex 32` makes one");
+        }
+    *path = "sign_in.passwords";
+    return check_passwords(sign_in->passwords, err);
+}
+
 /* -- the admin listener -------------------------------------------------------------------------------------------- */
 
 int mp_config_check_admin_token(mp_str text, mp_err *err)
@@ -465,7 +527,8 @@ int mp_config_check_whole(const mp_config *config, const char **path, mp_err *er
             mp_err_set(err, "'admin.listen' and 'listen' are the same address");
             return mp_err_hint(err, "the admin listener needs its own address");
         }
-    if (mp_config_check_proxies(config, path, err) != 0 || check_whole_cluster(config, path, err) != 0)
+    if (mp_config_check_proxies(config, path, err) != 0 || check_whole_cluster(config, path, err) != 0 ||
+        check_sign_in(config, path, err) != 0)
         return -1;
     return check_admin(config, path, err);
 }

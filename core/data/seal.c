@@ -2,6 +2,7 @@
 #include "data/seal.h"
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/kdf.h>
 #include <openssl/rand.h>
 #include <sys/random.h>
 
@@ -85,6 +86,25 @@ void mp_seal_key_hash(const mp_seal_key *key, mp_str purpose, unsigned char hash
     mp_buf_put(&text, (mp_str){(const char *)key->bytes, sizeof key->bytes});
     mp_sha256(mp_buf_str(&text), hash);
     explicit_bzero(text.ptr, text.len);
+}
+
+bool mp_seal_key_derive(mp_seal_key *derived, const mp_seal_key *key, mp_str purpose)
+{
+    unsigned char bytes[sizeof derived->id + sizeof derived->bytes];
+    size_t len = sizeof bytes;
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, NULL);
+    bool is_done = ctx != NULL && EVP_PKEY_derive_init(ctx) == 1 && EVP_PKEY_CTX_set_hkdf_md(ctx, EVP_sha256()) == 1 &&
+                   EVP_PKEY_CTX_set1_hkdf_key(ctx, key->bytes, sizeof key->bytes) == 1 &&
+                   EVP_PKEY_CTX_add1_hkdf_info(ctx, (const unsigned char *)purpose.ptr, (int)purpose.len) == 1 &&
+                   EVP_PKEY_derive(ctx, bytes, &len) == 1;
+    EVP_PKEY_CTX_free(ctx);
+    *derived = (mp_seal_key){.is_set = is_done};
+    if (is_done) {
+        memcpy(derived->id, bytes, sizeof derived->id);
+        memcpy(derived->bytes, bytes + sizeof derived->id, sizeof derived->bytes);
+    }
+    explicit_bzero(bytes, sizeof bytes);
+    return is_done;
 }
 
 void mp_seal_key_make(mp_seal_key *key, mp_str secret)

@@ -19,6 +19,9 @@ typedef struct {
 void mp_seal_key_make(mp_seal_key *key, mp_str secret);
 /* A hash of the key for one purpose, from which neither the key nor its hash for another purpose follows. */
 void mp_seal_key_hash(const mp_seal_key *key, mp_str purpose, unsigned char hash[MP_SHA256_BYTES]);
+/* Derives a key for one purpose (HKDF, RFC 5869): neither the key nor that of another purpose follows from it. False:
+ * OpenSSL failed. */
+bool mp_seal_key_derive(mp_seal_key *derived, const mp_seal_key *key, mp_str purpose);
 /* Writes text.len + MP_SEAL_OVERHEAD bytes to `sealed`: the same each time if `is_repeatable`. False: OpenSSL failed.
  */
 bool mp_seal(const mp_seal_key *key, mp_str about, mp_str text, bool is_repeatable, unsigned char *sealed);

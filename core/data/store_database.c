@@ -298,8 +298,7 @@ static bool is_intact(const mp_store_database *d)
     return held == d->mark.generation || held == d->mark.before;
 }
 
-/* Makes what is in the -wal file durable, as a checkpoint does first. */
-static void sync_wal(const mp_store_database *d)
+void mp_store_database_sync(const mp_store_database *d)
 {
     int fd = open(d->wal, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -317,7 +316,7 @@ void mp_store_database_checkpoint(mp_store_database *d)
     mark.is_ending = 1;
     if (!d->is_marked || write_mark(d, &mark) != 0)
         return;
-    sync_wal(d);
+    mp_store_database_sync(d);
     if (is_intact(d) && ask_number(d, "PRAGMA wal_checkpoint(TRUNCATE)") == 0)
         d->is_marked = false;
 }

@@ -38,6 +38,8 @@ int mp_store_database_open(mp_store_database *d, bool is_new, mp_err *err);
 mp_store_file_place mp_store_database_place(const mp_store_database *d);
 /* Begins a transaction. -1: see sqlite3_errmsg. */
 int mp_store_database_begin(mp_store_database *d);
+/* Makes what is in the -wal file durable, as a checkpoint does first. */
+void mp_store_database_sync(const mp_store_database *d);
 /* Moves the contents of the -wal file into the database and empties that file. If that fails, the next call tries
  * again. */
 void mp_store_database_checkpoint(mp_store_database *d);

@@ -33,6 +33,7 @@ struct mp_store_file {
     int64_t count;         /* number of changes in the batch */
     size_t unsynced_bytes; /* of changes that were written since the last checkpoint */
     bool is_synced;        /* nothing was written since the last checkpoint */
+    bool syncs;            /* the batch has changes of sign-in: on the disk before their waits end */
     bool is_swept;         /* expired entries were removed from the file */
     bool adopts;           /* the file was another process's, and its rows are not all compared with the entries yet */
     bool is_compared;      /* while `adopts`: all rows were compared; entries without a row remain */
@@ -97,9 +98,11 @@ static int load_entries(const mp_store_file *file, mp_err *err)
 
 /* -- writing ----------------------------------------------------------------------------------------------------- */
 
-static int write_change(const mp_store_file *file, const mp_store_change *change, const char *bytes, int64_t ahead)
+static int write_change(mp_store_file *file, const mp_store_change *change, const char *bytes, int64_t ahead)
 {
-    bool is_kept = mp_room_prefix((mp_str){bytes, change->key_len})->saved == MP_SAVED_WITH_SESSIONS;
+    const mp_store_prefix *row = mp_room_prefix((mp_str){bytes, change->key_len});
+    bool is_kept = row->saved == MP_SAVED_WITH_SESSIONS;
+    file->syncs = file->syncs || row->room == MP_ROOM_SIGN_IN;
     mp_store_table table = is_kept ? MP_STORE_SESSIONS : MP_STORE_ENTRIES;
     sqlite3_stmt *statement = change->is_gone ? file->database.drop[table] : file->database.put[table];
     sqlite3_bind_blob64(statement, 1, bytes, change->key_len, SQLITE_STATIC);
@@ -115,7 +118,7 @@ static int write_change(const mp_store_file *file, const mp_store_change *change
     return code == SQLITE_DONE ? 0 : -1;
 }
 
-static int write_all(const mp_store_file *file)
+static int write_all(mp_store_file *file)
 {
     int64_t ahead = (int64_t)mp_clock_ms(CLOCK_REALTIME) - (int64_t)mp_clock_ms(CLOCK_MONOTONIC);
     mp_store_change change;
@@ -193,8 +196,12 @@ static bool write_batch(mp_store_file *file)
     if (!is_ready(file))
         return false;
     if (mp_store_database_begin(&file->database) == 0 && sweep_expired(file) == 0 && write_all(file) == 0 &&
-        run_sql(file, "COMMIT") == 0)
+        run_sql(file, "COMMIT") == 0) {
+        if (file->syncs)
+            mp_store_database_sync(&file->database);
+        file->syncs = false;
         return true;
+    }
     note_failure(file, sqlite3_errmsg(file->database.db), serves_on);
     if (!sqlite3_get_autocommit(file->database.db))
         run_sql(file, "ROLLBACK");

@@ -30,6 +30,8 @@ static const mp_store_prefix prefixes[] = {
     PREFIX("switch:", GATEWAY, UNSAVED), /* switches of scripts */
     PREFIX("fence:", GATEWAY, SAVED),    /* the last fence of a lock */
     PREFIX("kept:", OPERATOR, SAVED),
+    /* codes, sign-ins with the hashes of their refresh tokens, endings, waiting times */
+    PREFIX("sign_in:", SIGN_IN, SAVED),
 };
 
 typedef struct {
@@ -60,6 +62,7 @@ MP_ROOM_STATS(events)
 MP_ROOM_STATS(callers)
 MP_ROOM_STATS(gateway)
 MP_ROOM_STATS(operator)
+MP_ROOM_STATS(sign_in)
 
 MP_COUNTER(evicted_counters, "evicted", "kind", "counters",
            "counters of limits and quotas that a full room of the store has dropped: the least used of those that "
@@ -96,6 +99,7 @@ static const rule rules[MP_ROOMS] = {
     {"callers", 2, 2, 1000, KIB(256), true, false, NO_SHARES, STATS(callers)},
     {"gateway", 1, 1, 10000, KIB(4096), false, false, NO_SHARES, STATS(gateway)},
     {"operator", 0, 0, 3100, KIB(12288), false, false, NO_SHARES, STATS(operator)},
+    {"sign_in", 0, 0, 100000, KIB(65536), false, false, NO_SHARES, STATS(sign_in)},
 };
 
 const mp_store_prefix *mp_room_prefix(mp_str key)

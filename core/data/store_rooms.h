@@ -21,6 +21,7 @@ typedef enum {
     MP_ROOM_CALLERS,
     MP_ROOM_GATEWAY,
     MP_ROOM_OPERATOR,
+    MP_ROOM_SIGN_IN,
     MP_ROOMS
 } mp_room_id;
 

@@ -48,6 +48,8 @@ void mp_lib_ignore_nodes(mp_lib *lib);
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
 /* script.edit_distance(a, b): mp_edit_distance of two words.  [-0, +1, throws] */
 int mp_lib_edit_distance(lua_State *L);
+/* digest.scrypt of commands, which works on this thread.  [-0, +1, throws] */
+int mp_lib_scrypt_at_once(lua_State *L);
 
 #define MP_CALL "call"
 

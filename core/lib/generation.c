@@ -94,6 +94,7 @@ static bool load_scripts(lua_State *L, void *ctx)
     lib->difference = ref_function(L, "difference");
     mp_state_of(vm)->deliver = ref_function(L, "deliver");
     lib->authenticate = ref_function(L, "authenticate");
+    lib->answer_page = ref_function(L, "answer_page");
     lib->pack = ref_function(L, "pack");
     lib->unpack = ref_function(L, "unpack");
     mp_apply_trust(L, it->config->trust_full, mp_source_dir(it->source));

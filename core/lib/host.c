@@ -246,6 +246,33 @@ static const mp_lua_member cluster[] = {
     MP_MEMBER("password", mp_lib_config, cluster.password), MP_MEMBER_MS("timeout", mp_lib_config, cluster.timeout_ms),
     MP_MEMBER("listens", mp_lib_config, cluster.listens),   {0}};
 
+/* config.sign_in */
+static const mp_lua_member sign_in[] = {MP_MEMBER("passwords", mp_lib_config, sign_in.passwords),
+                                        MP_MEMBER("public_url", mp_lib_config, public_url),
+                                        MP_MEMBER("prefix", mp_lib_config, prefix),
+                                        MP_MEMBER_MS("access", mp_lib_config, sign_in.access_ms),
+                                        MP_MEMBER_MS("refresh", mp_lib_config, sign_in.refresh_ms),
+                                        MP_MEMBER_MS("idle", mp_lib_config, sign_in.idle_ms),
+                                        {0}};
+
+/* [-0, +0, throws] */
+static void add_sign_in(lua_State *L, const mp_lib_config *config)
+{
+    lua_newtable(L);
+    mp_set_struct(L, sign_in, config);
+    lua_newtable(L);
+    char **users = config->sign_in.users;
+    for (lua_Integer i = 0; users != NULL && users[i] != NULL; i++) {
+        lua_pushboolean(L, 1);
+        lua_setfield(L, -2, users[i]);
+    }
+    if (users != NULL && users[0] != NULL)
+        lua_setfield(L, -2, "users");
+    else
+        lua_pop(L, 1);
+    mp_set_member(L, -2, "config.sign_in");
+}
+
 /* limits.page, but no more than a call can make: a page takes three times its bytes until it is sent. */
 static size_t page_bytes(const mp_lib_config *config)
 {
@@ -273,6 +300,8 @@ static void add_config(lua_State *L, const mp_lib_config *config)
     lua_newtable(L);
     mp_set_struct(L, server, config);
     mp_set_member(L, -2, "config.server");
+    if (config->sign_in.provider != MP_SIGN_IN_OFF)
+        add_sign_in(L, config);
     if (config->cluster.name == NULL)
         return;
     lua_newtable(L);

@@ -23,6 +23,14 @@ typedef struct {
     bool listens;                 /* requests of sessions may reach any node: cluster.listen */
 } mp_cluster_config;
 
+/* The section `sign_in`. */
+typedef struct {
+    enum { MP_SIGN_IN_OFF, MP_SIGN_IN_PASSWORD } provider;
+    char *MP_NULLABLE passwords;             /* path of the file of users; NULL: none */
+    char **MP_NULLABLE users;                /* who may sign in; NULL or empty: everybody in the file */
+    uint64_t access_ms, refresh_ms, idle_ms; /* how long access tokens and sign-ins are valid */
+} mp_sign_in_config;
+
 typedef struct {
     const char *server_name, *server_version, *MP_NULLABLE instructions; /* serverInfo; instructions may be NULL */
     const char *MP_NULLABLE public_url,
@@ -58,6 +66,7 @@ typedef struct {
         *MP_NULLABLE upstream_entries; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
     mp_cluster_config cluster;
+    mp_sign_in_config sign_in;
     const char *MP_NULLABLE upstream_lock;      /* the approved definitions, a line each; NULL: there is no such file */
     const char *MP_NULLABLE upstream_lock_path; /* may be NULL */
     mp_store *store; /* store, bus, semaphores and upstream_table outlive the VM; the VM copies all other fields */

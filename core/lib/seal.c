@@ -4,13 +4,32 @@
 #include <lauxlib.h>
 
 #define MAX_SEALED_BYTES ((size_t)1 << 20)
+#define MAX_PURPOSE_BYTES 1000 /* a name of ours, an issuer, a hash */
 
-/* seal.make(text, about, is_repeatable): the encrypted text, as base64url; the same for the same text and purpose if it
- * is repeatable.
+/* Where argument `index` names a purpose, derives the keys of the purpose to `own`; else they are those of seal_keys.
+ * [-0, +0, throws] */
+static const mp_seal_key *keys_for(lua_State *L, int index, mp_seal_key own[MP_SEAL_KEYS + 1])
+{
+    const mp_seal_key *keys = lua_touserdata(L, lua_upvalueindex(1));
+    if (lua_isnoneornil(L, index))
+        return keys;
+    mp_str purpose = mp_check_str(L, index);
+    luaL_argcheck(L, purpose.len <= MAX_PURPOSE_BYTES, index, "the purpose is longer than 1,000 bytes");
+    size_t count = 0;
+    for (; count < MP_SEAL_KEYS && keys[count].is_set; count++)
+        if (!mp_seal_key_derive(&own[count], &keys[count], purpose))
+            luaL_error(L, "no key can be derived");
+    own[count].is_set = false;
+    return own;
+}
+
+/* seal.make(text, about, is_repeatable[, purpose]): the encrypted text, as base64url; the same for the same text and
+ * `about` if it is repeatable. With `purpose`, by keys that are derived for it.
  *  [-0, +1, throws] */
 static int l_seal(lua_State *L)
 {
-    const mp_seal_key *keys = lua_touserdata(L, lua_upvalueindex(1));
+    mp_seal_key own[MP_SEAL_KEYS + 1];
+    const mp_seal_key *keys = keys_for(L, 4, own);
     mp_str text, about;
     text.ptr = luaL_checklstring(L, 1, &text.len);
     about.ptr = luaL_checklstring(L, 2, &about.len);
@@ -25,11 +44,13 @@ static int l_seal(lua_State *L)
     return 1;
 }
 
-/* seal.open(sealed, about): the decrypted text; nil if it was not sealed with one of the keys for the purpose `about`.
+/* seal.open(sealed, about[, purpose]): the decrypted text; nil if it was not sealed with one of the keys for the
+ * purpose `about`.
  *  [-0, +1, throws] */
 static int l_unseal(lua_State *L)
 {
-    const mp_seal_key *keys = lua_touserdata(L, lua_upvalueindex(1));
+    mp_seal_key own[MP_SEAL_KEYS + 1];
+    const mp_seal_key *keys = keys_for(L, 3, own);
     mp_str sealed, about;
     sealed.ptr = luaL_checklstring(L, 1, &sealed.len);
     about.ptr = luaL_checklstring(L, 2, &about.len);

@@ -39,7 +39,7 @@ typedef struct {
     bool has_upstreams; /* the configuration names some: call.current() gives the handle that the call has */
     mp_store *store;
     size_t upstream_answer; /* bytes: limits.upstreams.answer */
-    int dispatch, record, note, authenticate, pack, unpack, run_job, describe, summary,
+    int dispatch, record, note, authenticate, answer_page, pack, unpack, run_job, describe, summary,
         difference; /* functions of moonpool, as registry references */
 
     const void *call_metatable; /* address of the metatable of the userdata `call`, for a quick type check */

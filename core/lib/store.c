@@ -316,6 +316,52 @@ static int l_take(lua_State *L)
     return operate(L, OPERATION(TAKE, .key = key, .number = (uint64_t)ceil(interval * 1e6), .n = burst), push_wait);
 }
 
+/* -- waiting for the file ------------------------------------------------------------------------------------------ */
+
+typedef struct saved_op saved_op;
+
+/* What the store delivers. It outlives a wait that is cancelled. */
+typedef struct {
+    saved_op *MP_NULLABLE op; /* NULL once the wait was cancelled */
+} saving;
+
+struct saved_op {
+    mp_op super;
+    saving *MP_NULLABLE of; /* NULL once it was delivered */
+};
+
+static void on_saved(void *content, mp_loop *MP_NULLABLE loop)
+{
+    saving *it = *(saving **)content;
+    saved_op *op = it->op;
+    free(it);
+    if (op == NULL)
+        return;
+    op->of = NULL;
+    if (loop != NULL)
+        mp_op_done(&op->super);
+}
+
+static void on_saved_cancel(mp_op *super)
+{
+    saved_op *op = mp_container(super, saved_op, super);
+    if (op->of != NULL)
+        op->of->op = NULL;
+    op->of = NULL;
+}
+
+/* store.saved(): returns once all changes so far to keys that begin with "sign_in:" are on the disk; at once if the
+ * store has no file, or it cannot be written.  [-0, +0, throws, parks] */
+static int l_saved(lua_State *L)
+{
+    mp_store *store = lua_touserdata(L, lua_upvalueindex(1));
+    saved_op *op = mp_op_new(L, sizeof *op, on_saved_cancel);
+    saving *it = op->of = mp_new(sizeof *it);
+    it->op = op;
+    mp_store_when_saved(store, op->super.loop, on_saved, it);
+    return mp_op_park(L, &op->super);
+}
+
 /* -- Base64 (RFC 4648, section 4) ---------------------------------------------------------------------------------- */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -374,17 +420,12 @@ static int l_unbase64(lua_State *L)
 
 MP_SCRIPT_LIBRARY(store)
 {
-    static const luaL_Reg shared[] = {{"store.set", l_set},
-                                      {"store.add", l_add},
-                                      {"store.get", l_get},
-                                      {"store.delete", l_delete},
-                                      {"store.keys", l_keys},
-                                      {"store.incr", l_incr},
-                                      {"store.take", l_take},
-                                      {"store.cas", l_cas},
-                                      {"store.lock", l_lock},
-                                      {"store.set_locked", l_set_locked},
-                                      {NULL, NULL}};
+    static const luaL_Reg shared[] = {{"store.set", l_set},     {"store.add", l_add},
+                                      {"store.get", l_get},     {"store.delete", l_delete},
+                                      {"store.keys", l_keys},   {"store.incr", l_incr},
+                                      {"store.take", l_take},   {"store.cas", l_cas},
+                                      {"store.lock", l_lock},   {"store.set_locked", l_set_locked},
+                                      {"store.saved", l_saved}, {NULL, NULL}};
     static const luaL_Reg pure[] = {
         {"store.lost", l_lost}, {"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, config->store);

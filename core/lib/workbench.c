@@ -49,7 +49,8 @@ static void push_arguments(lua_State *L, const workbench_command *e)
  * throws] */
 static int push_host(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"script.edit_distance", mp_lib_edit_distance}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"script.edit_distance", mp_lib_edit_distance}, {"digest.scrypt", mp_lib_scrypt_at_once}, {NULL, NULL}};
     lua_newtable(L);
     mp_set_members(L, functions, 0);
     return 1;

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define WIRE "moonpool.wire"
@@ -344,6 +345,29 @@ static int l_is_terminal(lua_State *L)
     return 1;
 }
 
+/* read_secret(prompt): a line from the terminal, which does not show what is typed; nil if there is none.  [-0, +1,
+ * throws] */
+static int l_read_secret(lua_State *L)
+{
+    struct termios before, silent;
+    char line[2048];
+    fputs(luaL_checkstring(L, 1), stderr);
+    if (tcgetattr(STDIN_FILENO, &before) != 0)
+        return 0;
+    silent = before;
+    silent.c_lflag &= ~(tcflag_t)ECHO;
+    tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent);
+    bool is_read = fgets(line, sizeof line, stdin) != NULL;
+    tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
+    fputc('\n', stderr);
+    if (is_read)
+        lua_pushlstring(L, line, strcspn(line, "\n"));
+    else
+        lua_pushnil(L);
+    explicit_bzero(line, sizeof line);
+    return 1;
+}
+
 /* keep_private(): files that the command makes from here on can be read by their owner alone.  [-0, +0] */
 static int l_keep_private(MP_UNUSED lua_State *L)
 {
@@ -377,6 +401,7 @@ int mp_lib_wire(lua_State *L)
                                          {"create", l_create},
                                          {"embedded", l_embedded},
                                          {"is_terminal", l_is_terminal},
+                                         {"read_secret", l_read_secret},
                                          {"keep_private", l_keep_private},
                                          {"pause", l_pause},
                                          {NULL, NULL}};

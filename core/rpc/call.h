@@ -30,6 +30,16 @@ mp_stream *mp_authn_stream(const mp_authn *entry);
 mp_str mp_authn_packed(const mp_authn *entry);
 void *MP_NULLABLE mp_authn_user(const mp_authn *entry); /* pointer that belongs to the hooks */
 void mp_authn_set_user(mp_authn *entry, void *MP_NULLABLE user);
+/* True for a request to a page of sign-in, which is not admitted but answered. */
+bool mp_authn_is_page(const mp_authn *entry);
+typedef struct {
+    int status;
+    const char *MP_NULLABLE type, *MP_NULLABLE event; /* event NULL: no audit line is written */
+    mp_str body, reason;
+    mp_header headers[16];
+    size_t count;
+} mp_page;
+void mp_authn_answer(mp_authn *entry, const mp_page *page); /* all texts are copied */
 /* Authentication waits for an op: its time limit begins. Refuses the request with 503 if too many are pending. */
 void mp_authn_park(mp_authn *entry);
 /* Serves the request for this principal; may call the hooks. */

@@ -66,6 +66,7 @@ typedef struct {
     bool is_asked;            /* false: there are no auth scripts, and every request is anonymous */
     mp_str realm, scopes;     /* for the challenge; scopes separated by spaces */
     mp_str resource_metadata; /* members of the RFC 9728 metadata, as JSON; empty: no metadata is served */
+    bool has_pages;           /* the gateway is an authorization server, with the pages of lua/moonpool/sign_in */
 } mp_auth_facts;
 
 /* How the rpc hands work to Lua, and cancels it. A hook only enqueues work: it runs no Lua before it returns. */

@@ -62,7 +62,9 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
 {
     mp_rpc *rpc = ctx;
     mp_phase_set(MP_PHASE_AUTH);
-    if (mp_serve_metadata(rpc, stream))
+    const mp_auth_facts *facts = rpc->auth;
+    if (facts->resource_metadata.len > 0 &&
+        (mp_serve_metadata(rpc, stream) || (facts->has_pages && mp_page_begin(rpc, stream))))
         return;
     if (!mp_request_is_served(rpc, stream)) {
         mp_stat_add(&mp_stat_refused_origin, 1);

@@ -44,6 +44,7 @@ local moonpool
 moonpool = {
   load = function() return loader.load(function() federated.load() end) end,
   authenticate = function(request) return auth.authenticate(request) end,
+  answer_page = function(request) return require("moonpool.sign_in").answer(request) end,
   pack = function(p) return auth.pack(p) end,
   unpack = function(text) return auth.unpack(text) end,
   dispatch = audit.wrap(dispatch.answer),

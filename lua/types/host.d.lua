@@ -98,6 +98,7 @@ host.rock = {}
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
 ---@field cluster? { name: string, url: string, password: string?, timeout: number, listens: boolean, sentinels: string[], limits: string, quotas: string, beat_ms: integer, task_again_ms: integer }   nil: this gateway is alone
+---@field sign_in? { passwords: string, public_url: string, prefix: string?, access: number, refresh: number, idle: number, users: table<string, boolean>? }   nil: nobody signs in at this gateway
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field is_exposed boolean         Other machines can reach a listener, perhaps through a proxy
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
@@ -1031,6 +1032,9 @@ function host.store.keys(prefix, most) end
 ---@return string? why
 function host.store.incr(key, n, seconds, sync) end
 
+--- Returns once all changes so far to keys that begin with "sign_in:" are on the disk; at once without a file.
+function host.store.saved() end
+
 --- Takes one token of a bucket that gains one token every `seconds`. Returns true; false and the seconds until the next token; or nil and why.
 ---@param key string
 ---@param seconds number
@@ -1518,6 +1522,15 @@ function host.digest.sum(kind, bytes) end
 ---@return string
 function host.digest.hmac(kind, key, bytes) end
 
+--- The scrypt hash (RFC 7914), 32 bytes; nil if OpenSSL takes no such numbers, or the thread pool is full. Waits.
+---@param password string
+---@param salt string
+---@param n integer
+---@param r integer
+---@param p integer
+---@return string?
+function host.digest.scrypt(password, salt, n, r, p) end
+
 ---@param bytes string
 ---@return string
 function host.base64.encode(bytes) end
@@ -1529,14 +1542,17 @@ function host.base64.decode(text) end
 --- Encrypts a text that a client stores and sends back.
 ---@param text string
 ---@param about string  The purpose; unseal needs an equal one
+---@param is_repeatable? boolean  Equal texts give equal results
+---@param purpose? string  By keys that are derived for it
 ---@return string
-function host.seal.make(text, about) end
+function host.seal.make(text, about, is_repeatable, purpose) end
 
 --- Decrypts a text that `seal` made. nil if it was made for another purpose or with an unknown key.
 ---@param sealed string
 ---@param about string
+---@param purpose? string
 ---@return string?
-function host.seal.open(sealed, about) end
+function host.seal.open(sealed, about, purpose) end
 
 ---@param text string
 ---@return userdata

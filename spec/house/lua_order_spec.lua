@@ -12,6 +12,7 @@ local order = {
   "protocol",   -- revisions, cursors, capabilities, header names: facts of MCP, without any script
   "schema",     -- JSON Schema
   "access",     -- principals, scopes, authentication
+  "sign_in",    -- the authorization server of clients, where the configuration has one
   "things",     -- the things that scripts declare: tools, resources, prompts, policies, jobs, limits
   "calls",      -- running a handler, and asking its client
   "upstream",   -- other MCP servers that this gateway calls

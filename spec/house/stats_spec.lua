@@ -108,7 +108,7 @@ describe("gauges and counters", function()
     ["http refused"] = "a script's fault", ["sqlite refused"] = "a script's fault", ["redis refused"] = "a script's fault",
     ["redis messages dropped"] = "a script's fault", ["postgres messages dropped"] = "a script's fault",
     ["postgres refused"] = "a script's fault",
-    ["store refused"] = "a script's fault",
+    ["store refused"] = "a script's fault", ["sign-in not possible"] = "gauges of the store tell why",
     ["notification of an upstream failed"] = "a script's fault",
   }
 

@@ -95,8 +95,9 @@ static void push_tls(lua_State *L, const mp_stream *stream)
     lua_setfield(L, -2, "sans");
 }
 
-enum { METHOD = 1, PATH, HEADER_FIELD, BEARER, PEER, ADDRESS, TLS };
-static const char *const field_names[] = {"method", "path", "headers", "bearer", "peer", "address", "tls", NULL};
+enum { METHOD = 1, PATH, HEADER_FIELD, BEARER, PEER, ADDRESS, TLS, QUERY, BODY };
+static const char *const field_names[] = {"method",  "path", "headers", "bearer", "peer",
+                                          "address", "tls",  "query",   "body",   NULL};
 
 /* __index of a request. Upvalue: the fields' numbers.  [-2, +1, throws] */
 static int l_request(lua_State *L)
@@ -125,6 +126,14 @@ static int l_request(lua_State *L)
     case TLS:
         push_tls(L, stream);
         break;
+    case QUERY:
+    case BODY: { /* of pages of sign-in alone: credentials are read from headers */
+        const handle *h = lua_touserdata(L, 1);
+        const mp_request *request = mp_stream_request(stream);
+        bool is_page = h->task->entry != NULL && mp_authn_is_page(h->task->entry);
+        push_str(L, !is_page ? MP_STR_NONE : lua_tointeger(L, -1) == QUERY ? request->query : request->body);
+        break;
+    }
     default:
         lua_pushnil(L);
     }
@@ -231,12 +240,73 @@ static int entry_done(lua_State *L, MP_UNUSED int status, lua_KContext context)
     return 0;
 }
 
+/* -- pages of sign-in ---------------------------------------------------------------------------------------------- */
+
+/* The headers that a page may have: C keeps the names. */
+static const char *const names[] = {"access-control-allow-headers",
+                                    "access-control-allow-methods",
+                                    "access-control-allow-origin",
+                                    "allow",
+                                    "cache-control",
+                                    "content-security-policy",
+                                    "location",
+                                    "referrer-policy",
+                                    "retry-after",
+                                    "set-cookie",
+                                    "vary",
+                                    "www-authenticate",
+                                    "x-content-type-options",
+                                    "x-frame-options",
+                                    NULL};
+
+/* Reads the list of names and values at `index`; the texts stay in the table.  [-0, +0, throws] */
+static void read_headers(lua_State *L, int index, mp_page *page)
+{
+    lua_Integer len = luaL_len(L, index);
+    for (lua_Integer i = 1; i + 1 <= len && page->count < sizeof page->headers / sizeof *page->headers; i += 2) {
+        lua_geti(L, index, i);
+        lua_geti(L, index, i + 1);
+        mp_header *header = &page->headers[page->count++];
+        header->name = names[luaL_checkoption(L, -2, NULL, names)];
+        header->value = mp_check_str(L, -1);
+        luaL_argcheck(L,
+                      memchr(header->value.ptr, '\n', header->value.len) == NULL &&
+                          memchr(header->value.ptr, '\r', header->value.len) == NULL,
+                      index, "a header has a line break");
+        lua_pop(L, 2);
+    }
+}
+
+/* Handles the results of moonpool.answer_page: status, media type, body, headers, and for the audit an event and a
+ * reason. */
+static int page_done(lua_State *L, MP_UNUSED int status, lua_KContext context)
+{
+    mp_lib_task *task = (mp_lib_task *)context;
+    if (task->entry == NULL)
+        return 0; /* the request was cancelled */
+    mp_page page = {.status = (int)luaL_checkinteger(L, 2), .type = luaL_optstring(L, 3, NULL)};
+    page.body = mp_check_str(L, 4);
+    page.event = luaL_optstring(L, 6, NULL);
+    page.reason.ptr = luaL_optlstring(L, 7, "", &page.reason.len);
+    read_headers(L, 5, &page);
+    mp_authn *entry = mp_task_settle_entry(task);
+    if (entry != NULL)
+        mp_authn_answer(entry, &page);
+    return 0;
+}
+
 int mp_run_entry(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);
     if (task->entry == NULL)
         return 0;
     const mp_lib *lib = mp_lib_of_vm(task->super.vm);
+    if (mp_authn_is_page(task->entry)) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, lib->answer_page);
+        push_handle(L, task, REQUEST);
+        lua_callk(L, 1, 6, (lua_KContext)task, page_done);
+        return page_done(L, LUA_OK, (lua_KContext)task);
+    }
     mp_str packed = mp_authn_packed(task->entry);
     lua_rawgeti(L, LUA_REGISTRYINDEX, packed.len > 0 ? lib->unpack : lib->authenticate);
     if (packed.len > 0)
@@ -258,8 +328,8 @@ static mp_str copy_text(lua_State *L, int index, char **to)
     return (mp_str){*to, len};
 }
 
-/* auth.enable(realm, scopes, metadata): turns authentication by scripts on. The arguments are texts of the
- * WWW-Authenticate header.  [-0, +0, throws] */
+/* auth.enable(realm, scopes, metadata, has_pages): turns authentication on. The texts are those of the WWW-Authenticate
+ * header and of the metadata. With `has_pages`, moonpool.answer_page answers the pages of sign-in.  [-0, +0, throws] */
 static int l_set_auth(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);
@@ -267,6 +337,7 @@ static int l_set_auth(lua_State *L)
     lib->auth.scopes = copy_text(L, 2, &lib->auth_texts[1]);
     lib->auth.resource_metadata = copy_text(L, 3, &lib->auth_texts[2]);
     lib->auth.is_asked = lib->has_auth;
+    lib->auth.has_pages = lib->has_auth && lua_toboolean(L, 4);
     return 0;
 }
 

@@ -62,7 +62,7 @@ static const mp_auth_facts *auth_facts(void *ctx)
 
 static void on_entry(void *ctx, mp_authn *entry, unsigned share)
 {
-    if (mp_authn_packed(entry).len == 0 && mp_authn_is_known(ctx, entry))
+    if (!mp_authn_is_page(entry) && mp_authn_packed(entry).len == 0 && mp_authn_is_known(ctx, entry))
         return;
     mp_lib_task *task = mp_lib_task_new(ctx, &mp_authn_work, share);
     task->entry = entry;

@@ -6,6 +6,9 @@
 
 /* Starts the authentication of a request, which ends in mp_serve_as or a refusal. */
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream);
+/* Begins the answer to a request for a page of sign-in, without authentication. False if the request has another path,
+ * or a Host that is not served. */
+bool mp_page_begin(mp_rpc *rpc, mp_stream *stream);
 /* For a request that another process has authenticated: takes ownership of `hop`. */
 void mp_authn_begin_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop);
 /* Auth scripts were reloaded: starts the authentication of every pending request again. `old_ctx` is the hooks'
@@ -14,8 +17,8 @@ void mp_authn_restart_all(mp_rpc *rpc, void *old_ctx);
 /* Refuses every pending request with 503. */
 void mp_authn_cancel_all(mp_rpc *rpc, const char *why);
 
-/* Answers a request for the protected-resource metadata (RFC 9728), from any origin. False if the request has
- * another path. */
+/* Where there are metadata: answers a request for them (RFC 9728), from any origin. False if the request has another
+ * path. */
 bool mp_serve_metadata(mp_rpc *rpc, mp_stream *stream);
 /* Appends scheme and host as clients see them (A-12): as the process says that has sent the request on, from
  * public_url, or from the request's Host, which is among `hosts`. False if Host has a character that no host name

@@ -3,7 +3,10 @@
 #include "auth.h"
 #include "rpc/request/hop.h"
 
+#define MAX_PAGES 256 /* pages of sign-in that wait in the process: for its file, or for a password to be hashed */
 #define AUTH_MS MP_LIMIT(auth_ms, 10000) /* an issuer that answers later is down */
+
+MP_ACCOUNT(pages_pending, "sign_in_pages", "", "", "requests to the pages of sign-in that wait to be answered")
 
 MP_REFUSED(refused_auth, "auth", MP_FAULT, "requests with missing or invalid credentials")
 
@@ -12,6 +15,8 @@ struct mp_authn {
     mp_rpc *rpc;
     mp_stream *stream; /* counted reference */
     unsigned share;    /* of the stream's client */
+    bool is_page;      /* of sign-in: it is answered by lua/moonpool/sign_in */
+    size_t page;       /* 1 while it counts in the account pages_pending */
     bool is_parked;    /* the request counts among those whose authentication is pending, and the timer `limit` runs */
     mp_timer limit;
     uint64_t began_us;       /* by mp_monotonic_us; 0: no call is recorded */
@@ -38,6 +43,7 @@ static void end_authn(mp_authn *authn)
     mp_timer_stop(rpc->loop, &authn->limit);
     if (authn->is_parked)
         mp_session_table_give_authn(rpc->table, authn->share);
+    mp_account_hold(&mp_account_pages_pending, &authn->page, 0, MAX_PAGES);
     mp_stream_on_gone(authn->stream, NULL, NULL);
     mp_stream_unref(authn->stream);
     if (authn->hop != NULL)
@@ -74,10 +80,11 @@ static void on_limit(mp_timer *timer)
     refuse_busy(mp_container(timer, mp_authn, limit), "authentication timed out: try again later");
 }
 
-static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop)
+static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop, bool is_page)
 {
     mp_authn *authn = mp_new(sizeof *authn);
-    *authn = (mp_authn){.rpc = rpc, .stream = mp_stream_ref(stream), .share = mp_stream_share(stream), .hop = hop};
+    *authn = (mp_authn){
+        .rpc = rpc, .stream = mp_stream_ref(stream), .share = mp_stream_share(stream), .hop = hop, .is_page = is_page};
     if (mp_traces_are_on())
         authn->began_us = mp_loop_now_us(rpc->loop);
     mp_link_put(&rpc->authns, &authn->link);
@@ -87,12 +94,12 @@ static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop)
 
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
 {
-    begin_authn(rpc, stream, NULL);
+    begin_authn(rpc, stream, NULL, false);
 }
 
 void mp_authn_begin_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
 {
-    begin_authn(rpc, stream, hop);
+    begin_authn(rpc, stream, hop, false);
 }
 
 void mp_authn_park(mp_authn *authn)
@@ -100,7 +107,8 @@ void mp_authn_park(mp_authn *authn)
     mp_rpc *rpc = authn->rpc;
     if (authn->is_parked)
         return;
-    if (!mp_session_table_take_authn(rpc->table, authn->share)) {
+    if ((authn->is_page && !mp_account_hold(&mp_account_pages_pending, &authn->page, 1, MAX_PAGES)) ||
+        !mp_session_table_take_authn(rpc->table, authn->share)) {
         refuse_busy(authn, "too many requests wait for authentication: try again later");
         return;
     }
@@ -153,12 +161,51 @@ void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
     mp_stream_unref(stream);
 }
 
+/* -- pages of sign-in ---------------------------------------------------------------------------------------------- */
+
+bool mp_page_begin(mp_rpc *rpc, mp_stream *stream)
+{
+    static const char *const begins[] = {"/oauth/", "/.well-known/oauth-authorization-server",
+                                         "/.well-known/openid-configuration"};
+    mp_str path = mp_stream_request(stream)->path, prefix = mp_str_of(rpc->config->prefix);
+    if (prefix.len > 0 && mp_str_starts(path, prefix))
+        path = mp_str_from(path, prefix.len);
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        if (!mp_str_starts(path, mp_str_of(begins[i])))
+            continue;
+        if (!mp_host_is_listed(rpc->config, stream))
+            return false;
+        begin_authn(rpc, stream, NULL, true);
+        return true;
+    }
+    return false;
+}
+
+bool mp_authn_is_page(const mp_authn *authn)
+{
+    return authn->is_page;
+}
+
+void mp_authn_answer(mp_authn *authn, const mp_page *page)
+{
+    mp_stream *stream = mp_stream_ref(authn->stream);
+    end_authn(authn);
+    if (page->event != NULL)
+        mp_audit_request(stream, &(mp_decision){.event = page->event, .status = page->status, .why = page->reason});
+    mp_stream_answer(stream, page->status, page->type, page->body, page->headers, page->count);
+    mp_stream_unref(stream);
+}
+
+/* -- all of them --------------------------------------------------------------------------------------------------- */
+
 void mp_authn_restart_all(mp_rpc *rpc, void *old)
 {
     mp_link all = {0};
     mp_link_move(&rpc->authns, &all);
     MP_EACH_TAKEN(mp_authn, authn, &all, link) {
         mp_link_put(&rpc->authns, &authn->link);
+        if (authn->is_page) /* may have used a code: ends as it began */
+            continue;
         rpc->hooks->on_entry_cancel(old, authn);
         if (rpc->auth->is_asked || authn->hop != NULL)
             rpc->hooks->on_entry(rpc->ctx, authn, turn_of(authn));

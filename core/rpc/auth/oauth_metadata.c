@@ -146,8 +146,7 @@ bool mp_serve_metadata(mp_rpc *rpc, mp_stream *stream)
 {
     const mp_request *request = mp_stream_request(stream);
     const mp_auth_facts *facts = rpc->auth;
-    bool is_there = facts->is_asked && facts->resource_metadata.len > 0;
-    const char *endpoint = is_there ? described_by(rpc->config, request->path) : NULL;
+    const char *endpoint = facts->is_asked ? described_by(rpc->config, request->path) : NULL;
     bool is_preflight = mp_str_is(request->method, "OPTIONS");
     if (endpoint == NULL || !(is_get(request) || is_preflight) || !mp_host_is_listed(rpc->config, stream))
         return false;

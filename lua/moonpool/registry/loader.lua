@@ -334,7 +334,8 @@ function loader.load(load_upstreams)
   policy.apply(found.policy, found, upstream_config.has_any)
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   if next(found.jobs) then job.set(found.jobs) end
-  if next(found.auth) then auth.set(found.auth) end
+  local own = host.config.sign_in and require("moonpool.sign_in.tokens").entry()
+  if own or next(found.auth) then auth.set(found.auth, own) end
   if upstream_config.has_any then
     upstream.set(found.upstreams)
     load_upstreams()

@@ -140,16 +140,17 @@ end
 
 local asked = {}        -- the scripts, in the order in which they are called
 
---- Replaces all auth scripts, by name.
-function auth.set(made)
+--- Replaces all auth scripts, by name. `own`, or nil: one of the gateway's own (sign_in), which is asked before them.
+function auth.set(made, own)
   asked = {}
   for _, one in pairs(made) do asked[#asked + 1] = one end
   table.sort(asked, function(a, b) return a.path < b.path or (a.path == b.path and a.name < b.name) end)
+  if own then table.insert(asked, 1, own) end
   if not asked[1] then return end
   local issuers, scopes = union(asked, "issuer"), union(asked, "scopes_supported")
   local realms = union(asked, "realm")
   local document = { authorization_servers = issuers, scopes_supported = scopes[1] and scopes or nil }
-  host.auth.enable(realms[1] or "", table.concat(scopes, " "), issuers[1] and json.encode(document):sub(2, -2) or "")
+  host.auth.enable(realms[1] or "", table.concat(scopes, " "), issuers[1] and json.encode(document):sub(2, -2) or "", own ~= nil)
 end
 
 function auth.all() return asked end

@@ -1,0 +1,97 @@
+-- A family: what one sign-in of a person with a client gave, from its code to its end.
+--   generation   its number grows with each refresh: one refresh token is the current one, one was used before it
+-- A used refresh token gives the same successor for GRACE_S after its first use, to whoever asks: two requests of one
+-- client, or a lost answer. The successor is kept sealed by a key that follows from the used token alone. Later use ends
+-- the family: one of two that have the token is a thief.
+
+local host = require "moonpool.host"
+local keys = require "moonpool.keys"
+local records = require "moonpool.sign_in.records"
+local sealed = require "moonpool.sign_in.sealed"
+
+local families = {}
+
+local CODE_S <const>, GRACE_S <const> = 60, 60
+local ENDED_MORE_S <const> = 60            -- an ending outlives the access tokens of its family by this time
+local config = host.config.sign_in
+
+local function random(bytes) return keys.base64url(keys.random(bytes)) end
+
+-- -- codes --------------------------------------------------------------------------------------------------------------
+
+--- A code for what the person has agreed to: `grant` has client, redirect, resource, scopes, challenge, user, mark.
+function families.code(grant)
+  local code = "mpc_" .. random(32)
+  records.put("code", records.hash(code), grant, CODE_S)
+  return code
+end
+
+--- The grant of a code, and the text that `take` compares; nil: it is not known any more. `grant.family`: it was used.
+function families.find_code(code) return records.get("code", records.hash(code)) end
+
+function families.drop_code(code) records.drop("code", records.hash(code)) end
+
+function families.has_ended(id) return records.get("ended", id) ~= nil end
+
+-- -- tokens of a family -------------------------------------------------------------------------------------------------
+
+-- A refresh token has the id of its family: an old one is recognized without a record of its own.
+local function refresh_token(id) return "mpr_" .. id .. "." .. random(32) end
+
+local function split(token) return type(token) == "string" and token:match "^mpr_([%w_-]+)%.[%w_-]+$" or nil end
+
+-- Seconds for which the family may be used from now on; 0: it has ended.
+local function life_of(family) return math.max(0, math.min(config.idle, family.began + config.refresh - os.time())) // 1 | 0 end
+
+local function successor_kind(token) return "successor " .. records.hash(token) end
+
+--- Uses the code, whose text is `text`, and begins a family. Its id, the family and its refresh token (nil: the client
+--- asked for none); or nil if the code was used meanwhile.
+function families.begin(code, grant, text)
+  local id, now = random(16), os.time()
+  local family = { client = grant.client, user = grant.user, mark = grant.mark, resource = grant.resource, scopes = grant.scopes,
+    began = now, generation = 1 }
+  local token = grant.refreshes and refresh_token(id) or nil
+  family.current = token and records.hash(token)
+  grant.family = id
+  if not records.replace("code", records.hash(code), text, grant, CODE_S) then return nil end
+  records.put("family", id, family, token and math.max(1, life_of(family)) or config.access)
+  if families.has_ended(id) then records.drop("family", id) end        -- a second use of the code came between
+  return id, family, token
+end
+
+--- Ends a family for good: its tokens are refused from now on.
+function families.finish(id)
+  records.put("ended", id, true, config.access + ENDED_MORE_S)
+  records.drop("family", id)
+  records.settle()
+end
+
+--- The family of a refresh token, which may be an old one; its id, and the text that `rotate` compares. nil: there is none.
+function families.of(token)
+  local id = split(token)
+  if not id then return nil end
+  local family, text = records.get("family", id)
+  if not family or life_of(family) == 0 then return nil end
+  return family, id, text
+end
+
+--- Uses a refresh token of the family: the family as it is now and the next refresh token; or nil and "reused", or
+--- "again": another request changed the family meanwhile.
+function families.rotate(token, family, id, text)
+  local hash, now = records.hash(token), os.time()
+  if hash == family.before then
+    local next_token = now <= family.used + GRACE_S and sealed.open(successor_kind(token), family.successor)
+    if not next_token then return nil, "reused" end
+    return family, next_token
+  end
+  if hash ~= family.current then return nil, "reused" end
+  local next_token = refresh_token(id)
+  family.before, family.used, family.current = hash, now, records.hash(next_token)
+  family.successor = sealed.make(successor_kind(token), next_token)
+  family.generation = family.generation + 1
+  if not records.replace("family", id, text, family, math.max(1, life_of(family))) then return nil, "again" end
+  return family, next_token
+end
+
+return families

@@ -1,0 +1,84 @@
+-- The provider `password`: a file with a line for each user, which `moonpool password NAME` writes:
+--   NAME scrypt:N:R:P:SALT:HASH [SCOPE,SCOPE…]
+
+local cached_file = require "moonpool.runtime.cached_file"
+local fs = require "moonpool.lib.fs"
+local host = require "moonpool.host"
+local keys = require "moonpool.keys"
+local principal = require "moonpool.access.principal"
+local records = require "moonpool.sign_in.records"
+
+local passwords = {}
+
+local FORM <const> = "a line is NAME scrypt:32768:8:3:SALT:HASH SCOPE,SCOPE; `moonpool password NAME` writes it"
+local MAX_USERS <const> = 10000
+local LEAST_N <const>, LEAST_R <const>, LEAST_P <const> = 32768, 8, 3
+local AT_ONCE <const> = 2        -- hashes: each takes 32 MiB, and a thread of four for 0.1 to 0.3 s
+
+local function scopes_of(text)
+  local list = {}
+  for scope in (text or ""):gmatch "[^,]+" do
+    if principal.scope_trouble(scope) then return nil, scope end
+    list[#list + 1] = scope
+  end
+  return list
+end
+
+local function entry_of(line)
+  local name, kind, rest, more = line:match "^%s*(%S+)%s+(%a[%w]*)[:$](%S*)%s*(.-)%s*$"
+  if not name then return nil, "the line is not one of a user" end
+  if kind ~= "scrypt" then return nil, "only scrypt hashes are taken: OpenSSL 3.0, which checks them, has no " .. kind end
+  local n, r, p, salt, hash = rest:match "^(%d+):(%d+):(%d+):([%w_-]+):([%w_-]+)$"
+  n, r, p = tonumber(n), tonumber(r), tonumber(p)
+  if not n or n < LEAST_N or r < LEAST_R or p < LEAST_P or n > 1 << 17 or r > 16 or p > 16 then
+    return nil, "the hash is not scrypt with at least 32768:8:3"
+  end
+  local scopes, wrong = scopes_of(more:match "^(%S*)$")
+  if not scopes then return nil, "'" .. tostring(wrong) .. "' is no scope" end
+  return { name = name, n = n, r = r, p = p, salt = keys.unbase64url(salt), hash = keys.unbase64url(hash), scopes = scopes,
+    mark = records.hash(rest):sub(1, 16) }
+end
+
+local function parse(text)
+  local all, n, count = {}, 0, 0
+  for line in (text .. "\n"):gmatch "(.-)\r?\n" do
+    n = n + 1
+    if line:find "^%s*[^%s#]" then
+      local entry, why = entry_of(line)
+      if entry and all[entry.name] then entry, why = nil, "there is a line for this user already" end
+      if not entry or not entry.salt or not entry.hash then return nil, why or "salt and hash are base64url", n, FORM end
+      all[entry.name] = entry
+      count = count + 1
+      if count > MAX_USERS then return nil, "there are more than " .. MAX_USERS .. " users" end
+    end
+  end
+  return all
+end
+
+local path = host.config.sign_in.passwords
+local granted = { read = { path }, write = {} }
+local file = cached_file.new(fs.library(granted, "sign_in"), { path = "auth/sign_in", granted = granted }, path, parse)
+
+local stranger = { n = LEAST_N, r = LEAST_R, p = LEAST_P, salt = keys.random(16), hash = keys.random(32), name = "" }
+
+--- The user's line; nil: there is none, or the user may not sign in. A second result says that this is not known now.
+function passwords.find(name)
+  local all, why = file:get()
+  if not all then return nil, why end
+  local users = host.config.sign_in.users
+  return (not users or users[name]) and all[name] or nil
+end
+
+--- True if this is the user's password; nil and why: it cannot be checked now. Takes the same time for unknown users.
+function passwords.check(name, word)
+  local entry, why = passwords.find(name)
+  if why then return nil, why end
+  entry = entry or stranger
+  local turn <close> = host.semaphore.take("sign_in passwords", AT_ONCE, true)        -- luacheck: ignore 211
+  if not turn then return nil, "too many passwords wait to be checked" end
+  local hash = host.digest.scrypt(word, entry.salt, entry.n, entry.r, entry.p)
+  if not hash then return nil, "the password cannot be hashed now" end
+  return keys.equal(hash, entry.hash) and entry ~= stranger
+end
+
+return passwords

@@ -1,0 +1,71 @@
+-- Access tokens: what a call needs to know of its caller, encrypted. Every worker reads them without a record; the only
+-- question to the store is whether the sign-in has ended.
+
+local address = require "moonpool.sign_in.address"
+local auth = require "moonpool.access.auth"
+local families = require "moonpool.sign_in.families"
+local host = require "moonpool.host"
+local passwords = require "moonpool.sign_in.passwords"
+local recent = require "moonpool.runtime.lru"
+local records = require "moonpool.sign_in.records"
+local sealed = require "moonpool.sign_in.sealed"
+
+local tokens = {}
+
+local PREFIX <const> = "mpa_"
+local VERSION <const>, MAX_BYTES <const>, MAX_KNOWN <const> = 1, 2048, 4096
+local RETRY_S <const> = 2
+
+--- An access token of the family, and the seconds for which it is valid. `scopes` are those of the family, or fewer.
+function tokens.make(id, family, scopes)
+  local seconds = math.min(host.config.sign_in.access, family.began + host.config.sign_in.refresh - os.time()) // 1 | 0
+  local expires = os.time() + seconds
+  return PREFIX .. sealed.make("access token", { VERSION, id, family.user, family.mark, family.client, family.resource, scopes, expires }), seconds
+end
+
+local known = recent.new(MAX_KNOWN)       -- hash of a token -> { content, principal }
+
+-- The content of a token and its principal; nil: it is none of this gateway's.
+local function read(token)
+  local hash = records.hash(token)
+  local found = known:get(hash)
+  if found then return found end
+  local content = sealed.open("access token", token:sub(#PREFIX + 1))
+  if not content or content[1] ~= VERSION then return nil end
+  found = { family = content[2], user = content[3], mark = content[4], resource = content[6], expires = content[8] }
+  found.principal = auth.keep { id = "password:" .. found.user, issuer = address.issuer, subject = found.user, client = content[5],
+    scopes = content[7], expires = found.expires }
+  known:put(hash, found)
+  return found
+end
+
+--- The family's id, the client's key and whether the token is one of this gateway's.
+function tokens.family(token)
+  local found = token:sub(1, #PREFIX) == PREFIX and #token <= MAX_BYTES and read(token)
+  return found and found.family, found and found.principal.client
+end
+
+-- The principal of a request; nil, why, and the seconds after which a retry may succeed.
+local function authenticate(request)
+  local token = request.bearer
+  if not token or token:sub(1, #PREFIX) ~= PREFIX or #token > MAX_BYTES then return nil, "there is no access token of this gateway" end
+  local found = read(token)
+  if not found or found.resource ~= address.resource() then return nil, "the access token is not of this gateway" end
+  if found.expires <= os.time() then return nil, "the access token has expired" end
+  local user, away = passwords.find(found.user)
+  if away then return nil, away, RETRY_S end
+  if not user or user.mark ~= found.mark then return nil, "the user may not sign in any more, or has another password" end
+  local ok, ended = pcall(families.has_ended, found.family)
+  if not ok then return nil, "it cannot be found out whether the sign-in has ended", RETRY_S end
+  if ended then return nil, "the sign-in has ended" end
+  return found.principal
+end
+
+--- What the loader gives to auth.set: an auth script of the gateway's own, which is asked before all others.
+function tokens.entry()
+  local made = auth.build("sign_in", auth.new({ authenticate, issuer = address.issuer }, false, true), nil, error)
+  made.path, made.has_pages = "sign_in", true
+  return made
+end
+
+return tokens
