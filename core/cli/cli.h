@@ -101,7 +101,6 @@ int mp_cli_call(const mp_cli_args *args);
 int mp_cli_remote_list(const mp_cli_args *args);
 int mp_cli_explain(const mp_cli_args *args);
 int mp_cli_key(const mp_cli_args *args);
-int mp_cli_password(const mp_cli_args *args);
 int mp_cli_token(const mp_cli_args *args);
 int mp_cli_replay(const mp_cli_args *args);
 int mp_cli_test(const mp_cli_args *args);

@@ -230,27 +230,21 @@ const mp_cli_command mp_cli_commands[] = {
       {"yes", 'y', NULL, "approve without a question", NULL},
       CONFIG}},
     {"key",
-     "new NAME [OPTION]... | pair FILE [--alg NAME]",
-     "make an API key, or a key pair for signing and verifying tokens",
+     "new NAME [OPTION]... | password NAME [OPTION]... | pair FILE [--alg NAME]",
+     "make an API key, a user's password, or a key pair for tokens",
      "key new makes an API key for auth.keys. The key is printed only this once; the line for the\n"
      "file of keys contains only its SHA-256.\n"
+     "key password asks for the password of a user who signs in at this gateway; the line for the\n"
+     "file of sign_in.passwords has its scrypt hash. Without a terminal the password is the first\n"
+     "line of the input.\n"
      "key pair writes a private key to FILE, which must not exist yet and which only you can\n"
      "read, and prints the public key for auth.jwt.\n",
-     "new pair",
+     "new password pair",
      mp_cli_key,
-     {{"scopes", 's', "SCOPES", "scopes of the API key, as in notes:read,notes:write", NULL},
+     {{"scopes", 's', "SCOPES", "scopes of the API key or the user, as in notes:read,notes:write", NULL},
       {"expires", 'e', "TIME", "how long the API key is valid, as in 90d (default: forever)", NULL},
-      {"file", 'f', "FILE", "append the line to this file, and print only the key", "<file>"},
+      {"file", 'f', "FILE", "append the line to this file, and print no more than the key", "<file>"},
       {"alg", 0, "NAME", "the algorithm of the key pair (default: ES256)", ALGORITHMS}}},
-    {"password",
-     "NAME [--scopes SCOPES] [--file FILE]",
-     "make the line of a user who signs in at this gateway",
-     "Asks for a password, and prints the line for the file of sign_in.passwords, which has the\n"
-     "scrypt hash of it. Without a terminal the password is the first line of the input.\n",
-     NULL,
-     mp_cli_password,
-     {{"scopes", 's', "SCOPES", "scopes that the user may give to clients, as in notes:read,notes:write", NULL},
-      {"file", 'f', "FILE", "append the line to this file, which others cannot read if it is new", "<file>"}}},
     {"token",
      "--key FILE [OPTION]... [CLAIM=VALUE]...",
      "print a token (JWT), signed with a private key: for tests and examples",

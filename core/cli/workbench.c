@@ -190,11 +190,6 @@ int mp_cli_key(const mp_cli_args *args)
     return with_child(args);
 }
 
-int mp_cli_password(const mp_cli_args *args)
-{
-    return with_child(args);
-}
-
 int mp_cli_token(const mp_cli_args *args)
 {
     return with_child(args);

@@ -403,7 +403,8 @@ static int check_sign_in(const mp_config *config, const char **path, mp_err *err
         return 0;
     if (sign_in->passwords == NULL) {
         mp_err_set(err, "'provider: password' needs 'passwords', a file of users");
-        return mp_err_hint(err, "as in passwords: users.txt; `moonpool password ann >> users.txt` writes a line");
+        return mp_err_hint(err,
+                           "as in passwords: users.txt; `moonpool key password ann --file users.txt` writes a line");
     }
     if (config->auth_mode == MP_AUTH_NONE)
         return mp_err_set(err, "'sign_in' and 'auth: none' exclude each other");

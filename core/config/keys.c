@@ -128,24 +128,6 @@ const mp_config_key mp_config_keys[] = {
     {"auth.expired_streams", MP_KEY_CHOICE, SLOT(expired_streams), .preset = "end", .choices = expired_streams,
      .doc = "What happens to event streams whose credentials expire. end: the stream ends, and the client reconnects "
             "with new credentials. keep: the stream stays open. Running calls continue in both cases."},
-    {"sign_in", MP_KEY_SECTION, .bare = "sign_in.provider",
-     .doc = "Makes this gateway the authorization server of its clients (OAuth 2.1): people sign in at a page of its "
-            "own. It needs public_url, and on other than loopback addresses https, seal_keys and store.file."},
-    {"sign_in.provider", MP_KEY_CHOICE, SLOT(lib.sign_in.provider), .preset = "off", .choices = providers,
-     .doc = "Who knows the people. password: the file of sign_in.passwords. off: nobody signs in here."},
-    {"sign_in.passwords", MP_KEY_PATH, SLOT(lib.sign_in.passwords), .least = 1, .most = 4000,
-     .doc = "The file of users: a line for each, as `moonpool password NAME` writes it. Only the gateway's user may be "
-            "able to read it. Changes count within a second. A relative path starts at the folder of this file."},
-    {"sign_in.allow", MP_KEY_SECTION, .doc = "Who may sign in, of those whom the provider knows."},
-    {"sign_in.allow.users", MP_KEY_LIST, SLOT(lib.sign_in.users), .least = 1, .most = 128, .form = "a user",
-     .doc = "Names of users. Without this key all of them may."},
-    {"sign_in.tokens", MP_KEY_SECTION, .doc = "How long clients may act for a person."},
-    {"sign_in.tokens.access", TIME(60000, DAY), SLOT(lib.sign_in.access_ms), .preset = "1h",
-     .doc = "An access token is valid for this time; then the client asks for another one."},
-    {"sign_in.tokens.refresh", TIME(60000, 400 * DAY), SLOT(lib.sign_in.refresh_ms), .preset = "90d",
-     .doc = "The person signs in anew after this time, counted from the sign-in."},
-    {"sign_in.tokens.idle", TIME(60000, 400 * DAY), SLOT(lib.sign_in.idle_ms), .preset = "30d",
-     .doc = "A client that has asked for no access token for this time lets the person sign in anew."},
     {"public_url", MP_KEY_TEXT, SLOT(public_url), .least = 1, .most = 512, .check = mp_config_check_origin,
      .form = "an address", .pattern = "^https?://[^/]+$",
      .doc = "Scheme and host by which clients reach this gateway, as in https://mcp.example.com; used in OAuth "
@@ -283,6 +265,25 @@ const mp_config_key mp_config_keys[] = {
     {"heartbeat", TIME(100, HOUR), SLOT(http.heartbeat_ms), .preset = "15s",
      .doc = "Interval at which a quiet event stream receives a comment, so that proxies keep it open. The answer of a "
             "call that takes longer becomes such a stream, if Accept of its request names text/event-stream."},
+    {"sign_in", MP_KEY_SECTION, .bare = "sign_in.provider",
+     .doc = "Makes this gateway the authorization server of its clients (OAuth 2.1): people sign in at a page of its "
+            "own. It needs public_url, and on other than loopback addresses https, seal_keys and store.file."},
+    {"sign_in.provider", MP_KEY_CHOICE, SLOT(lib.sign_in.provider), .preset = "off", .choices = providers,
+     .doc = "Who knows the people. password: the file of sign_in.passwords. off: nobody signs in here."},
+    {"sign_in.passwords", MP_KEY_PATH, SLOT(lib.sign_in.passwords), .least = 1, .most = 4000,
+     .doc = "The file of users: a line for each, as `moonpool key password NAME` writes it. Only the gateway's user "
+            "may be "
+            "able to read it. Changes count within a second. A relative path starts at the folder of this file."},
+    {"sign_in.allow", MP_KEY_SECTION, .doc = "Who may sign in, of those whom the provider knows."},
+    {"sign_in.allow.users", MP_KEY_LIST, SLOT(lib.sign_in.users), .least = 1, .most = 128, .form = "a user",
+     .doc = "Names of users. Without this key all of them may."},
+    {"sign_in.tokens", MP_KEY_SECTION, .doc = "How long clients may act for a person."},
+    {"sign_in.tokens.access", TIME(60000, DAY), SLOT(lib.sign_in.access_ms), .preset = "1h",
+     .doc = "An access token is valid for this time; then the client asks for another one."},
+    {"sign_in.tokens.refresh", TIME(60000, 400 * DAY), SLOT(lib.sign_in.refresh_ms), .preset = "90d",
+     .doc = "The person signs in anew after this time, counted from the sign-in."},
+    {"sign_in.tokens.idle", TIME(60000, 400 * DAY), SLOT(lib.sign_in.idle_ms), .preset = "30d",
+     .doc = "A client that has asked for no access token for this time lets the person sign in anew."},
     {"seal_keys", MP_KEY_LIST, SLOT(seal_keys), .least = 16, .most = 4096, .form = "a secret",
      .doc = "Secrets that encrypt what clients store for the gateway, such as cursors. The first one encrypts, all of "
             "them decrypt: to rotate, put the new secret first. Without this key a random secret is made at start, and "

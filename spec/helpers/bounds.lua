@@ -248,6 +248,8 @@ row([[regex.compile
 row([[host.digest.sum
   host.digest.hmac]], 100, "16 MiB", { text, "return #digest.md5(s)" }, { text, "return #digest.sha256(s)" }, { text, "return #digest.hmac('sha512', 'k', s)" },
   { text, "return digest.equal(s, s)" })
+row("host.digest.scrypt", 5, "a thread of the pool computes it: 1,024 bytes of a password, 128 MiB of memory",
+  own("local s = ('x'):rep(1025)", "return not pcall(host.digest.scrypt, s, s, 1, 1, 1)"))
 row([[host.base64.encode
   host.base64.decode]], 50, "768 KiB in one call; what they become is joined once", { "local s = ('x'):rep(12000000)", "return #base64.encode(s)" },
   { "local s = base64.encode(('x'):rep(12000000))", "return #base64.decode(s)" })
@@ -334,6 +336,7 @@ row([[host.nodes.leave
   host.nodes.uid
   host.nodes.answer
   host.nodes.lives]], 1, "the facts of one process")
+row("host.store.saved", 1, "begins a wait for the thread that writes the file")
 row("host.nodes.tell", 20, "begins to send the text to 256 processes at most")
 row("host.nodes.renumber", 20, "ends the sessions of the process, some microseconds for each, when another one has its number")
 row("host.served.publish", 40, "one row for each tool, when the tools that are served have changed; at most 4 MiB of answers are freed")

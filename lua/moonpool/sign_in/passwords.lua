@@ -1,4 +1,4 @@
--- The provider `password`: a file with a line for each user, which `moonpool password NAME` writes:
+-- The provider `password`: a file with a line for each user, which `moonpool key password NAME` writes:
 --   NAME scrypt:N:R:P:SALT:HASH [SCOPE,SCOPE…]
 
 local cached_file = require "moonpool.runtime.cached_file"
@@ -10,7 +10,7 @@ local records = require "moonpool.sign_in.records"
 
 local passwords = {}
 
-local FORM <const> = "a line is NAME scrypt:32768:8:3:SALT:HASH SCOPE,SCOPE; `moonpool password NAME` writes it"
+local FORM <const> = "a line is NAME scrypt:32768:8:3:SALT:HASH SCOPE,SCOPE; `moonpool key password NAME` writes it"
 local MAX_USERS <const> = 10000
 local LEAST_N <const>, LEAST_R <const>, LEAST_P <const> = 32768, 8, 3
 local AT_ONCE <const> = 2        -- hashes: each takes 32 MiB, and a thread of four for 0.1 to 0.3 s

@@ -1,11 +1,16 @@
--- moonpool key: API keys, and pairs of keys for tokens.
+-- moonpool key: API keys, passwords of users who sign in, and pairs of keys for tokens.
 
 local files = require "moonpool.workbench.format.files"
+local host = require "moonpool.host"
 local keys = require "moonpool.keys"
 local stderr = require "moonpool.workbench.format.stderr"
 local duration = require "moonpool.workbench.format.duration"
 local suggest = require "moonpool.runtime.suggest"
 local wire = require "moonpool.wire"
+
+-- scrypt: 32 MiB, and 0.1 to 0.3 s.
+local N <const>, R <const>, P <const> = 32768, 8, 3
+local MAX_BYTES <const>, LEAST_CHARACTERS <const> = 1024, 8
 
 local function hex(bytes) return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end)) end
 
@@ -59,7 +64,41 @@ local function pair(args)
   return 0
 end
 
-local kinds = { new = new, pair = pair }
+-- The password: typed twice at a terminal, else the first line of the input; or nil and why.
+local function read(name)
+  if not wire.is_terminal(0) then return io.read "l" end
+  local word = wire.read_secret("password of " .. name .. ": ")
+  if word and wire.read_secret "again: " ~= word then return nil, "the two passwords differ" end
+  return word
+end
+
+local function password(args)
+  local name = args[2]
+  if not name or args[3] then
+    return stderr.misuse("key password takes one name", "as in moonpool key password ann --file users.txt; the password is asked for, and is no argument")
+  end
+  if not name:find "^[%w_.@+-]+$" or #name > 128 then return stderr.misuse("'" .. name .. "' is not a valid name for a user", "letters, digits and _.@+-") end
+  local word, why = read(name)
+  if not word or word == "" then return stderr.wrong(why or "there is no password") end
+  if #word > MAX_BYTES or word:find "%z" or not utf8.len(word) then return stderr.wrong "the password is not UTF-8 of at most 1,024 bytes" end
+  if utf8.len(word) < LEAST_CHARACTERS then return stderr.wrong "the password has fewer than 8 characters" end
+  local salt = keys.random(16)
+  local hash = host.digest.scrypt(word, salt, N, R, P)
+  if not hash then return stderr.wrong "OpenSSL cannot hash the password" end
+  local line = ("%s scrypt:%d:%d:%d:%s:%s"):format(name, N, R, P, keys.base64url(salt), keys.base64url(hash))
+  local wrong = args.scopes and complaint(args.scopes)
+  if wrong then return stderr.misuse(wrong, "as in --scopes notes:read,notes:write") end
+  if args.scopes then line = line .. " " .. args.scopes end
+  if not args.file then
+    print(line)
+    return 0
+  end
+  wire.keep_private()
+  local ok, trouble = files.write(args.file, line .. "\n", "a")
+  return ok and 0 or stderr.wrong(trouble, "the folder of the file must exist, and you must be able to write there")
+end
+
+local kinds = { new = new, pair = pair, password = password }
 
 local listed = "each key is a line of the file that auth.keys names: an owner, a hash, scopes"
 local removed = "remove the key's line from the file that auth.keys names; the gateway reads the file again by itself"
@@ -68,6 +107,6 @@ local elsewhere = { list = listed, ls = listed, show = listed, revoke = removed,
 return function(args)
   local run = kinds[args[1]]
   if run then return run(args) end
-  return stderr.misuse(args[1] and "key has no action '" .. args[1] .. "'" or "key takes 'new' or 'pair'",
+  return stderr.misuse(args[1] and "key has no action '" .. args[1] .. "'" or "key takes 'new', 'password' or 'pair'",
     elsewhere[args[1]] or suggest.hint(args[1] or "", kinds) or "as in moonpool key new ci --scopes notes:read")
 end
