@@ -31,7 +31,7 @@ static const mp_store_prefix prefixes[] = {
     PREFIX("fence:", GATEWAY, SAVED),    /* the last fence of a lock */
     PREFIX("kept:", OPERATOR, SAVED),
     /* codes, sign-ins with the hashes of their refresh tokens, endings, waiting times */
-    PREFIX("sign_in:", SIGN_IN, SAVED),
+    PREFIX("signin:", SIGN_IN, SAVED),
 };
 
 typedef struct {

@@ -350,7 +350,7 @@ static void on_saved_cancel(mp_op *super)
     op->of = NULL;
 }
 
-/* store.saved(): returns once all changes so far to keys that begin with "sign_in:" are on the disk; at once if the
+/* store.saved(): returns once all changes so far to keys that begin with "signin:" are on the disk; at once if the
  * store has no file, or it cannot be written.  [-0, +0, throws, parks] */
 static int l_saved(lua_State *L)
 {

@@ -1032,7 +1032,7 @@ function host.store.keys(prefix, most) end
 ---@return string? why
 function host.store.incr(key, n, seconds, sync) end
 
---- Returns once all changes so far to keys that begin with "sign_in:" are on the disk; at once without a file.
+--- Returns once all changes so far to keys that begin with "signin:" are on the disk; at once without a file.
 function host.store.saved() end
 
 --- Takes one token of a bucket that gains one token every `seconds`. Returns true; false and the seconds until the next token; or nil and why.

@@ -48,7 +48,7 @@ end
 
 function endpoints.register(request)
   if media_type(request) ~= "application/json" then return fault(400, "invalid_client_metadata", "the body is JSON: application/json") end
-  local is_free, wait = host.store.take("l:sign_in registrations", 60 / REGISTRATIONS_A_MINUTE, REGISTRATIONS_A_MINUTE)
+  local is_free, wait = host.store.take("l:registrations", 60 / REGISTRATIONS_A_MINUTE, REGISTRATIONS_A_MINUTE)
   if is_free ~= true then
     return endpoints.answer(429, { error = "temporarily_unavailable", error_description = "too many registrations" },
       { "retry-after", tostring(math.ceil(type(wait) == "number" and wait or 1)) })

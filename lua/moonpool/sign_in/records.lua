@@ -18,7 +18,7 @@ local function need(done, why)
   return done
 end
 
-local function key_of(kind, id) return "sign_in:" .. kind .. ":" .. id end
+local function key_of(kind, id) return "signin:" .. kind .. ":" .. id end
 
 --- The value and the text of it that `replace` compares; nil: there is none.
 function records.get(kind, id)
