@@ -3,7 +3,7 @@
 
 find_program(LUA lua5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
 # The modules that are compressed: a start with plain scripts loads none of them (spec/house/packed_spec.lua).
-set(moonpool_packed "^lua/moonpool/(workbench|specs|replay|upstream|federation|cluster|lib/(http|jwt))/|^lua/moonpool/lib/(cluster_counts|cluster_jobs|cluster_nodes|cluster_operation|cluster_report|cluster_server|cron|exec|fs|lease|metrics|postgres|postgres_values|redis|redis_commands|server_url|sqlite|store|store_redis|zone)\
+set(moonpool_packed "^lua/moonpool/(workbench|specs|replay|upstream|federation|cluster|sign_in|lib/(http|jwt))/|^lua/moonpool/lib/(cluster_counts|cluster_jobs|cluster_nodes|cluster_operation|cluster_report|cluster_server|cron|exec|fs|lease|metrics|postgres|postgres_values|redis|redis_commands|server_url|sqlite|store|store_redis|zone)\
 |/access/auth/(api_keys|bearer|claims|introspection|jwt|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_errors|hint_names|lock_file|paths|single_flight)\
 |/registry/(describe|explain|hint|lint|open_blocks|reload_diff)|/schema/meta|/methods/(approvals|operator)|/things/(limit|listening|resource_contents)|/protocol/complete")
 # The module whose bytes the compressed ones are compressed with: each start loads it, so it is not among them.
