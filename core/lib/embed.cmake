@@ -5,7 +5,10 @@ find_program(LUA lua5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
 # The modules that are compressed: a start with plain scripts loads none of them (spec/house/packed_spec.lua).
 set(moonpool_packed "^lua/moonpool/(workbench|specs|replay|upstream|federation|cluster|sign_in|lib/(http|jwt))/|^lua/moonpool/lib/(cluster_counts|cluster_jobs|cluster_nodes|cluster_operation|cluster_report|cluster_server|cron|exec|fs|lease|metrics|postgres|postgres_values|redis|redis_commands|server_url|sqlite|store|store_redis|zone)\
 |/access/auth/(api_keys|bearer|claims|introspection|jwt|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_errors|hint_names|lock_file|paths|single_flight)\
-|/registry/(describe|explain|hint|lint|open_blocks|reload_diff)|/schema/meta|/methods/(approvals|operator)|/things/(limit|listening|resource_contents)|/protocol/complete")
+|/registry/(describe|explain|hint|lint|open_blocks|reload_diff)|/schema/meta|/methods/(approvals|operator)|/tasks/shared_tasks|/things/(limit|listening|resource_contents)|/protocol/complete")
+# The largest of those that each start loads: compressed as well, for the size of the binary. It costs a Lua state 60,000 instructions for
+# each KB that is saved.
+set(moonpool_large "^lua/moonpool/(access/(auth/init|principal)|calls/client_request|registry/(loader|sandbox)|tasks/tasks|things/(job|policy|type_builder))\\.lua$")
 # The module whose bytes the compressed ones are compressed with: each start loads it, so it is not among them.
 set(moonpool_dictionary lua/moonpool/registry/registry.lua)
 set(embed_lua ${CMAKE_CURRENT_LIST_DIR}/embed.lua)
@@ -30,7 +33,7 @@ function(moonpool_embed result)
         set(form 0)
         set(pack "")
         set(needs ${file} ${embed_lua})
-        if(file IN_LIST packed)
+        if(file IN_LIST packed OR file MATCHES "${moonpool_large}")
             set(form 2)
             set(pack COMMAND pack ${dictionary} ${compiled} ${compiled})
             list(APPEND needs ${dictionary} pack)
