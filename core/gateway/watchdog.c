@@ -370,6 +370,14 @@ static bool begin_leave(mp_watchdog *watchdog, int number, bool is_own)
     return true;
 }
 
+/* False if no other node takes clients: nobody could reach the sessions here. */
+static bool has_others(const mp_watchdog *watchdog)
+{
+    mp_node_record other;
+    const mp_nodes *nodes = mp_processes_nodes(watchdog->shared->processes);
+    return nodes != NULL && (mp_nodes_choose(nodes, &other) || !mp_nodes_are_sure(nodes));
+}
+
 static void look_at_leave(mp_watchdog *watchdog, uint64_t now)
 {
     if (watchdog->leaves_at == 0 || now < watchdog->leaves_at || atomic_load(&watchdog->shared->draining))
@@ -382,13 +390,16 @@ static void look_at_leave(mp_watchdog *watchdog, uint64_t now)
     }
     bool is_quiet = mp_serves_nothing() && !mp_processes_are_several(watchdog->shared->processes);
     watchdog->quiet_since = !is_quiet ? 0 : watchdog->quiet_since == 0 ? now : watchdog->quiet_since;
-    if (now < watchdog->left_until && (watchdog->quiet_since == 0 || now - watchdog->quiet_since < LEFT_QUIET_MS))
+    bool is_over = now >= watchdog->left_until;
+    bool is_done = watchdog->quiet_since != 0 && now - watchdog->quiet_since >= LEFT_QUIET_MS;
+    if (!is_over && !is_done && has_others(watchdog))
         return;
     atomic_store(&watchdog->shared->draining, true);
-    mp_log(
-        watchdog->shared->own_level, "draining",
-        mp_log_str("why", is_quiet ? MP_STR("nothing is left to serve") : MP_STR("the time of cluster.leave is over")),
-        mp_log_int("sessions", mp_stat_sum("sessions")));
+    mp_log(watchdog->shared->own_level, "draining",
+           mp_log_str("why", is_done   ? MP_STR("nothing is left to serve")
+                             : is_over ? MP_STR("the time of cluster.leave is over")
+                                       : MP_STR("no other node takes clients")),
+           mp_log_int("sessions", mp_stat_sum("sessions")));
     begin_end(watchdog, 0, false);
 }
 

@@ -5,7 +5,7 @@
  *   limits.drain, or a second after the second signal, is ended by _exit: with code 1, or with its own code if it only
  *   frees memory. A load of scripts in progress is stopped. The first signal after POST /api/drain hurries nothing.
  *   - SIGTERM in a node of a cluster: it leaves first. After limits.linger it takes no clients; it drains when it
- * serves nothing any more, or cluster.leave is over. A second SIGTERM drains at once.
+ *   serves nothing any more, no other node takes clients, or cluster.leave is over. A second SIGTERM drains at once.
  *   - SIGHUP: wakes the main thread to reload. SIGUSR2: to upgrade.
  *   - A worker whose loop has not turned for 5 s takes no connections until it turns again
  *     (net/server/takeover.c).

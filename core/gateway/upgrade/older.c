@@ -78,8 +78,8 @@ static void run_link(mp_upgrade *upgrade)
     mp_process_link_flush(link);
 }
 
-/* And the service manager knows the newest process: for one that does not, the end of this one is that of the service.
- */
+/* True if this process serves nothing, and the service manager knows the newest process: for a manager that does not,
+ * the end of this one is that of the service. */
 static bool has_nothing(void)
 {
     return mp_serves_nothing() && mp_notify_is_idle();

@@ -81,6 +81,17 @@ describe("a node that leaves", function()
     c:kill(one)
   end)
 
+  it("ends at once where no other node takes clients", function()
+    local c <close>, one, two = start { leave = "300s" }
+    wire.initialize(one, STATEFUL)
+    c:kill(two)
+    nodes.wait(one, nodes.are { n1 = "serving", n2 = "stale" })
+    one:signal "sigterm"
+    wait.for_fact("the node to end", BOUND, function() return has_ended(one) end)
+    assert.matches("no other node takes clients", one:log(), 1, true)
+    c:kill(one)
+  end)
+
   it("may be asked by way of another one", function()
     local c <close>, one, two = start { leave = "30s" }
     nodes.wait(one, nodes.are { n1 = "serving", n2 = "serving" })
