@@ -36,7 +36,7 @@ local function entry_of(line)
   local scopes, wrong = scopes_of(more:match "^(%S*)$")
   if not scopes then return nil, "'" .. tostring(wrong) .. "' is no scope" end
   return { name = name, n = n, r = r, p = p, salt = keys.unbase64url(salt), hash = keys.unbase64url(hash), scopes = scopes,
-    mark = records.hash(rest):sub(1, 16) }
+    mark = records.hash(rest .. " " .. more):sub(1, 16) }
 end
 
 local function parse(text)
