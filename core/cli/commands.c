@@ -236,7 +236,7 @@ const mp_cli_command mp_cli_commands[] = {
      "file of keys contains only its SHA-256.\n"
      "key password asks for the password of a user who signs in at this gateway; the line for the\n"
      "file of sign_in.passwords has its scrypt hash. Without a terminal the password is the first\n"
-     "line of the input.\n"
+     "line of the input. With --file the new line takes the place of one that the user has.\n"
      "key pair writes a private key to FILE, which must not exist yet and which only you can\n"
      "read, and prints the public key for auth.jwt.\n",
      "new password pair",

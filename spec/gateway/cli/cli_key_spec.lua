@@ -44,6 +44,34 @@ describe("moonpool key new", function()
   end)
 end)
 
+describe("moonpool key password", function()
+  local function set(name, word, ...)
+    assert(io.open(dir .. "/word", "w")):write(word, "\n"):close()
+    local input = assert(uv.fs_open(dir .. "/word", "r", 0))
+    local code, out, err = gateway.exec({ "key", "password", name, "--file", "users.txt", ... }, { cwd = dir, stdin = input })
+    uv.fs_close(input)
+    return code, out, err
+  end
+
+  it("puts a line into a private file, and a new one in place of the user's old one", function()
+    assert.same({ 0, "", "" }, { set("ann", "hello12345", "--scopes", "a,b") })
+    assert.equal(384, uv.fs_stat(dir .. "/users.txt").mode & 511)
+    assert.equal(0, (set("bob", "hello12345")))
+    local first = read "users.txt"
+    assert.matches("^ann scrypt:32768:8:3:[%w_-]+:[%w_-]+ a,b\nbob scrypt:%S+\n$", first)
+    assert(io.open(dir .. "/users.txt", "a")):write("\n# end"):close()
+    local code, out = set("ann", "hello54321")
+    assert.equal(0, code)
+    assert.truthy(out:find("all sign-ins of ann end", 1, true))
+    local second = read "users.txt"
+    assert.matches("^ann scrypt:%S+\nbob scrypt:%S+\n\n# end$", second)
+    assert.equal(first:match "bob %S+", second:match "bob %S+")
+    assert.is_not.equal(first:match "ann (%S+)", second:match "ann (%S+)")
+    set("eve", "hello12345")
+    assert.matches("\n# end\neve scrypt:%S+\n$", read "users.txt")
+  end)
+end)
+
 describe("moonpool key pair and moonpool token", function()
   it("go together, by every algorithm", function()
     for _, algorithm in ipairs { "RS256", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519" } do

@@ -1,5 +1,6 @@
 -- moonpool key: API keys, passwords of users who sign in, and pairs of keys for tokens.
 
+local config_file = require "moonpool.config_file"
 local files = require "moonpool.workbench.format.files"
 local host = require "moonpool.host"
 local keys = require "moonpool.keys"
@@ -11,6 +12,7 @@ local wire = require "moonpool.wire"
 -- scrypt: 32 MiB, and 0.1 to 0.3 s.
 local N <const>, R <const>, P <const> = 32768, 8, 3
 local MAX_BYTES <const>, LEAST_CHARACTERS <const> = 1024, 8
+local NOT_THERE <const> = 2        -- ENOENT
 
 local function hex(bytes) return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end)) end
 
@@ -72,6 +74,31 @@ local function read(name)
   return word
 end
 
+-- The text of the file of users with the user's line; a line that the user has gives way to it. True: there was one.
+local function with_line(text, name, line)
+  local lines, was_there = {}, false
+  for old in text:gmatch "[^\n]*\n?" do
+    local is_old = old:match "^%s*(%S+)" == name
+    if not is_old then lines[#lines + 1] = old elseif not was_there then lines[#lines + 1] = line .. "\n" end
+    was_there = was_there or is_old
+  end
+  text = table.concat(lines)
+  if was_there then return text, true end
+  return text .. (text:find "[^\n]$" and "\n" or "") .. line .. "\n", false
+end
+
+-- Puts the line into the file: an exit code.
+local function put_line(path, name, line)
+  wire.keep_private()
+  local file <close>, why, code = io.open(path, "rb")
+  if not file and code ~= NOT_THERE then return stderr.wrong(why, "you must be able to read and write the file") end
+  local text, was_there = with_line(file and file:read "a" or "", name, line)
+  local ok, report = config_file.replace(path, text)
+  if not ok then return stderr.wrong((report:gsub("\n$", "")), "the folder of the file must exist, and you must be able to write there") end
+  if was_there then print(name .. " has a new line in place of the old one, with which all sign-ins of " .. name .. " end") end
+  return 0
+end
+
 local function password(args)
   local name = args[2]
   if not name or args[3] then
@@ -93,9 +120,7 @@ local function password(args)
     print(line)
     return 0
   end
-  wire.keep_private()
-  local ok, trouble = files.write(args.file, line .. "\n", "a")
-  return ok and 0 or stderr.wrong(trouble, "the folder of the file must exist, and you must be able to write there")
+  return put_line(args.file, name, line)
 end
 
 local kinds = { new = new, pair = pair, password = password }
