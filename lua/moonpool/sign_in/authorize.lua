@@ -161,6 +161,7 @@ function authorize.password(request)
   local is_early = waits.is_early(name, request.address)
   local is_right, why = passwords.check(name, word)
   if why then return html.fault(503, "Passwords cannot be checked at the moment. Try again in a few seconds.") end
+  is_early = is_early or waits.is_early(name, request.address)
   if is_early or not is_right then
     if not is_early then waits.note_failure(name, request.address) end
     local page = password_page(request, asked, "Name or password is wrong, or there were too many tries: then wait a little.")
