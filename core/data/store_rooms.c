@@ -171,6 +171,10 @@ static mp_str owner_of(mp_room_id id, mp_str key)
     return key.len < last ? key : (mp_str){key.ptr + key.len - last, OWNER};
 }
 
+/* What ends a sign-in has the last tenth of its room alone: whoever fills the rest keeps none alive. */
+#define ENDINGS MP_STR("signin:ended:")
+#define KEPT_FOR_ENDINGS 10
+
 /* A principal may have at most as much as is free for all others: one alone half of the room, the next a quarter. So
  * no number of principals takes all of it. What does not grow always fits. */
 bool mp_room_takes(const mp_room *room, mp_room_id id, mp_str key, int64_t entries, int64_t bytes)
@@ -179,6 +183,10 @@ bool mp_room_takes(const mp_room *room, mp_room_id id, mp_str key, int64_t entri
         return true;
     int64_t most_bytes = (int64_t)room->most_bytes, free_entries = room->most_entries - room->entries - entries;
     int64_t free_bytes = most_bytes - (int64_t)room->bytes - bytes;
+    if (id == MP_ROOM_SIGN_IN && !mp_str_starts(key, ENDINGS)) {
+        free_entries -= room->most_entries / KEPT_FOR_ENDINGS;
+        free_bytes -= most_bytes / KEPT_FOR_ENDINGS;
+    }
     if ((entries > 0 && free_entries < 0) || (bytes > 0 && free_bytes < 0))
         return false;
     if (rules[id].after_owner == NO_SHARES)

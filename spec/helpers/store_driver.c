@@ -1686,6 +1686,11 @@ static void records(void)
     CHECK(own == 5, "one owner has %d of 10 records", own);
     int len = snprintf(key, sizeof key, "session:%036x%s", 99, "0b0b0b0b");
     CHECK(mp_room_takes(room, MP_ROOM_SESSIONS, (mp_str){key, (size_t)len}, 1, 50), "another owner has none");
+
+    mp_room full = {.most_entries = 100, .most_bytes = 1000, .entries = 90, .bytes = 500};
+    CHECK(!mp_room_takes(&full, MP_ROOM_SIGN_IN, MP_STR("signin:family:x"), 1, 1), "a sign-in in the room of endings");
+    CHECK(mp_room_takes(&full, MP_ROOM_SIGN_IN, MP_STR("signin:ended:x"), 1, 1), "no room for an ending");
+    CHECK(mp_room_takes(&full, MP_ROOM_SIGN_IN, MP_STR("signin:family:x"), 0, 0), "a record that does not grow");
     mp_rooms_clear(rooms);
 }
 

@@ -88,14 +88,16 @@ local function by_code(parameters, client)
   if parameters.resource and address.resource(parameters.resource) ~= grant.resource then
     return fault(400, "invalid_target", "the resource is not the one of the sign-in")
   end
-  local id, family, refresh = families.begin(code, grant, text)
+  local id, family, refresh, has_ended_one = families.begin(code, grant, text)
   if not id then
     local used = families.find_code(code)
     if used and used.family then families.finish(used.family) end
     return fault(400, "invalid_grant", BAD_GRANT, "a code was used twice: its sign-in ends")
   end
   records.settle()
-  return pair(id, family, family.scopes, refresh)
+  local answer = pair(id, family, family.scopes, refresh)
+  if has_ended_one then answer.event, answer.reason = "signed out", "too many sign-ins: the one that was unused longest ends; user=" .. family.user end
+  return answer
 end
 
 -- The scopes that a refresh asks for; nil: they are not all granted.

@@ -12,7 +12,9 @@ local sealed = require "moonpool.sign_in.sealed"
 local families = {}
 
 local CODE_S <const>, GRACE_S <const> = 60, 60
-local ENDED_MORE_S <const> = 60            -- an ending outlives the access tokens of its family by this time
+local ENDED_S <const> = 86400 + 60         -- an ending outlives the access tokens of its family: 1d is the most of sign_in.tokens.access
+local MOST_OF_CLIENT <const>, MOST_OF_PERSON <const> = 16, 64      -- families of one person, with one client and in all
+local TRIES <const> = 8
 local config = host.config.sign_in
 
 local function random(bytes) return keys.base64url(keys.random(bytes)) end
@@ -45,8 +47,66 @@ local function life_of(family) return math.max(0, math.min(config.idle, family.b
 
 local function successor_kind(token) return "successor " .. records.hash(token) end
 
---- Uses the code, whose text is `text`, and begins a family. Its id, the family and its refresh token (nil: the client
---- asked for none); or nil if the code was used meanwhile.
+--- Ends a family for good: its tokens are refused from now on. What it had in a full store is free before its ending
+--- needs a place.
+function families.finish(id)
+  records.drop("family", id)
+  records.put("ended", id, true, ENDED_S)
+  records.settle()
+end
+
+-- -- families of a person -----------------------------------------------------------------------------------------------
+
+-- Takes the one of these families that was unused longest out of the list `all`, and returns its id.
+local function take_oldest(all, some)
+  local oldest = some[1]
+  for _, one in ipairs(some) do
+    if one.used < oldest.used then oldest = one end
+  end
+  for i, one in ipairs(all) do
+    if one == oldest then table.remove(all, i) end
+  end
+  return oldest.id
+end
+
+-- Of a person's families, a list of ids, those that have a record; and those of them that the client has.
+local function living(ids, client)
+  local all, own = {}, {}
+  for _, id in ipairs(ids) do
+    local family = records.get("family", id)
+    if family then
+      local one = { id = id, used = family.used or family.began }
+      all[#all + 1] = one
+      if family.client == client then own[#own + 1] = one end
+    end
+  end
+  return all, own
+end
+
+-- Notes the family among those of its person. Returns the id of one that has to give way to it, or nil.
+local function note(id, family)
+  local key = records.hash(family.user)
+  for _ = 1, TRIES do
+    local ids, text = records.get("person", key)
+    local gone
+    ids = ids or {}
+    if #ids >= MOST_OF_CLIENT then
+      local all, own = living(ids, family.client)
+      if #own >= MOST_OF_CLIENT then gone = take_oldest(all, own) elseif #all >= MOST_OF_PERSON then gone = take_oldest(all, all) end
+      ids = {}
+      for i, one in ipairs(all) do ids[i] = one.id end
+    end
+    ids[#ids + 1] = id
+    local is_noted
+    if text then is_noted = records.replace("person", key, text, ids, config.refresh) else is_noted = records.add("person", key, ids, config.refresh) end
+    if is_noted then return gone end
+  end
+  error({ sign_in_unavailable = "too many sign-ins of a person at once" }, 0)
+end
+
+--- Uses the code, whose text is `text`, and begins a family. Its id, the family, its refresh token (nil: the client asked
+--- for none), and whether the person's family that was unused longest has ended for it; or nil if the code was used
+--- meanwhile.
 function families.begin(code, grant, text)
   local id, now = random(16), os.time()
   local family = { client = grant.client, user = grant.user, mark = grant.mark, resource = grant.resource, scopes = grant.scopes,
@@ -57,15 +117,11 @@ function families.begin(code, grant, text)
   if not records.replace("code", records.hash(code), text, grant, CODE_S) then return nil end
   records.put("family", id, family, token and math.max(1, life_of(family)) or config.access)
   if families.has_ended(id) then records.drop("family", id) end        -- a second use of the code came between
-  return id, family, token
+  local gone = note(id, family)
+  if gone then families.finish(gone) end
+  return id, family, token, gone ~= nil
 end
 
---- Ends a family for good: its tokens are refused from now on.
-function families.finish(id)
-  records.put("ended", id, true, config.access + ENDED_MORE_S)
-  records.drop("family", id)
-  records.settle()
-end
 
 --- The family of a refresh token, which may be an old one; its id, and the text that `rotate` compares. nil: there is none.
 function families.of(token)
