@@ -419,10 +419,21 @@ static int check_sign_in(const mp_config *config, const char **path, mp_err *err
         mp_err_set(err, "'sign_in' needs a 'public_url' that begins with https://");
         return mp_err_hint(err, "without TLS everybody on the way can read passwords and tokens");
     }
+    size_t len = strlen(url);
+    const char *port = strncmp(url, "https://", 8) == 0 ? ":443" : ":80";
+    if (len > strlen(port) && strcmp(url + len - strlen(port), port) == 0) {
+        mp_err_set(err, "'sign_in' needs a 'public_url' without the default port %s", port);
+        return mp_err_hint(err, "as in public_url: %.*s", (int)(len - strlen(port)), url);
+    }
     char **secrets = config->seal_keys;
     if (!is_near && (secrets == NULL || *secrets == NULL || config->store_file == NULL)) {
         mp_err_set(err, "'sign_in' needs 'seal_keys' and 'store.file': without them a restart ends every sign-in");
         return mp_err_hint(err, "as in seal_keys: [\"${file:/run/secrets/seal}\"] and store: {file: moonpool.db}");
+    }
+    if (secrets != NULL && *secrets != NULL && config->store_file == NULL) {
+        mp_err_set(err, "'sign_in' with 'seal_keys' needs 'store.file': after a restart its tokens are valid, and the "
+                        "endings of those that were revoked have to be");
+        return mp_err_hint(err, "as in store: {file: moonpool.db}; without seal_keys a restart ends every sign-in");
     }
     for (; secrets != NULL && *secrets != NULL; secrets++)
         if (strlen(*secrets) < 32) {

@@ -35,7 +35,8 @@ local function load()
       number = number + 1
       return "r" .. number
     end },
-    ["moonpool.sign_in.records"] = records, ["moonpool.sign_in.sealed"] = { make = function(_, value) return value end, open = function(_, value) return value end },
+    ["moonpool.sign_in.records"] = records, ["moonpool.sign_in.sealed"] = { make = function(_, value) return value end,
+      open = function(_, value) return value end },
   }
   local before = {}
   for name, stub in pairs(stubs) do before[name], package.loaded[name] = package.loaded[name] or false, stub end

@@ -33,7 +33,8 @@ function families.find_code(code) return records.get("code", records.hash(code))
 
 function families.drop_code(code) records.drop("code", records.hash(code)) end
 
-function families.has_ended(id) return records.get("ended", id) ~= nil end
+--- A record that cannot be read is an ending, too.
+function families.has_ended(id) return select(2, records.get("ended", id)) ~= nil end
 
 -- -- tokens of a family -------------------------------------------------------------------------------------------------
 
