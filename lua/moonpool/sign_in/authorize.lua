@@ -15,6 +15,7 @@ local passwords = require "moonpool.sign_in.passwords"
 local principal = require "moonpool.access.principal"
 local records = require "moonpool.sign_in.records"
 local redirects = require "moonpool.sign_in.redirects"
+local tokens = require "moonpool.sign_in.tokens"
 local waits = require "moonpool.sign_in.waits"
 
 local authorize = {}
@@ -141,6 +142,7 @@ local function granted(asked, user)
   for _, scope in ipairs(user.scopes) do own[scope] = true end
   for _, scope in ipairs(asked.scopes) do
     if own[scope] then list[#list + 1] = scope end
+    own[scope] = nil
   end
   return list
 end
@@ -170,10 +172,16 @@ function authorize.password(request)
   end
   local client, user = clients.find(asked.client), passwords.find(name)
   if not client or not user then return html.fault(403, AGAIN, nil, true) end
+  local grant = { client = client.key, redirect = asked.redirect, resource = asked.resource, scopes = granted(asked, user),
+    challenge = asked.challenge, user = name, mark = user.mark, refreshes = wants_refresh(asked, client) }
+  local too_much = tokens.trouble(grant)
+  if too_much then
+    host.log.write("warn", "sign-in not possible", { why = "user " .. name .. ": " .. too_much, hint = "give this user fewer or shorter scopes" })
+    return html.fault(403, "You have more rights here than one sign-in can give. Ask whoever runs this gateway, or let the program ask for fewer.", nil, true)
+  end
   if not records.add("form", records.hash(id), true, USED_S) then return html.fault(403, AGAIN, nil, true) end
   waits.forget(name, request.address)
-  local code = families.code { client = client.key, redirect = asked.redirect, resource = asked.resource, scopes = granted(asked, user),
-    challenge = asked.challenge, user = name, mark = user.mark, refreshes = wants_refresh(asked, client) }
+  local code = families.code(grant)
   records.settle()
   local page = back(asked, { "code", code })
   page.event, page.reason = "signed in", "user=" .. name .. " client=" .. client.key

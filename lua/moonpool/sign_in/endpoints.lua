@@ -107,8 +107,9 @@ local function narrowed(family, asked)
   for _, scope in ipairs(family.scopes) do own[scope] = true end
   for scope in asked:gmatch "%S+" do
     if scope ~= "offline_access" then
-      if not own[scope] then return nil end
-      list[#list + 1] = scope
+      if own[scope] == nil then return nil end
+      if own[scope] then list[#list + 1] = scope end
+      own[scope] = false        -- asked for twice, granted once
     end
   end
   return list

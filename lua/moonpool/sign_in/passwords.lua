@@ -13,6 +13,7 @@ local passwords = {}
 local FORM <const> = "a line is NAME scrypt:32768:8:3:SALT:HASH SCOPE,SCOPE; `moonpool key password NAME` writes it"
 local MAX_USERS <const> = 10000
 local LEAST_N <const>, LEAST_R <const>, LEAST_P <const> = 32768, 8, 3
+local MOST_N_R <const> = 1 << 19
 local AT_ONCE <const> = 2        -- hashes: each takes 32 MiB, and a thread of four for 0.1 to 0.3 s
 
 local function scopes_of(text)
@@ -30,9 +31,9 @@ local function entry_of(line)
   if kind ~= "scrypt" then return nil, "only scrypt hashes are taken: OpenSSL 3.0, which checks them, has no " .. kind end
   local n, r, p, salt, hash = rest:match "^(%d+):(%d+):(%d+):([%w_-]+):([%w_-]+)$"
   n, r, p = tonumber(n), tonumber(r), tonumber(p)
-  if not n or n < LEAST_N or r < LEAST_R or p < LEAST_P or n > 1 << 17 or r > 16 or p > 16 then
-    return nil, "the hash is not scrypt with at least 32768:8:3"
-  end
+  if not n or n < LEAST_N or r < LEAST_R or p < LEAST_P or r > 16 or p > 16 then return nil, "the hash is not scrypt with at least 32768:8:3" end
+  if n > MOST_N_R or n * r > MOST_N_R then return nil, "the hash takes more than 64 MiB: N * r of scrypt is at most 524,288" end
+  if n & (n - 1) ~= 0 then return nil, "N of scrypt is a power of two" end
   local scopes, wrong = scopes_of(more:match "^(%S*)$")
   if not scopes then return nil, "'" .. tostring(wrong) .. "' is no scope" end
   return { name = name, n = n, r = r, p = p, salt = keys.unbase64url(salt), hash = keys.unbase64url(hash), scopes = scopes,

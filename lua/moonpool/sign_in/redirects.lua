@@ -26,6 +26,14 @@ local function near_port(authority)
   return port and is_port(port) and port or nil
 end
 
+-- The same authority in one form: without the scheme's default port, zeros before a port, and the dot of a full name.
+local function canonical(scheme, authority)
+  local name, port = authority:match "^(.-)%.?:(%d+)$"
+  port = tonumber(port)
+  if not port then return (authority:gsub("%.$", "")) end
+  return port == (scheme == "https" and 443 or 80) and name or name .. ":" .. port
+end
+
 -- The parts of a redirect URI: { scheme, authority, rest, port }; nil: it is refused.
 local function parts_of(uri)
   if #uri > MAX_BYTES or uri:find "[^\33-\126]" or uri:find "[\\\"<>^`{|}#]" then return nil end
@@ -54,7 +62,7 @@ end
 function redirects.may_register(uri, only_https)
   local parts = type(uri) == "string" and parts_of(uri)
   if not parts then return false end
-  if parts.authority and parts.authority == address.host then return false end
+  if parts.authority and canonical(parts.scheme, parts.authority) == address.host then return false end
   return not only_https or parts.scheme == "https"
 end
 

@@ -14,6 +14,7 @@ local tokens = {}
 
 local PREFIX <const> = "mpa_"
 local VERSION <const>, MAX_BYTES <const>, MAX_KNOWN <const> = 1, 2048, 4096
+local MAX_SCOPES <const> = 256        -- as of any principal
 local RETRY_S <const> = 2
 
 --- An access token of the family, and the seconds for which it is valid. `scopes` are those of the family, or fewer.
@@ -21,6 +22,15 @@ function tokens.make(id, family, scopes)
   local seconds = math.min(host.config.sign_in.access, family.began + host.config.sign_in.refresh - os.time()) // 1 | 0
   local expires = os.time() + seconds
   return PREFIX .. sealed.make("access token", { VERSION, id, family.user, family.mark, family.client, family.resource, scopes, expires }), seconds
+end
+
+local A_FAMILY <const> = ("x"):rep(22)
+
+--- Why no token of a sign-in can have these scopes; nil: it can. `grant`: as families.code takes it.
+function tokens.trouble(grant)
+  if #grant.scopes > MAX_SCOPES then return "more than " .. MAX_SCOPES .. " scopes" end
+  local family = { user = grant.user, mark = grant.mark, client = grant.client, resource = grant.resource, began = os.time() }
+  if #tokens.make(A_FAMILY, family, grant.scopes) > MAX_BYTES then return "scopes for which an access token of " .. MAX_BYTES .. " bytes has no room" end
 end
 
 local known = recent.new(MAX_KNOWN)       -- hash of a token -> { content, principal }
