@@ -3,7 +3,10 @@
 #include "auth.h"
 #include "rpc/request/hop.h"
 
-#define MAX_PAGES 256 /* pages of sign-in that wait in the process: for its file, or for a password to be hashed */
+/* Pages of sign-in that are answered at this moment, in the process: some wait for its file, or for a password to be
+ * hashed. */
+#define MAX_PAGES 256
+#define KEPT_PAGES 32                    /* the last of them, for clients that hold few */
 #define AUTH_MS MP_LIMIT(auth_ms, 10000) /* an issuer that answers later is down */
 
 MP_ACCOUNT(pages_pending, "sign_in_pages", "", "", "requests to the pages of sign-in that wait to be answered")
@@ -16,13 +19,16 @@ struct mp_authn {
     mp_stream *stream; /* counted reference */
     unsigned share;    /* of the stream's client */
     bool is_page;      /* of sign-in: it is answered by lua/moonpool/sign_in */
-    size_t page;       /* 1 while it counts in the account pages_pending */
-    bool is_parked;    /* the request counts among those whose authentication is pending, and the timer `limit` runs */
+    bool is_counted;   /* a page that counts in the account pages_pending, and for the client in `pages` */
+    bool has_place;    /* the request counts among those whose authentication is pending */
+    bool is_parked;    /* the timer `limit` runs */
     mp_timer limit;
     uint64_t began_us;       /* by mp_monotonic_us; 0: no call is recorded */
     mp_hop *MP_NULLABLE hop; /* owned: another process has authenticated the request; NULL: it came from a client */
     void *MP_NULLABLE user;
 };
+
+static mp_holdings pages;
 
 /* Authentications of one address have a turn in common, in which credentials take turns: else whoever sends much would
  * delay all others at the address. Invented credentials take the turns of that address alone. */
@@ -41,9 +47,10 @@ static void end_authn(mp_authn *authn)
     mp_rpc *rpc = authn->rpc;
     mp_link_drop(&authn->link);
     mp_timer_stop(rpc->loop, &authn->limit);
-    if (authn->is_parked)
+    if (authn->has_place)
         mp_session_table_give_authn(rpc->table, authn->share);
-    mp_account_hold(&mp_account_pages_pending, &authn->page, 0, MAX_PAGES);
+    if (authn->is_counted)
+        mp_holdings_give(&pages, &mp_account_pages_pending, authn->share, 1);
     mp_stream_on_gone(authn->stream, NULL, NULL);
     mp_stream_unref(authn->stream);
     if (authn->hop != NULL)
@@ -80,7 +87,7 @@ static void on_limit(mp_timer *timer)
     refuse_busy(mp_container(timer, mp_authn, limit), "authentication timed out: try again later");
 }
 
-static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop, bool is_page)
+static mp_authn *new_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop, bool is_page)
 {
     mp_authn *authn = mp_new(sizeof *authn);
     *authn = (mp_authn){
@@ -89,31 +96,41 @@ static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop,
         authn->began_us = mp_loop_now_us(rpc->loop);
     mp_link_put(&rpc->authns, &authn->link);
     mp_stream_on_gone(stream, on_client_left, authn);
-    rpc->hooks->on_entry(rpc->ctx, authn, turn_of(authn));
+    return authn;
+}
+
+static void begin_authn(mp_authn *authn)
+{
+    authn->rpc->hooks->on_entry(authn->rpc->ctx, authn, turn_of(authn));
 }
 
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
 {
-    begin_authn(rpc, stream, NULL, false);
+    begin_authn(new_authn(rpc, stream, NULL, false));
 }
 
 void mp_authn_begin_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
 {
-    begin_authn(rpc, stream, hop, false);
+    begin_authn(new_authn(rpc, stream, hop, false));
+}
+
+/* False: it was refused, and is freed. */
+static bool take_place(mp_authn *authn)
+{
+    if (!authn->has_place)
+        authn->has_place = mp_session_table_take_authn(authn->rpc->table, authn->share);
+    if (authn->has_place)
+        return true;
+    refuse_busy(authn, "too many requests wait for authentication: try again later");
+    return false;
 }
 
 void mp_authn_park(mp_authn *authn)
 {
-    mp_rpc *rpc = authn->rpc;
-    if (authn->is_parked)
+    if (authn->is_parked || !take_place(authn))
         return;
-    if ((authn->is_page && !mp_account_hold(&mp_account_pages_pending, &authn->page, 1, MAX_PAGES)) ||
-        !mp_session_table_take_authn(rpc->table, authn->share)) {
-        refuse_busy(authn, "too many requests wait for authentication: try again later");
-        return;
-    }
     authn->is_parked = true;
-    mp_timer_start(rpc->loop, &authn->limit, (uint64_t)AUTH_MS, on_limit);
+    mp_timer_start(authn->rpc->loop, &authn->limit, (uint64_t)AUTH_MS, on_limit);
     mp_stream_detect_close(authn->stream);
 }
 
@@ -163,6 +180,19 @@ void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
 
 /* -- pages of sign-in ---------------------------------------------------------------------------------------------- */
 
+/* Takes all places that the page needs before anything runs: a page that is refused later could have used up a code. */
+static void begin_page(mp_rpc *rpc, mp_stream *stream)
+{
+    mp_authn *authn = new_authn(rpc, stream, NULL, true);
+    authn->is_counted = mp_holdings_take(&pages, &mp_account_pages_pending, authn->share, 1, MAX_PAGES, KEPT_PAGES);
+    if (!authn->is_counted) {
+        mp_stat_add(&mp_stat_refused_auth_pending, 1);
+        refuse_busy(authn, "too many people sign in at this moment: try again later");
+    } else if (take_place(authn)) {
+        begin_authn(authn);
+    }
+}
+
 bool mp_page_begin(mp_rpc *rpc, mp_stream *stream)
 {
     static const char *const begins[] = {"/oauth/", "/.well-known/oauth-authorization-server",
@@ -175,7 +205,7 @@ bool mp_page_begin(mp_rpc *rpc, mp_stream *stream)
             continue;
         if (!mp_host_is_listed(rpc->config, stream))
             return false;
-        begin_authn(rpc, stream, NULL, true);
+        begin_page(rpc, stream);
         return true;
     }
     return false;
