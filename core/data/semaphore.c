@@ -7,7 +7,8 @@
 
 MP_GAUGE(calls_waiting, "calls_waiting", "", "",
          "calls that wait because of the concurrency limit of their tool, or for their turn at an upstream")
-MP_REFUSED(refused_waiting, "waiting", MP_LIMIT_REACHED, "calls above 256 that wait for a tool with concurrency")
+MP_REFUSED(refused_waiting, "waiting", MP_LIMIT_REACHED,
+           "calls above 256 that wait for a tool with concurrency, and above 32 for a password to be checked")
 
 typedef struct {
     mp_node node;
@@ -221,8 +222,11 @@ static void deliver_pass(mp_message *message, mp_loop *MP_NULLABLE loop)
 }
 
 mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, bool is_shared,
-                                        mp_loop *loop, void (*granted)(void *ctx), void *ctx, bool *waits)
+                                        int64_t most_waiting, mp_loop *loop, void (*granted)(void *ctx), void *ctx,
+                                        bool *waits)
 {
+    if (most_waiting > semaphores->most_waiting)
+        most_waiting = semaphores->most_waiting;
     mp_pass *pass = mp_new(sizeof *pass);
     *pass = (mp_pass){.semaphores = semaphores, .loop = loop, .granted = granted, .ctx = ctx, .state = THROUGH};
     mp_link called = {0};
@@ -238,7 +242,7 @@ mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, 
         admit_waiting(semaphores, g, &called); /* `most`, the number of places, may have grown */
     *waits = g->waiting > 0 || !take_place(semaphores, g);
     int64_t open = g->most > g->through ? g->most - g->through : 0; /* places for which the thread may be asking */
-    bool is_refused = *waits && g->waiting >= semaphores->most_waiting + open;
+    bool is_refused = *waits && g->waiting >= most_waiting + open;
     if (*waits && !is_refused)
         start_waiting(pass, g);
     if (is_refused && g->through == 0 && g->waiting == 0)

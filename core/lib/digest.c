@@ -47,6 +47,10 @@ static int l_hmac(lua_State *L)
 #define HASH_BYTES 32
 #define MAX_MEMORY ((uint64_t)128 << 20) /* of one hash: 128 * n * r bytes, 32 MiB for the lines that we make */
 
+/* Hashes that threads of the pool compute, also those that nobody waits for any more: they take two of its four. */
+#define MAX_HASHES 2
+MP_ACCOUNT(hashes, "password_hashes", "", "", "hashes of passwords that are computed at this moment")
+
 typedef struct hash_op hash_op;
 
 /* One hash. It owns its memory: the task may be cancelled while a thread of the pool works. */
@@ -91,6 +95,7 @@ static void on_done(mp_job *super, mp_loop *MP_NULLABLE loop)
 {
     hashing *it = mp_container(super, hashing, super);
     it->is_over = true;
+    mp_account_give(&mp_account_hashes, 1);
     if (it->op == NULL)
         free_hashing(&(hash_op){.of = it});
     else if (loop != NULL)
@@ -102,7 +107,9 @@ static void on_cancel(mp_op *super)
     hash_op *op = mp_container(super, hash_op, super.super);
     hashing *it = MP_NEVER_NULL(op->of); /* cleared here or with the result: no wait is cancelled after that */
     it->op = NULL;
-    if (it->is_over || mp_pool_take_back(&it->super))
+    bool never_ran = !it->is_over && mp_pool_take_back(&it->super);
+    mp_account_give(&mp_account_hashes, never_ran);
+    if (it->is_over || never_ran)
         free_hashing(op);
     op->of = NULL;
 }
@@ -142,7 +149,7 @@ static void read_arguments(lua_State *L, hashing *it)
 }
 
 /* digest.scrypt(password, salt, n, r, p): the hash, 32 bytes; nil if OpenSSL takes no such numbers, or the pool has no
- * place. A thread of the pool works meanwhile.  [-0, +1, throws, parks] */
+ * place; false if two hashes are computed already. A thread of the pool works meanwhile.  [-0, +1, throws, parks] */
 static int l_scrypt(lua_State *L)
 {
     hashing given = {0};
@@ -153,10 +160,15 @@ static int l_scrypt(lua_State *L)
     explicit_bzero(&given, sizeof given);
     it->super = (mp_job){.work = on_work, .done = on_done};
     it->op = op;
-    if (mp_pool_run(op->super.super.loop, &it->super) == 0)
+    bool has_place = mp_account_take(&mp_account_hashes, 1, MAX_HASHES);
+    if (has_place && mp_pool_run(op->super.super.loop, &it->super) == 0)
         return mp_op_park_then(L, &op->super.super, push_hash, (lua_KContext)op);
+    mp_account_give(&mp_account_hashes, has_place);
     free_hashing(op);
-    lua_pushnil(L);
+    if (has_place)
+        lua_pushnil(L);
+    else
+        lua_pushboolean(L, false);
     return 1;
 }
 

@@ -64,14 +64,15 @@ static int push_turn(lua_State *L, MP_UNUSED int status, lua_KContext context)
     return 1;
 }
 
-/* turn(name, most[, is_shared]): enters the semaphore `name`, which at most `most` tasks of the process, or of all
- * processes of the gateway, may hold; waits if it is full. Returns a handle; nil if too many tasks wait already.
- * Upvalue: the semaphores.  [-0, +1, throws, parks] */
+/* turn(name, most[, is_shared[, most_waiting]]): enters the semaphore `name`, which at most `most` tasks of the
+ * process, or of all processes of the gateway, may hold; waits if it is full. Returns a handle; nil if too many tasks
+ * wait already, or `most_waiting`. Upvalue: the semaphores.  [-0, +1, throws, parks] */
 static int l_turn(lua_State *L)
 {
     mp_str name = mp_check_str(L, 1);
     lua_Integer most = luaL_checkinteger(L, 2);
     bool is_shared = lua_toboolean(L, 3);
+    lua_Integer most_waiting = luaL_optinteger(L, 4, INT64_MAX);
     lua_settop(L, 2);
     turn *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (turn){.pass = NULL};
@@ -80,8 +81,8 @@ static int l_turn(lua_State *L)
     if (loop == NULL)
         return luaL_error(L, MP_NOT_SERVING);
     bool waits;
-    it->pass =
-        mp_semaphore_enter(lua_touserdata(L, lua_upvalueindex(1)), name, most, is_shared, loop, on_granted, it, &waits);
+    it->pass = mp_semaphore_enter(lua_touserdata(L, lua_upvalueindex(1)), name, most, is_shared, most_waiting, loop,
+                                  on_granted, it, &waits);
     if (it->pass == NULL)
         return 0;
     mp_resource_put(L, &it->resource, on_release);

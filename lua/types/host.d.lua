@@ -949,8 +949,9 @@ function host.task.event() end
 ---@param name string
 ---@param most integer
 ---@param is_shared? boolean
+---@param most_waiting? integer  Fewer than may wait in any case
 ---@return userdata?
-function host.semaphore.take(name, most, is_shared) end
+function host.semaphore.take(name, most, is_shared, most_waiting) end
 
 --- Returns a value that identifies the running task.
 ---@return lightuserdata?  nil outside of tasks
@@ -1522,13 +1523,13 @@ function host.digest.sum(kind, bytes) end
 ---@return string
 function host.digest.hmac(kind, key, bytes) end
 
---- The scrypt hash (RFC 7914), 32 bytes; nil if OpenSSL takes no such numbers, or the thread pool is full. Waits.
+--- The scrypt hash (RFC 7914), 32 bytes; nil if OpenSSL takes no such numbers, or the thread pool is full; false if two are computed already. Waits.
 ---@param password string
 ---@param salt string
 ---@param n integer
 ---@param r integer
 ---@param p integer
----@return string?
+---@return string|false|nil
 function host.digest.scrypt(password, salt, n, r, p) end
 
 ---@param bytes string

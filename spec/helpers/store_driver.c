@@ -1031,7 +1031,8 @@ static void on_inside(void *ctx)
 static void visit(guest *it)
 {
     bool waits;
-    it->pass = mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, places_loop, on_inside, it, &waits);
+    it->pass =
+        mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, INT64_MAX, places_loop, on_inside, it, &waits);
     CHECK(it->pass != NULL, "nobody may wait");
     if (!waits)
         on_inside(it);
@@ -1073,8 +1074,8 @@ static void other_places(void)
     bool waits; /* and is killed with all places */
     share_places(store);
     for (int i = 0; i < MOST_INSIDE; i++)
-        CHECK(mp_semaphore_enter(places, MP_STR("tool:y"), MOST_INSIDE, true, places_loop, on_taken, NULL, &waits) !=
-                  NULL,
+        CHECK(mp_semaphore_enter(places, MP_STR("tool:y"), MOST_INSIDE, true, INT64_MAX, places_loop, on_taken, NULL,
+                                 &waits) != NULL,
               "nobody may wait");
     mp_loop_run(places_loop);
 }
@@ -1098,8 +1099,8 @@ static void share_all_places(void)
     CHECK((places_loop = mp_loop_new(&err)) != NULL, "loop: %s", err.text);
     guests[0].left = guests_left = 1;
     bool waits;
-    guests[0].pass =
-        mp_semaphore_enter(places, MP_STR("tool:y"), MOST_INSIDE, true, places_loop, on_inside, &guests[0], &waits);
+    guests[0].pass = mp_semaphore_enter(places, MP_STR("tool:y"), MOST_INSIDE, true, INT64_MAX, places_loop, on_inside,
+                                        &guests[0], &waits);
     CHECK(guests[0].pass != NULL, "nobody may wait");
     if (!waits) /* this process has waited that long for a processor */
         on_inside(&guests[0]);
@@ -1226,8 +1227,8 @@ static void enter_while_stopped(void)
     follow_store(store, 1);
     share_places(store);
     guests[0].left = guests_left = 1;
-    guests[0].pass =
-        mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, places_loop, on_inside, &guests[0], &waits);
+    guests[0].pass = mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, INT64_MAX, places_loop, on_inside,
+                                        &guests[0], &waits);
     CHECK(waits, "the owner was asked while the loop waited");
     mp_loop_run(places_loop);
     next_loop();
@@ -1235,10 +1236,10 @@ static void enter_while_stopped(void)
     CHECK(waitpid(pids[1], &status, WUNTRACED) == pids[1] && WIFSTOPPED(status), "not stopped");
     long before = waited_here_us;
     guests[0].left = guests_left = 1;
-    guests[0].pass =
-        mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, places_loop, on_inside, &guests[0], &waits);
-    mp_pass *other =
-        mp_semaphore_enter(places, MP_STR("tool:z"), 1, true, places_loop, on_inside, &guests[1], &waits_too);
+    guests[0].pass = mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, INT64_MAX, places_loop, on_inside,
+                                        &guests[0], &waits);
+    mp_pass *other = mp_semaphore_enter(places, MP_STR("tool:z"), 1, true, INT64_MAX, places_loop, on_inside,
+                                        &guests[1], &waits_too);
     mp_pass_leave(other);
     mp_store_turn(store, path_of(1));
     CHECK(waits && waits_too && waited_here_us == before, "a loop waited %ld us", waited_here_us - before);

@@ -161,7 +161,7 @@ function authorize.password(request)
   local name, word = parameters.name or "", parameters.password or ""
   if #name > MAX_NAME or #word > MAX_PASSWORD or name == "" then return password_page(request, asked, "Name or password is wrong.") end
   local is_early = waits.is_early(name, request.address)
-  local is_right, why = passwords.check(name, word)
+  local is_right, why = passwords.check(name, word, request.address)
   if why then return html.fault(503, "Passwords cannot be checked at the moment. Try again in a few seconds.") end
   is_early = is_early or waits.is_early(name, request.address)
   if is_early or not is_right then

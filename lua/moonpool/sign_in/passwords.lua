@@ -15,6 +15,9 @@ local MAX_USERS <const> = 10000
 local LEAST_N <const>, LEAST_R <const>, LEAST_P <const> = 32768, 8, 3
 local MOST_N_R <const> = 1 << 19
 local AT_ONCE <const> = 2        -- hashes: each takes 32 MiB, and a thread of four for 0.1 to 0.3 s
+local MOST_WAITING <const> = 32   -- passwords: those take 5 s, and leave most of the pages' places to others
+local MOST_OF_ADDRESS <const> = 8 -- passwords that wait or are hashed: no address takes all of these places
+local PAUSE_S <const>, PAUSES <const> = 0.05, 100      -- a hash whose client has left goes on, and holds its place until then
 
 local function scopes_of(text)
   local list = {}
@@ -70,14 +73,25 @@ function passwords.find(name)
   return (not users or users[name]) and all[name] or nil
 end
 
+-- The hash of the word by the numbers and the salt of an entry; nil: there is none now.
+local function hashed(word, entry)
+  for _ = 1, PAUSES do
+    local hash = host.digest.scrypt(word, entry.salt, entry.n, entry.r, entry.p)
+    if hash ~= false then return hash end
+    host.time.sleep(PAUSE_S)
+  end
+end
+
 --- True if this is the user's password; nil and why: it cannot be checked now. Takes the same time for unknown users.
-function passwords.check(name, word)
+--- `from`: the address of the client.
+function passwords.check(name, word, from)
   local entry, why = passwords.find(name)
   if why then return nil, why end
   entry = entry or stranger
-  local turn <close> = host.semaphore.take("sign_in passwords", AT_ONCE, true)        -- luacheck: ignore 211
+  local place <close> = host.semaphore.take("sign_in passwords of " .. host.http.counted(from or ""), MOST_OF_ADDRESS, false, 0)
+  local turn <close> = place and host.semaphore.take("sign_in passwords", AT_ONCE, true, MOST_WAITING)
   if not turn then return nil, "too many passwords wait to be checked" end
-  local hash = host.digest.scrypt(word, entry.salt, entry.n, entry.r, entry.p)
+  local hash = hashed(word, entry)
   if not hash then return nil, "the password cannot be hashed now" end
   return keys.equal(hash, entry.hash) and entry ~= stranger
 end

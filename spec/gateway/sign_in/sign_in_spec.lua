@@ -147,7 +147,7 @@ describe("a registration", function()
       "http://[::ffff:127.0.0.1]/", "http://0.0.0.0/", "http://localhost@evil.example/", "javascript:alert(1)", "data:text/html,x", "ms-msdt:/id",
       "view-source:https://a.example", "JaVaScRiPt:alert(1)", " javascript:alert(1)", "file:///etc/passwd", "https://a.example/cb#x",
       "https://u:p@a.example/", "https://a.example\\@b.example/", "https://a.example/../b", "https://a.example/%2e%2e/b", "https://a.example/a b",
-      "https://a.example/\tb", "https://127.0.0.1:7300/cb", "ws://a.example", "//a.example", "",
+      "https://a.example/\tb", "https://127.0.0.1:7300/cb", "https://127.0.0.1:07300/cb", "https://127.0.0.1.:7300/cb", "ws://a.example", "//a.example", "",
     } do
       local body, response = signing_in.register(g, { redirect_uris = { redirect } })
       assert.same({ 400, "invalid_redirect_uri" }, { response.status, body.error }, redirect)
