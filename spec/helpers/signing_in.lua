@@ -64,11 +64,11 @@ function signing_in.post(g, path, fields, headers)
   return signing_in.send(g, "POST", path, signing_in.form(fields), over({ ["Content-Type"] = FORM }, headers))
 end
 
---- Registers a client: the answer's JSON.
-function signing_in.register(g, metadata)
+--- Registers a client: the answer's JSON, and the answer.
+function signing_in.register(g, metadata, headers)
   local body = cjson.encode(over({ client_name = "Spec", redirect_uris = { signing_in.redirect }, token_endpoint_auth_method = "none",
     grant_types = { "authorization_code", "refresh_token" } }, metadata))
-  local response = signing_in.send(g, "POST", "/oauth/register", body, { ["Content-Type"] = "application/json" })
+  local response = signing_in.send(g, "POST", "/oauth/register", body, over({ ["Content-Type"] = "application/json" }, headers))
   return response:json(), response
 end
 

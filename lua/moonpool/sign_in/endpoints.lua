@@ -14,7 +14,8 @@ local tokens = require "moonpool.sign_in.tokens"
 
 local endpoints = {}
 
-local REGISTRATIONS_A_MINUTE <const> = 1000
+-- Registrations in a minute, of one address and of all: they cost a few hash functions, and store nothing.
+local REGISTRATIONS <const>, ALL_REGISTRATIONS <const> = 60, 6000
 local BAD_GRANT <const> = "the code or refresh token is not valid, or is not this client's"
 
 --- An answer in JSON that pages of every origin may read. `more`: further headers.
@@ -46,12 +47,20 @@ end
 
 -- -- registration -------------------------------------------------------------------------------------------------------
 
+-- Takes one registration: nil if there is one left, else the seconds until there is.
+local function wait_of_registration(from)
+  for _, rate in ipairs { { "visitor l:registrations " .. host.http.counted(from or ""), REGISTRATIONS }, { "l:registrations", ALL_REGISTRATIONS } } do
+    local is_free, wait = host.store.take(rate[1], 60 / rate[2], rate[2])
+    if is_free ~= true then return type(wait) == "number" and wait or 1 end
+  end
+end
+
 function endpoints.register(request)
   if media_type(request) ~= "application/json" then return fault(400, "invalid_client_metadata", "the body is JSON: application/json") end
-  local is_free, wait = host.store.take("l:registrations", 60 / REGISTRATIONS_A_MINUTE, REGISTRATIONS_A_MINUTE)
-  if is_free ~= true then
+  local wait = wait_of_registration(request.address)
+  if wait then
     return endpoints.answer(429, { error = "temporarily_unavailable", error_description = "too many registrations" },
-      { "retry-after", tostring(math.ceil(type(wait) == "number" and wait or 1)) })
+      { "retry-after", tostring(math.max(1, math.ceil(wait))) })
   end
   local ok, metadata = pcall(json.decode, request.body)
   if not ok or type(metadata) ~= "table" then return fault(400, "invalid_client_metadata", "the body is not a JSON object") end

@@ -71,3 +71,19 @@ describe("a user with more scopes than a token can name", function()
     assert.equal("password:ann notes:001:read", (signing_in.who(g, again.access_token)))
   end)
 end)
+
+describe("registrations", function()
+  it("of one address have a rate, and others go on", function()
+    local g <close> = signing_in.start { listen = { trusted_proxies = "loopback" } }
+    local statuses, last = {}, nil
+    for _ = 1, 70 do
+      local _, response = signing_in.register(g, nil, { ["X-Forwarded-For"] = "192.0.2.1" })
+      statuses[response.status] = (statuses[response.status] or 0) + 1
+      if response.status == 429 then last = response end
+    end
+    assert.is_true(statuses[201] >= 60 and statuses[201] < 70, statuses[201] .. " registrations")
+    assert.truthy(tonumber(last.headers["retry-after"]) >= 1)
+    local _, other = signing_in.register(g, nil, { ["X-Forwarded-For"] = "192.0.2.2" })
+    assert.equal(201, other.status)
+  end)
+end)
