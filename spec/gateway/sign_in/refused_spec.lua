@@ -74,7 +74,7 @@ end)
 
 describe("registrations", function()
   it("of one address have a rate, and others go on", function()
-    local g <close> = signing_in.start { listen = { trusted_proxies = "loopback" } }
+    local g <close> = signing_in.start { listen = { address = "127.0.0.1:0", trusted_proxies = { "127.0.0.1" } } }
     local statuses, last = {}, nil
     for _ = 1, 70 do
       local _, response = signing_in.register(g, nil, { ["X-Forwarded-For"] = "192.0.2.1" })
@@ -85,5 +85,32 @@ describe("registrations", function()
     assert.truthy(tonumber(last.headers["retry-after"]) >= 1)
     local _, other = signing_in.register(g, nil, { ["X-Forwarded-For"] = "192.0.2.2" })
     assert.equal(201, other.status)
+  end)
+end)
+
+describe("the id of a person", function()
+  it("is none of an API key", function()
+    local wire = require "spec.helpers.wire"
+    local script = [[return auth.keys { prefix = "%s", keys = { ["%s"] = { sha256 = "%s" } } }]]
+    local digest = "3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0"        -- of "token"
+    local function start(prefix, name)
+      return signing_in.start(nil, { scripts = { ["auth/keys.lua"] = script:format(prefix, name, digest), ["tools/who.lua"] =
+        [[return tool { "Says who calls.", function(_, call) return call.principal.id end }]] } })
+    end
+    local function call(g)
+      local message = wire.message(1, "tools/call", { name = "who", arguments = {}, _meta = wire.meta() })
+      return wire.post(g, message, wire.mirrored(message, { ["X-Api-Key"] = "token" }))
+    end
+    local g <close> = start("", "password:ann")
+    assert.equal(401, call(g).status)
+    local other <close> = start("", "robot:ann")
+    assert.equal("robot:ann", call(other):json().result.content[1].text)
+    local dir = gateway.prepare { scripts = { ["auth/keys.lua"] = script:format("password:", "ann", digest) }, files = { ["users.txt"] = signing_in.users },
+      config = { public_url = signing_in.url, sign_in = { provider = "password", passwords = "users.txt" } } }
+    uv.fs_chmod(dir .. "/users.txt", 384)
+    local code, _, err = gateway.exec({ "check" }, { cwd = dir })
+    os.execute("rm -rf '" .. dir .. "'")
+    assert.equal(1, code)
+    assert.truthy(err:find("belong to people who sign in at this gateway", 1, true), err)
   end)
 end)

@@ -132,6 +132,9 @@ return function(given, script)
     problem.raise(1, "auth.keys: 'prefix' must be the prefix of ids", "as in prefix = \"robot:\"")
   end
   local header, prefix = (given.header or "x-api-key"):lower(), given.prefix or "key:"
+  if options.is_of_people(prefix) then
+    problem.raise(1, "auth.keys: ids with the prefix '" .. prefix .. "' belong to people who sign in at this gateway", "as in prefix = \"robot:\"")
+  end
   local find = finder(given, script)
   options.take_prefix(prefix)
   return options.made(given, function(request)
@@ -140,6 +143,7 @@ return function(given, script)
     local hash = hex(host.digest.sum("sha256", key))
     local entry, why, kind = find(hash)
     if not entry or not keys.equal(entry.hash, hash) then return nil, why or "the API key is not known", kind and options.RETRY end
+    if options.is_of_people(prefix .. entry.name) then return nil, "the API key's id is one of people who sign in here" end
     if entry.expires and os.time() >= entry.expires then return nil, "the API key has expired" end
     entry.principal = entry.principal or auth.keep { id = prefix .. entry.name, scopes = entry.scopes, expires = entry.expires }
     return entry.principal

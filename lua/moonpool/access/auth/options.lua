@@ -58,6 +58,13 @@ end
 -- The prefixes of the ids that methods give to credentials of this gateway, such as API keys.
 local taken = {}
 
+-- The ids of people who sign in at this gateway itself.
+local OF_PEOPLE <const> = "password:"
+if host.config.sign_in then taken[OF_PEOPLE] = true end
+
+--- True if an id is one of a person who signs in at this gateway itself.
+function options.is_of_people(id) return taken[OF_PEOPLE] and id:sub(1, #OF_PEOPLE) == OF_PEOPLE or false end
+
 --- Ids with this prefix belong to the credentials of one method: whoever else gives ids to people cannot give these.
 function options.take_prefix(prefix)
   if prefix ~= "" then taken[prefix] = true end
