@@ -5,8 +5,8 @@
 
 /* Pages of sign-in that are answered at this moment, in the process: some wait for its file, or for a password to be
  * hashed. */
-#define MAX_PAGES 256
-#define KEPT_PAGES 32                    /* the last of them, for clients that hold few */
+#define MAX_PAGES MP_LIMIT(sign_in_pages, 256)
+#define KEPT_PAGES 8                     /* the last eighth is for clients that hold few */
 #define AUTH_MS MP_LIMIT(auth_ms, 10000) /* an issuer that answers later is down */
 
 MP_ACCOUNT(pages_pending, "sign_in_pages", "", "", "requests to the pages of sign-in that wait to be answered")
@@ -184,7 +184,8 @@ void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
 static void begin_page(mp_rpc *rpc, mp_stream *stream)
 {
     mp_authn *authn = new_authn(rpc, stream, NULL, true);
-    authn->is_counted = mp_holdings_take(&pages, &mp_account_pages_pending, authn->share, 1, MAX_PAGES, KEPT_PAGES);
+    authn->is_counted =
+        mp_holdings_take(&pages, &mp_account_pages_pending, authn->share, 1, MAX_PAGES, MAX_PAGES / KEPT_PAGES);
     if (!authn->is_counted) {
         mp_stat_add(&mp_stat_refused_auth_pending, 1);
         refuse_busy(authn, "too many people sign in at this moment: try again later");
