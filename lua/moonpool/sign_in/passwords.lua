@@ -21,7 +21,7 @@ local PAUSE_S <const>, PAUSES <const> = 0.05, 100      -- a hash whose client ha
 
 local function scopes_of(text)
   local list = {}
-  for scope in (text or ""):gmatch "[^,]+" do
+  for scope in text:gmatch "[^,]+" do
     if principal.scope_trouble(scope) then return nil, scope end
     list[#list + 1] = scope
   end
@@ -37,7 +37,8 @@ local function entry_of(line)
   if not n or n < LEAST_N or r < LEAST_R or p < LEAST_P or r > 16 or p > 16 then return nil, "the hash is not scrypt with at least 32768:8:3" end
   if n > MOST_N_R or n * r > MOST_N_R then return nil, "the hash takes more than 64 MiB: N * r of scrypt is at most 524,288" end
   if n & (n - 1) ~= 0 then return nil, "N of scrypt is a power of two" end
-  local scopes, wrong = scopes_of(more:match "^(%S*)$")
+  if more:find "%s" then return nil, "scopes have commas between them, without spaces" end
+  local scopes, wrong = scopes_of(more)
   if not scopes then return nil, "'" .. tostring(wrong) .. "' is no scope" end
   return { name = name, n = n, r = r, p = p, salt = keys.unbase64url(salt), hash = keys.unbase64url(hash), scopes = scopes,
     mark = records.hash(rest .. " " .. more):sub(1, 16) }

@@ -42,6 +42,8 @@ describe("the check of a gateway with sign_in", function()
       local _, err = check("ann scrypt:" .. hash:gsub("^32768:8:3", numbers) .. "\n")
       assert.truthy(err:find(why, 1, true), numbers .. ": " .. err)
     end
+    local _, spaces = check("ann scrypt:" .. hash .. " a b\n")
+    assert.truthy(spaces:find("scopes have commas between them", 1, true), spaces)
     local code, err = check("ann scrypt:" .. hash:gsub("^32768:8:3", "65536:8:3") .. "\n")
     assert.equal(0, code, err)
   end)
