@@ -28,7 +28,7 @@ struct mp_authn {
     void *MP_NULLABLE user;
 };
 
-static mp_holdings pages;
+static mp_holdings pages; /* of the pages that are answered, those of each client, by mp_stream_share */
 
 /* Authentications of one address have a turn in common, in which credentials take turns: else whoever sends much would
  * delay all others at the address. Invented credentials take the turns of that address alone. */
