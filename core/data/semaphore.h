@@ -24,15 +24,13 @@ void mp_semaphores_free(mp_semaphores *semaphores);
  * process shares the semaphores, too. */
 int mp_semaphores_share(mp_semaphores *semaphores, mp_store *store, uint16_t number, mp_err *err);
 
-/* Makes a pass; NULL if `most_waiting` passes wait at this semaphore already, or as many as may wait at any of them. If
- * `*waits` is set, `granted` runs on `loop` when the pass gets its place, unless the pass is given back before. `most`
- * is the semaphore's number of places from now on. `is_shared`: its places are those of all processes of the gateway.
- */
+/* Makes a pass; NULL if `most_waiting` wait here already, or as many as at any semaphore. If `*waits` is set, `granted`
+ * runs on `loop` when the pass gets its place, unless it is given back before. `most` is the number of places from now
+ * on. `is_shared`: they are those of all processes of the gateway. */
 mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, bool is_shared,
                                         int64_t most_waiting, mp_loop *loop, void (*granted)(void *ctx), void *ctx,
                                         bool *waits);
-/* Gives a pass back, whether it holds a place or waits. Called on the thread of its loop, or after that loop has
- * ended. */
+/* Gives a pass back, whether it holds a place or waits: on the thread of its loop, or after that loop has ended. */
 void mp_pass_leave(mp_pass *pass);
 
 #endif
