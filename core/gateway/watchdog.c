@@ -378,14 +378,19 @@ static bool has_others(const mp_watchdog *watchdog)
     return nodes != NULL && (mp_nodes_choose(nodes, &other) || !mp_nodes_are_sure(nodes));
 }
 
+static void leave_now(mp_watchdog *watchdog, uint64_t now)
+{
+    watchdog->left_until = now + atomic_load(&watchdog->leave_ms);
+    for (int i = 0; i < watchdog->count; i++)
+        mp_worker_leave_cluster(watchdog->workers[i]);
+}
+
 static void look_at_leave(mp_watchdog *watchdog, uint64_t now)
 {
     if (watchdog->leaves_at == 0 || now < watchdog->leaves_at || atomic_load(&watchdog->shared->draining))
         return;
     if (watchdog->left_until == 0) {
-        watchdog->left_until = now + atomic_load(&watchdog->leave_ms);
-        for (int i = 0; i < watchdog->count; i++)
-            mp_worker_leave_cluster(watchdog->workers[i]);
+        leave_now(watchdog, now);
         return;
     }
     bool is_quiet = mp_serves_nothing() && !mp_processes_are_several(watchdog->shared->processes);
@@ -413,6 +418,8 @@ static void on_end(mp_watchdog *watchdog, int number, bool is_own)
     atomic_store(&watchdog->shared->leaving, true);
     if (has_begun && is_own)
         return; /* a drain has begun already */
+    if (watchdog->leaves_at != 0 && watchdog->left_until == 0)
+        leave_now(watchdog, mp_monotonic_ms()); /* a second signal within limits.linger: sessions are unknown now */
     watchdog->is_asked = is_own;
     bool again = has_begun && !was_asked;
     mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining",

@@ -292,7 +292,7 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
         return;
     }
     mp_watchdog_put_stuck(upgrade->shared->watchdog, &stuck);
-    if (atomic_load(&upgrade->shared->draining))
+    if (atomic_load(&upgrade->shared->leaving))
         mp_buf_put(&stuck, MP_STR("it is stopping, as by SIGTERM"));
     if (stuck.len > 0 && !upgrade->is_unwell) {
         /* in the trial the link ends for that; once the store has gone over this process is needed as it is */

@@ -106,8 +106,8 @@ int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why)
         mp_err_set(why, "a gateway on stdio serves one client");
         return mp_err_hint(why, "the client starts another one");
     }
-    if (upgrade->listeners == NULL || atomic_load(&upgrade->shared->draining))
-        return mp_err_set(why, "the gateway is %s", upgrade->listeners == NULL ? "starting" : "draining");
+    if (upgrade->listeners == NULL || atomic_load(&upgrade->shared->leaving))
+        return mp_err_set(why, "the gateway is %s", upgrade->listeners == NULL ? "starting" : "stopping");
     return refuse_state(upgrade, why) != 0 || refuse_place(upgrade, why) != 0 ||
                    mp_program_file_check(&upgrade->file, why) != 0
                ? -1

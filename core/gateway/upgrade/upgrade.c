@@ -407,7 +407,7 @@ static void say_commit(const mp_upgrade *upgrade)
 {
     const mp_newer *newer = &upgrade->newer;
     mp_process_link_send(newer->link, MP_SAY_COMMIT, MP_STR_NONE, MP_UNSET, 0);
-    if (atomic_load(&upgrade->shared->draining))
+    if (atomic_load(&upgrade->shared->leaving))
         kill(newer->facts.pid, SIGTERM);
 }
 
@@ -518,7 +518,7 @@ static void run_newer(mp_upgrade *upgrade)
         run_handing(upgrade);
         return;
     }
-    if (atomic_load(&upgrade->shared->draining) && upgrade->state != MP_UPGRADE_FAILS)
+    if (atomic_load(&upgrade->shared->leaving) && upgrade->state != MP_UPGRADE_FAILS)
         fail_upgrade(upgrade, "the gateway %.*s", MP_STR("is stopping"));
     if (has_ended(newer, &status)) {
         if (upgrade->state != MP_UPGRADE_FAILS)
