@@ -235,7 +235,12 @@ static void serve_gateway(gateway *h)
             {.fd = next.fds[0], .events = POLLIN},        {.fd = next.fds[1], .events = POLLIN},
             {.fd = next.fds[2], .events = POLLIN},        {.fd = certificates_fd, .events = POLLIN}};
         int others = mp_upgrade_next(h->shared.upgrade, fds + 6, &next.wait_ms);
+        bool is_leaving = atomic_load(&h->shared.leaving) && !is_stopping;
+        if (is_leaving)
+            mp_notify_leaving();
         next.wait_ms = mp_notify_turn(next.wait_ms);
+        if (is_leaving && (next.wait_ms < 0 || next.wait_ms > MP_NOTIFY_EXTEND_MS))
+            next.wait_ms = MP_NOTIFY_EXTEND_MS;
         if (next.wait_ms < 0 || next.wait_ms > MP_TRIM_EVERY_MS)
             next.wait_ms = MP_TRIM_EVERY_MS;
         if (running == 0 && next.wait_ms > older_ms(h))

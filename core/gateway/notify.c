@@ -29,6 +29,7 @@ typedef struct message {
 
 static bool is_started, is_reloading, has_warned; /* has_warned: it was logged that messages are dropped */
 static uint64_t alive_at;                         /* time of the last watchdog ping, in milliseconds; 0: never */
+static uint64_t extended_at;                      /* ms at which mp_notify_leaving asked for time; 0: never */
 static message *MP_NULLABLE waiting;              /* oldest first */
 static int waiting_count, waiting_fds;            /* waiting_count: of the kind SOCKETS */
 
@@ -177,6 +178,15 @@ void mp_notify_reloading(void)
 void mp_notify_stopping(void)
 {
     send_state("STOPPING=1\nSTATUS=draining\n");
+}
+
+void mp_notify_leaving(void)
+{
+    uint64_t now = mp_monotonic_ms();
+    if (extended_at != 0 && now - extended_at < MP_NOTIFY_EXTEND_MS)
+        return;
+    extended_at = now;
+    send_state("EXTEND_TIMEOUT_USEC=30000000\nSTATUS=leaving\n");
 }
 
 void mp_notify_leave(int pid)
