@@ -51,8 +51,8 @@ struct mp_nodes {
     uint64_t second_ms;                 /* when the second began in which the server was asked `asked` times */
     int asked;
     question questions[QUESTIONS];
-    bool is_in_turn;
-    uint64_t turn_ms; /* when the last turn began */
+    bool is_in_turn, is_hurried; /* is_hurried: the next turn is due when this one has ended */
+    uint64_t turn_ms;            /* when the last turn began */
     int64_t renewals;
     char address[MP_NODE_ADDRESS];
     known_node own;                          /* as the last read had it; renewals 0: it had none */
@@ -256,9 +256,10 @@ bool mp_nodes_choose(const mp_nodes *nodes, mp_node_record *record)
 {
     uint64_t now = now_ms();
     MP_LOCKED(lock_of(nodes));
-    for (int i = 0, from = (int)(mp_monotonic_us() % MP_NODES_MOST); i < nodes->count; i++) {
+    /* first among those that answer */
+    for (int i = 0, from = (int)(mp_monotonic_us() % MP_NODES_MOST); i < 2 * nodes->count; i++) {
         const known_node *one = &nodes->known[(from + i) % nodes->count];
-        if (one->record.is_leaving || stale_ms(nodes, one, now) > 0)
+        if (one->record.is_leaving || stale_ms(nodes, one, now) > 0 || (one->is_unreached && i < nodes->count))
             continue;
         *record = one->record;
         return true;
@@ -451,7 +452,10 @@ bool mp_nodes_is_leaving(const mp_nodes *nodes)
 void mp_nodes_hurry(mp_nodes *nodes)
 {
     MP_LOCKED(&nodes->lock);
-    nodes->turn_ms = 0;
+    nodes->is_hurried =
+        nodes->is_in_turn; /* one turn at a time: a second one would overtake the renewal of the first */
+    if (!nodes->is_in_turn)
+        nodes->turn_ms = 0;
 }
 
 bool mp_nodes_begin_turn(mp_nodes *nodes)
@@ -471,6 +475,9 @@ void mp_nodes_end_turn(mp_nodes *nodes)
 {
     MP_LOCKED(&nodes->lock);
     nodes->is_in_turn = false;
+    if (nodes->is_hurried)
+        nodes->turn_ms = 0;
+    nodes->is_hurried = false;
 }
 
 int64_t mp_nodes_renew(mp_nodes *nodes)
