@@ -119,7 +119,7 @@ describe("switches of operators", function()
       assert(coroutine.resume(comparing))
       assert.equal("on", (node.states()))
     end
-    assert.equal("2 on b", node.server)
+    assert.matches("^%d+ on b$", node.server)
   end)
 
   it("leave the lists as the newest version says, whatever comes between", function()

@@ -124,7 +124,11 @@ bus.on("node_message", function(body) host.job.begin(function() take_message(bod
 --- An operator switches something here: notes that before it is done, as the newest version. False and why if it cannot be.
 function switches.note(word, name, on, note)
   if not host.job.is_allowed() then return true end      -- the newest process of this node does it
-  return note_switch(word, name, function(has) return { version = (has and has.version or 0) + 1, on = on, note = note } end)
+  local at = os.time() * 1000
+  return note_switch(word, name, function(has)
+    -- newer than what this node knows; and, by the clocks, than what others did while this node could not hear of it
+    return { version = math.max((has and has.version or 0) + 1, at), on = on, note = note }
+  end)
 end
 
 -- Asks the other nodes themselves. { node, is_taken } of each, by their names; empty if none is known.
