@@ -225,6 +225,7 @@ void mp_rpc_leave(mp_rpc *rpc)
 {
     rpc->has_left = true;
     rpc->left_ms = mp_monotonic_ms();
+    mp_hops_drain(rpc, true);
     mp_timer_start(rpc->loop, &rpc->leave, LEAVE_TICK_MS, on_leave);
 }
 
@@ -235,7 +236,7 @@ void mp_rpc_drain(mp_rpc *rpc, uint64_t ms)
     mp_timer_stop(rpc->loop, &rpc->leave);
     mp_subscribers_end(rpc, 1);
     mp_readers_drain(rpc, false);
-    mp_hops_drain(rpc);
+    mp_hops_drain(rpc, false);
     mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
 }
 

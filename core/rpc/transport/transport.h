@@ -69,8 +69,8 @@ bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint);
 /* Passes on the bytes of answers that have arrived. Called at the end of a turn. */
 void mp_hops_turn(mp_rpc *rpc);
 bool mp_hops_have_work(const mp_rpc *rpc);
-/* Ends event streams without a call. */
-void mp_hops_drain(mp_rpc *rpc);
+/* Ends event streams without a call; those of HTTP+SSE, which a client cannot resume, not before the drain. */
+void mp_hops_drain(mp_rpc *rpc, bool is_leave);
 /* Ends all requests that were sent on, with an error for each client that has got nothing yet. */
 void mp_hops_abort(mp_rpc *rpc);
 void mp_hops_free(mp_rpc *rpc);

@@ -116,12 +116,14 @@ static const char unanswered[] = "the process of this session does not answer: t
 
 /* Another process has the address of this one, which has ended: the request is served as one for a number that nobody
  * has. */
-static void serve_again(mp_passage *it, const mp_node_record *node)
+static void serve_again(mp_passage *it, const mp_node_record *node, bool has_left)
 {
     mp_stream *stream = mp_stream_ref(it->stream);
     mp_rpc *rpc = it->rpc;
     mp_principal *principal = mp_principal_ref(MP_NEVER_NULL(it->principal));
-    mp_node_peer_of(rpc->hops, it->to, node->uid)->is_over = true;
+    mp_node_peer *peer = mp_node_peer_of(rpc->hops, it->to, node->uid);
+    peer->is_over = true;
+    peer->has_left = has_left;
     leave_stream(it);
     rpc->hops->serve(rpc, stream, principal);
     mp_principal_unref(principal);
@@ -150,7 +152,7 @@ static void refuse_unanswered(mp_passage *it)
     unsigned seconds = it->receiver == NULL ? 1 : mp_hop_retry_s();
     it->end = is_unsent ? MP_FORWARD_UNREACHED : MP_FORWARD_LOST;
     if (is_unsent && has_left(it)) {
-        serve_again(it, MP_NEVER_NULL(it->receiver)); /* its sessions are unknown */
+        serve_again(it, MP_NEVER_NULL(it->receiver), true); /* its sessions are unknown */
         mp_stream_unref(stream);
         return;
     }
@@ -220,7 +222,7 @@ static void refuse_misdirected(mp_passage *it)
     bool is_of_session = it->to != mp_processes_newest(rpc->processes) || it->endpoint == MP_HOP_MESSAGES;
     it->end = MP_FORWARD_OVER;
     if (node != NULL) {
-        serve_again(it, node);
+        serve_again(it, node, false);
         mp_stream_unref(stream);
         return;
     }
@@ -576,11 +578,11 @@ bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint)
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
 
-void mp_hops_drain(mp_rpc *rpc)
+void mp_hops_drain(mp_rpc *rpc, bool is_leave)
 {
     mp_hops *hops = rpc->hops;
     MP_EACH(mp_passage, it, &hops->all, link) {
-        if (it->endpoint != MP_HOP_SSE && !(it->has_begun && it->is_get))
+        if ((it->endpoint != MP_HOP_SSE || is_leave) && !(it->has_begun && it->is_get))
             continue;
         leave_stream(it);
         mp_stream_end(it->stream);

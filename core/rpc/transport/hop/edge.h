@@ -53,6 +53,7 @@ typedef struct {
     bool is_asked;             /* an errand of this worker asks whether the process lives */
     bool is_unreached;         /* the last request was not sent: it could not be reached */
     bool is_over;              /* another process has its address: it has ended */
+    bool has_left;             /* is_over since nothing listens at its address: it may still run what has begun */
     uint64_t used_ms;          /* when it was last looked for */
     /* when it last answered that it lives, or sent a byte of an answer; and when it did not answer */
     uint64_t heard_ms, silent_ms;

@@ -187,7 +187,10 @@ static void take_answer_of_node(mp_rpc *rpc, const errand *it, const mp_node_rec
     const mp_transfer *transfer = it->transfer;
     bool was_silent = mp_node_peer_is_silent(peer);
     peer->is_asked = false;
-    peer->is_over = peer->is_over || (transfer != NULL && mp_transfer_status(transfer) == 421);
+    if (transfer != NULL && mp_transfer_status(transfer) == 421) {
+        peer->is_over = true;
+        peer->has_left = false;
+    }
     *(is_alive ? &peer->heard_ms : &peer->silent_ms) = mp_monotonic_ms();
     mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(rpc->processes)), node->number, is_alive);
     if (is_alive || was_silent || peer->is_over)

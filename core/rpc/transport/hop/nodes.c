@@ -92,6 +92,9 @@ bool mp_hop_has_no_node(const mp_rpc *rpc, uint16_t number)
     mp_nodes *nodes = mp_processes_nodes(rpc->processes);
     if (nodes == NULL || mp_processes_node_keys(rpc->processes) == NULL)
         return true;
+    mp_node_record record;
+    if (mp_nodes_find(nodes, number, &record) != MP_NODE_NONE)
+        return !mp_hop_finds_node(rpc, number, &record);
     uint64_t away = mp_nodes_away_ms(nodes);
     if (away > 0)
         return away >= AWAY_MS;
@@ -114,7 +117,7 @@ bool mp_hop_is_gone(mp_rpc *rpc, mp_str id, mp_str uid)
     if (state == MP_NODE_NONE)
         return mp_hop_unseen_of(rpc, id) == 0;
     const mp_node_peer *peer = mp_node_peer_of(rpc->hops, number, record.uid);
-    if (peer->is_over || (uid.len > 0 && !mp_str_is(uid, record.uid)))
+    if ((peer->is_over && !peer->has_left) || (uid.len > 0 && !mp_str_is(uid, record.uid)))
         return true;
     bool is_silent = mp_node_peer_is_silent(peer) && mp_monotonic_ms() < peer->silent_ms + KNOWN_MS;
     if (state == MP_NODE_STALE && !is_silent)

@@ -100,12 +100,13 @@ static int take_method(void *ctx, unsigned level, mp_str key, mp_json_type type,
 {
     bool *begins = ctx;
     if (level == 1 && type == MP_JSON_STRING && mp_str_is(key, "method"))
-        *begins = mp_str_is(value, "\"initialize\"") || mp_str_is(value, "\"subscriptions/listen\"");
+        *begins = mp_str_is(value, "\"initialize\"");
     return 0;
 }
 
-/* True if the message begins something that would end with this process. */
-static bool begins_something(mp_str body)
+/* True if the message begins a session, which would end with this process. A subscription is served here: it ends with
+ * its result when this process leaves, and one that was sent on would be cut off. */
+static bool begins_session(mp_str body)
 {
     bool begins = false;
     const mp_json_visitor visitor = {NULL, take_method, &begins, NULL};
@@ -139,7 +140,7 @@ static uint16_t find_for_mcp(mp_rpc *rpc, const mp_stream *stream, bool is_post,
         find_maker(rpc, id_of_state(mp_stream_request(stream)->body), &number))
         return number;
     number = newest_of(rpc);
-    if (number == 0 && (number = successor_of(rpc)) != 0 && !begins_something(mp_stream_request(stream)->body))
+    if (number == 0 && (number = successor_of(rpc)) != 0 && !begins_session(mp_stream_request(stream)->body))
         number = 0;
     return number;
 }
