@@ -29,7 +29,7 @@ local commands = {
   { "import nothing.json", 1, "nothing.json: No such file", "name the JSON file of a client" },
   { "import moonpool.yaml", 1, "moonpool.yaml: the file is empty", "name the JSON file of a client" },
   { "import servers.json", 1, "servers.json has no MCP servers", "they are in `mcpServers`" },
-  { "key", 2, "key takes 'new' or 'pair'", "as in moonpool key new ci" },
+  { "key", 2, "key takes 'new', 'password' or 'pair'", "as in moonpool key new ci" },
   { "add https://127.0.0.1:9/mcp", 2, "add takes a name and a URL", "as in moonpool add" },
   { "doctor missing", 1, "there is no such program in PATH", "hint: " },
   { "doctor node", 1, "exit 1: Error: no API key", "hint: " },
