@@ -12,8 +12,8 @@ report(browser, async () => {
   await go("#nodes");
   await shows("ghost");
   found.link = await js("document.querySelector('nav a[href=\"#nodes\"]').offsetParent !== null");
-  found.text = await js("document.querySelector('main').innerText");
   await shows("stale");
+  found.text = await js("document.querySelector('main').innerText");
   await picture("nodes");
   await press("Forget the node ghost");
   await shows("Forget the node ghost?");
