@@ -418,14 +418,20 @@ local function revived_of(record)
   return own, by, has_all
 end
 
-function federated.on_read(record)
-  local _, again = subscribe.ensure(record, function() return revived_of(record) end)
-  -- what has changed since the process before this one ended is not known
-  for _, uri in ipairs(again) do tell_updated(record, uri) end
+-- Subscribes again on channels of single clients, one after another.
+local function revive_noted(record)
   for _, key in ipairs(subscribe.noted(record)) do
     local pause = revive_own(record, key)
     if pause then federated.begin(function() revive_own_soon(record, key, pause) end) end
   end
+end
+
+function federated.on_read(record)
+  -- by a task of its own: the channel that clients share may take long to open, or to subscribe on
+  if not federated.begin(function() revive_noted(record) end) then revive_noted(record) end
+  local _, again = subscribe.ensure(record, function() return revived_of(record) end)
+  -- what has changed since the process before this one ended is not known
+  for _, uri in ipairs(again) do tell_updated(record, uri) end
 end
 
 function federated.on_tick(record)
