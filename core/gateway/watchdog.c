@@ -335,17 +335,6 @@ static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
 
 /* -- leaving a cluster --------------------------------------------------------------------------------------------- */
 
-bool mp_serves_nothing(void)
-{
-    static const char *const families[] = {
-        "sessions",         "requests_in_flight", "listeners",         "jobs", "hops", "streams_open",
-        "kept_connections", "upstream_pending",   "task_message_bytes"};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (mp_stat_sum(families[i]) > 0)
-            return false;
-    return mp_stat_sum("store_outgoing_bytes") == 0;
-}
-
 /* True if the signal makes a node leave, or belongs to one that leaves already: it does not drain then. */
 static bool begin_leave(mp_watchdog *watchdog, int number, bool is_own)
 {

@@ -60,10 +60,6 @@ bool mp_watchdog_take_reopen(mp_watchdog *watchdog);
 
 /* Begins to drain, as the first SIGTERM does, with limits.linger; nothing if the process drains already. */
 void mp_watchdog_drain(mp_watchdog *watchdog);
-/* True if this process serves no session, call, stream or task, keeps nothing for a client's retry or for the owner of
- * the store, and no client has a connection to it that it has kept: those are closed by their client, or after the time
- * that a kept connection has, so that no request meets a connection which is being closed. */
-bool mp_serves_nothing(void);
 /* True if the loop of worker `i`, from 0, has not turned for 5 s. */
 bool mp_watchdog_is_stuck(mp_watchdog *watchdog, int i);
 /* Appends a sentence per stuck thread, for people; nothing if there is none. */

@@ -652,3 +652,14 @@ void mp_worker_free(mp_worker *worker)
     free(worker->servers);
     free(worker);
 }
+
+bool mp_serves_nothing(void)
+{
+    static const char *const families[] = {
+        "sessions",         "requests_in_flight", "listeners",         "jobs", "hops", "streams_open",
+        "kept_connections", "upstream_pending",   "task_message_bytes"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (mp_stat_sum(families[i]) > 0)
+            return false;
+    return mp_stat_sum("store_outgoing_bytes") == 0;
+}
