@@ -12,8 +12,6 @@
 
 /* True if there is a manager that may store sockets. */
 bool mp_notify_can_store(void);
-#define MP_NOTIFY_EXTEND_MS 5000 /* between two messages of mp_notify_leaving */
-
 /* Reports that all listeners are open. Before this call mp_notify_reloading, mp_notify_stopping and mp_notify_turn
  * report nothing. */
 void mp_notify_ready(void);
@@ -21,9 +19,10 @@ void mp_notify_ready(void);
  * it. */
 void mp_notify_reloading(void);
 void mp_notify_stopping(void);
-/* The process leaves its cluster, which may take longer than the manager waits for its end: asks for more time, every
- * few seconds. */
+/* Asks the manager for more time, since the process leaves its cluster first. Called often: it sends a message each
+ * MP_NOTIFY_EXTEND_MS. */
 void mp_notify_leaving(void);
+#define MP_NOTIFY_EXTEND_MS 5000
 /* Lets the manager keep sockets under a name, for the next process of this gateway. Takes ownership of the descriptors,
  * of which there are at most MP_NOTIFY_SOCKETS. */
 void mp_notify_store(const char *name, const int *fds, int count);

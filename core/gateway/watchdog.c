@@ -17,8 +17,8 @@ MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuc
 #define STUCK_MS ((uint64_t)MP_LIMIT(stuck_ms, 5000))
 #define MIN_TICK_MS 20    /* also while a worker is stuck: other workers accept its connections then */
 #define ENDING_TICK_MS 20 /* true while the process is ending */
-#define LEFT_QUIET_MS                                                                                                  \
-    500 /* ms in which a node that leaves serves nothing, after which it ends: what arrived counts by then */
+/* ms for which a node that leaves has served nothing when it ends: a request that had arrived is counted by then */
+#define LEFT_QUIET_MS 500
 /* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
 #define GRACE_MS 1000
 /* time for the main thread after all workers have ended: it frees memory and writes pending data */
@@ -388,7 +388,7 @@ static void look_at_leave(mp_watchdog *watchdog, uint64_t now)
     bool is_done = watchdog->quiet_since != 0 && now - watchdog->quiet_since >= LEFT_QUIET_MS;
     if (!is_over && !is_done && has_others(watchdog))
         return;
-    atomic_store(&watchdog->shared->draining, true);
+    mp_begin_drain(watchdog->shared);
     mp_log(watchdog->shared->own_level, "draining",
            mp_log_str("why", is_done   ? MP_STR("nothing is left to serve")
                              : is_over ? MP_STR("the time of cluster.leave is over")
@@ -403,8 +403,7 @@ static void on_end(mp_watchdog *watchdog, int number, bool is_own)
 {
     if (begin_leave(watchdog, number, is_own))
         return;
-    bool has_begun = atomic_exchange(&watchdog->shared->draining, true), was_asked = watchdog->is_asked;
-    atomic_store(&watchdog->shared->leaving, true);
+    bool has_begun = mp_begin_drain(watchdog->shared), was_asked = watchdog->is_asked;
     if (has_begun && is_own)
         return; /* a drain has begun already */
     if (watchdog->leaves_at != 0 && watchdog->left_until == 0)
@@ -627,8 +626,7 @@ bool mp_watchdog_take_upgrade(mp_watchdog *watchdog)
 void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
 {
     MP_LOCKED(&watchdog->lock);
-    atomic_store(&watchdog->shared->leaving, true);
-    if (!atomic_exchange(&watchdog->shared->draining, true)) {
+    if (!mp_begin_drain(watchdog->shared)) {
         mp_log(watchdog->shared->own_level, "draining", mp_log_str("why", mp_str_of(why)));
         begin_end(watchdog, 0, false);
     }
@@ -637,8 +635,7 @@ void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
 void mp_watchdog_stop(mp_watchdog *watchdog, const char *why)
 {
     MP_LOCKED(&watchdog->lock);
-    atomic_store(&watchdog->shared->leaving, true);
-    bool again = atomic_exchange(&watchdog->shared->draining, true);
+    bool again = mp_begin_drain(watchdog->shared);
     mp_log(watchdog->shared->own_level, "stopping now", mp_log_str("why", mp_str_of(why)));
     begin_end(watchdog, 0, again);
 }

@@ -562,7 +562,7 @@ static void stop_now(void *ctx)
 static void input_is_over(void *ctx)
 {
     mp_worker *worker = ctx;
-    if (atomic_exchange(&worker->shared->draining, true))
+    if (mp_begin_drain(worker->shared))
         return;
     atomic_store(&worker->shared->end_at, mp_monotonic_ms() + worker->settings->config->drain + MP_ENDING_MS);
     mp_log(worker->shared->own_level, "draining", mp_log_str("why", MP_STR("end of input")));
@@ -651,6 +651,12 @@ void mp_worker_free(mp_worker *worker)
     pthread_cond_destroy(&worker->changed);
     free(worker->servers);
     free(worker);
+}
+
+bool mp_begin_drain(mp_worker_shared *shared)
+{
+    atomic_store(&shared->leaving, true);
+    return atomic_exchange(&shared->draining, true);
 }
 
 bool mp_serves_nothing(void)

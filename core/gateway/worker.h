@@ -130,6 +130,8 @@ void mp_worker_recover(mp_worker *worker);
 bool mp_worker_has_ended(const mp_worker *worker);
 mp_where *mp_worker_where(mp_worker *worker);
 
+/* The process drains from now on. True if it did already. Any thread. */
+bool mp_begin_drain(mp_worker_shared *shared);
 /* True if this process serves no session, call, stream or task, keeps nothing for a client's retry or for the owner of
  * the store, and no client has a connection to it that it has kept: those are closed by their client, or after the time
  * that a kept connection has, so that no request meets a connection which is being closed. */
