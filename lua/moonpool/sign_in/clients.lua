@@ -1,6 +1,7 @@
 -- Clients: who they say they are. A registration (RFC 7591) stores nothing: the client's id is its metadata, sealed.
 --   client   { id, redirects, name, method, refreshes, key }: `key` is its short name for principals and the audit
 
+local form = require "moonpool.sign_in.form"
 local keys = require "moonpool.keys"
 local records = require "moonpool.sign_in.records"
 local redirects = require "moonpool.sign_in.redirects"
@@ -95,7 +96,6 @@ function clients.authenticate(request, parameters)
   if scheme and scheme:lower() == "basic" then
     if secret then return nil, "two ways of client authentication at once" end
     local plain = keys.unbase64url((rest:gsub("=+$", ""):gsub("+", "-"):gsub("/", "_"))) or ""
-    local form = require "moonpool.sign_in.form"
     local user, word = plain:match "^([^:]*):(.*)$"
     local pair = user and form.parse("u=" .. user .. "&p=" .. word)
     if not pair or (id and id ~= pair.u) then return nil, "the credentials cannot be read" end

@@ -31,11 +31,9 @@ local function fault(status, code, why, reason)
   return answer
 end
 
-local function media_type(request) return ((request.headers["content-type"] or ""):lower():gsub("%s*;.*", "")) end
-
 -- The parameters of the form and the client that sent it; or nil and the answer.
 local function read(request)
-  if media_type(request) ~= "application/x-www-form-urlencoded" then
+  if not form.is_in(request) then
     return nil, fault(400, "invalid_request", "the body is a form: application/x-www-form-urlencoded")
   end
   local parameters, why = form.parse(request.body)
@@ -56,7 +54,7 @@ local function wait_of_registration(from)
 end
 
 function endpoints.register(request)
-  if media_type(request) ~= "application/json" then return fault(400, "invalid_client_metadata", "the body is JSON: application/json") end
+  if form.media_type(request) ~= "application/json" then return fault(400, "invalid_client_metadata", "the body is JSON: application/json") end
   local wait = wait_of_registration(request.address)
   if wait then
     return endpoints.answer(429, { error = "temporarily_unavailable", error_description = "too many registrations" },

@@ -5,6 +5,12 @@ local form = {}
 
 local MAX_PARAMETERS <const> = 64
 
+--- The media type of a request's body, without its parameters.
+function form.media_type(request) return ((request.headers["content-type"] or ""):lower():gsub("%s*;.*", "")) end
+
+--- True if the body of a request is a form.
+function form.is_in(request) return form.media_type(request) == "application/x-www-form-urlencoded" end
+
 local function decode(text)
   if text:find "%%" and text:gsub("%%%x%x", ""):find "%%" then return nil end
   text = text:gsub("+", " "):gsub("%%(%x%x)", function(digits) return string.char(tonumber(digits, 16)) end)

@@ -5,6 +5,7 @@ local address = require "moonpool.sign_in.address"
 local authorize = require "moonpool.sign_in.authorize"
 local endpoints = require "moonpool.sign_in.endpoints"
 local failure = require "moonpool.runtime.outcome"
+local form = require "moonpool.sign_in.form"
 local host = require "moonpool.host"
 local html = require "moonpool.sign_in.html"
 local metadata = require "moonpool.sign_in.metadata"
@@ -54,9 +55,7 @@ local function serve(request)
   local handler = route[method]
   if not handler then return { status = 405, body = "", headers = { "allow", allowed(route), "cache-control", "no-store" } } end
   if #request.body > MAX_BODY then return { status = 413, type = "text/plain", body = "the body is longer than 16 KiB\n", headers = {} } end
-  if route.is_form and (request.headers["content-type"] or ""):lower():gsub("%s*;.*", "") ~= "application/x-www-form-urlencoded" then
-    return html.fault(415, "The form cannot be read.")
-  end
+  if route.is_form and not form.is_in(request) then return html.fault(415, "The form cannot be read.") end
   return handler(request)
 end
 

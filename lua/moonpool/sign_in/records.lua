@@ -1,16 +1,14 @@
 -- Records of the store: of codes, of sign-ins, of endings. Their keys are hashes or random, their values are encrypted,
 -- and a value opens only under its own key.
 
+local digest = require "moonpool.lib.digest"
 local host = require "moonpool.host"
-local keys = require "moonpool.keys"
 local sealed = require "moonpool.sign_in.sealed"
 
 local records = {}
 
-local function hex(bytes) return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end)) end
-
 --- The key of something secret, from which it does not follow.
-function records.hash(text) return hex(keys.sha256(text)) end
+function records.hash(text) return digest.sha256(text) end
 
 -- Raises an error that ends the request with 503: the store is full or does not answer.
 local function need(done, why)
