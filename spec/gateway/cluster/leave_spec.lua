@@ -29,6 +29,8 @@ end
 
 local function has_ended(g) return g.process.code ~= nil end
 
+local function wait_for_end(g) wait.for_fact("the node to end", BOUND, function() return has_ended(g) end) end
+
 -- Waits until a node takes no connections.
 local function closed(g)
   wait.for_fact("the node to take no connections", BOUND, function() return not pcall(client.request, g, { method = "GET", path = "/mcp" }) end)
@@ -56,7 +58,7 @@ describe("a node that leaves", function()
     for _ = 1, 3 do assert.equal("n1", call(two, session)) end
     kept:close()
     assert.equal(204, delete(two, session))
-    wait.for_fact("the node to end", BOUND, function() return has_ended(one) end)
+    wait_for_end(one)
     assert.matches("nothing is left to serve", one:log(), 1, true)
     assert.equal(404, ping(two, session))
     c:kill(one)
@@ -87,7 +89,7 @@ describe("a node that leaves", function()
     c:kill(two)
     nodes.wait(one, nodes.are { n1 = "serving", n2 = "stale" })
     one:signal "sigterm"
-    wait.for_fact("the node to end", BOUND, function() return has_ended(one) end)
+    wait_for_end(one)
     assert.matches("no other node takes clients", one:log(), 1, true)
     c:kill(one)
   end)
@@ -102,7 +104,7 @@ describe("a node that leaves", function()
     status, out, err = drain "n2"
     assert.equal(0, status, err)
     assert.matches("it leaves within 2 s", out, 1, true)
-    wait.for_fact("the node to end", BOUND, function() return has_ended(two) end)
+    wait_for_end(two)
     assert.matches("leaving", two:log(), 1, true)
     c:kill(two)
   end)
@@ -114,7 +116,7 @@ describe("a node that leaves", function()
     closed(one)
     assert.equal("n1", call(two, session))
     one:signal "sigterm"
-    wait.for_fact("the node to end", BOUND, function() return has_ended(one) end)
+    wait_for_end(one)
     c:kill(one)
   end)
 
@@ -139,7 +141,7 @@ describe("a node that leaves", function()
     for _, each in ipairs { stream, late } do assert.equal("complete", each:answer().result.resultType) end
     for _, each in ipairs { early, later, old } do each:close() end
     assert.equal(204, delete(two, session))
-    wait.for_fact("the node to end", BOUND, function() return has_ended(one) end)
+    wait_for_end(one)
     c:kill(one)
   end)
 end)
