@@ -23,7 +23,7 @@ typedef struct {
     mp_node_record record;
     uint64_t moved_ms;   /* when a read first had the record as it is */
     uint64_t reads_then; /* how many reads had succeeded by then */
-    bool is_unreached;   /* the last request to it that is known of did not reach it */
+    bool is_unreached;   /* the last request of any worker did not reach it */
 } known_node;
 
 typedef enum { QUESTION_WAITS, QUESTION_SENT, QUESTION_HAS_NONE } question_state;
@@ -47,8 +47,8 @@ struct mp_nodes {
     int count;
     known_node known[MP_NODES_MOST];
     uint64_t reads, failed_ms, sure_ms; /* failed_ms: since when reads fail; sure_ms: before that nobody is stale */
-    uint64_t keep_ms;                   /* until then records stay that are not there: Redis has been emptied */
-    uint64_t second_ms;                 /* when the second began in which the server was asked `asked` times */
+    uint64_t keep_ms;   /* Redis was emptied: until then records stay known that it does not have any more */
+    uint64_t second_ms; /* when the second began in which the server was asked `asked` times */
     int asked;
     question questions[QUESTIONS];
     bool is_in_turn, is_hurried; /* is_hurried: the next turn is due when this one has ended */
@@ -256,7 +256,7 @@ bool mp_nodes_choose(const mp_nodes *nodes, mp_node_record *record)
 {
     uint64_t now = now_ms();
     MP_LOCKED(lock_of(nodes));
-    /* first among those that answer */
+    /* the first round is for those that the last request has reached */
     for (int i = 0, from = (int)(mp_monotonic_us() % MP_NODES_MOST); i < 2 * nodes->count; i++) {
         const known_node *one = &nodes->known[(from + i) % nodes->count];
         if (one->record.is_leaving || stale_ms(nodes, one, now) > 0 || (one->is_unreached && i < nodes->count))
@@ -452,8 +452,7 @@ bool mp_nodes_is_leaving(const mp_nodes *nodes)
 void mp_nodes_hurry(mp_nodes *nodes)
 {
     MP_LOCKED(&nodes->lock);
-    nodes->is_hurried =
-        nodes->is_in_turn; /* one turn at a time: a second one would overtake the renewal of the first */
+    nodes->is_hurried = nodes->is_in_turn; /* two turns at once would overtake each other's renewals */
     if (!nodes->is_in_turn)
         nodes->turn_ms = 0;
 }

@@ -70,7 +70,7 @@ void mp_nodes_take(mp_nodes *nodes, const mp_node_record *records, int count, co
 void mp_nodes_fail(mp_nodes *nodes);
 /* What is known of a number. `record` is filled unless the result is NONE. */
 mp_node_state mp_nodes_find(const mp_nodes *nodes, uint16_t number, mp_node_record *record);
-/* A request to the process was not sent, or it did not answer; or it did: mp_nodes_put says which was last. */
+/* Whether the last request to the process has reached it, for mp_nodes_put, mp_nodes_choose and the metrics. */
 void mp_nodes_note_reached(mp_nodes *nodes, uint16_t number, bool is_reached);
 /* The records that are fresh, into `records` of MP_NODES_MOST. Returns how many. */
 int mp_nodes_list(const mp_nodes *nodes, mp_node_record *records);
@@ -122,7 +122,7 @@ int64_t mp_nodes_renew(mp_nodes *nodes);
  * new. */
 bool mp_nodes_settle(mp_nodes *nodes, mp_str why);
 bool mp_nodes_is_refused(const mp_nodes *nodes);               /* this process takes no sessions */
-void mp_nodes_put_refusal(const mp_nodes *nodes, mp_buf *out); /* why; nothing if it takes some */
+void mp_nodes_put_refusal(const mp_nodes *nodes, mp_buf *out); /* why it takes no sessions; nothing if it does */
 bool mp_nodes_has_joined(const mp_nodes *nodes);
 bool mp_nodes_is_heir(const mp_nodes *nodes); /* `takes_sessions` of mp_nodes_new() */
 

@@ -149,7 +149,7 @@ extern const mp_transport mp_batch_transport;
 /* -- listen.c: calls that listen to topics ------------------------------------------------------------------------- */
 
 void mp_call_unlisten(mp_call *call);
-/* The gateway drains: answers all calls that listen to topics. */
+/* Answers one of `parts` parts of the calls that listen to topics; with 1 all of them. */
 void mp_subscribers_end(mp_rpc *rpc, uint64_t parts);
 /* Sends publications to the calls that listen to their topics, at most `budget` messages. */
 void mp_subscribers_notify(mp_rpc *rpc, int budget);

@@ -108,7 +108,7 @@ local function take(field, text)
   if note_switch(word, name, function(has) return wins(one, has) and one or nil end) then follow(word, name) end
 end
 
--- "FIELD", a newline, and the text: what another node has switched.
+-- What another node has switched. `body`: the field of the hash, a newline, and its text.
 local function take_message(body)
   local field, text = body:match "^(.-)\n(.*)$"
   if field and host.job.is_allowed() then take(field, text) end      -- older processes have the store of this one
@@ -126,7 +126,7 @@ function switches.note(word, name, on, note)
   if not host.job.is_allowed() then return true end      -- the newest process of this node does it
   local at = os.time() * 1000
   return note_switch(word, name, function(has)
-    -- newer than what this node knows; and, by the clocks, than what others did while this node could not hear of it
+    -- above the version that this node knows; and, by the clock, above those of others that it could not hear of
     return { version = math.max((has and has.version or 0) + 1, at), on = on, note = note }
   end)
 end

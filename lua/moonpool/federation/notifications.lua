@@ -427,7 +427,7 @@ local function revive_noted(record)
 end
 
 function federated.on_read(record)
-  -- by a task of its own: the channel that clients share may take long to open, or to subscribe on
+  -- in a task of its own: to open the channel that clients share may take long
   if not federated.begin(function() revive_noted(record) end) then revive_noted(record) end
   local _, again = subscribe.ensure(record, function() return revived_of(record) end)
   -- what has changed since the process before this one ended is not known

@@ -132,7 +132,7 @@ local function put(record, text)
   return done ~= nil
 end
 
--- True if the server has the record as it is in the store, or has none as the store.
+-- Brings the server's record to what the store has, which may be none. True if that is done.
 local function write(record)
   local id = record.id
   local _, has_joined = host.nodes.uid()

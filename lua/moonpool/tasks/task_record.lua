@@ -83,7 +83,7 @@ end
 
 local decode <const> = task_record.decode
 
---- The text of a record as it is stored, with another end: { status, outcome }.
+--- The text of a record that has ended, as `final` says: { status, outcome }.
 function task_record.ended_text(record, final) return encode(snapshot(record, final, record.version)) end
 
 --- The text of a record of this node, or nil; and "unavailable" if the store does not tell.

@@ -114,8 +114,8 @@ static const char given_up[] =
     "too many answers wait for clients to read them: this one was given up, and the call may have run";
 static const char unanswered[] = "the process of this session does not answer: try again";
 
-/* Another process has the address of this one, which has ended: the request is served as one for a number that nobody
- * has. */
+/* The process has ended, or `has_left`: nothing listens at its address. The request is served as one for a number that
+ * nobody has. */
 static void serve_again(mp_passage *it, const mp_node_record *node, bool has_left)
 {
     mp_stream *stream = mp_stream_ref(it->stream);
@@ -132,7 +132,7 @@ static void serve_again(mp_passage *it, const mp_node_record *node, bool has_lef
 
 /* True if the node, which was leaving, has left: nothing listens at its address any more. One that cannot be reached
  * may still have its sessions. */
-static bool has_left(const mp_passage *it)
+static bool is_of_left_node(const mp_passage *it)
 {
     const mp_err *why = it->transfer == NULL ? NULL : mp_transfer_failure(it->transfer);
     return it->receiver != NULL && it->receiver->is_leaving && why != NULL &&
@@ -151,7 +151,7 @@ static void refuse_unanswered(mp_passage *it)
     mp_stream *stream = mp_stream_ref(it->stream);
     unsigned seconds = it->receiver == NULL ? 1 : mp_hop_retry_s();
     it->end = is_unsent ? MP_FORWARD_UNREACHED : MP_FORWARD_LOST;
-    if (is_unsent && has_left(it)) {
+    if (is_unsent && is_of_left_node(it)) {
         serve_again(it, MP_NEVER_NULL(it->receiver), true); /* its sessions are unknown */
         mp_stream_unref(stream);
         return;

@@ -55,7 +55,7 @@ typedef struct {
     bool is_over;              /* another process has its address: it has ended */
     bool has_left;             /* is_over since nothing listens at its address: it may still run what has begun */
     uint64_t used_ms;          /* when it was last looked for */
-    /* when it last answered that it lives, or sent a byte of an answer; and when it did not answer */
+    /* when it last answered a question or sent a byte of another answer; and when a question was last not answered */
     uint64_t heard_ms, silent_ms;
     mp_series forwards[MP_FORWARDS], duration;
 } mp_node_peer;

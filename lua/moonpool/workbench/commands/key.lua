@@ -9,7 +9,7 @@ local duration = require "moonpool.workbench.format.duration"
 local suggest = require "moonpool.runtime.suggest"
 local wire = require "moonpool.wire"
 
--- scrypt: 32 MiB, and 0.1 to 0.3 s.
+-- The numbers of scrypt in new lines: a hash takes 32 MiB, and 0.1 to 0.3 s.
 local N <const>, R <const>, P <const> = 32768, 8, 3
 local MAX_BYTES <const>, LEAST_CHARACTERS <const> = 1024, 8
 local NOT_THERE <const> = 2        -- ENOENT
