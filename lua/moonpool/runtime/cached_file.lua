@@ -21,8 +21,9 @@ local guards = {}      -- those of auth scripts
 local is_loading, is_retired = true, false
 local retired = host.task.event() -- set with is_retired
 
---- `fs` is the file library of `script`, which is { path, granted }; `parse(text)` returns the parsed value; or nil, why,
---- and optionally the line and what to do. The reason contains nothing of the file.
+--- `fs` is the file library of `script`, which is { path, granted, key = the key of moonpool.yaml that names the file, if no
+--- script does }; `parse(text)` returns the parsed value; or nil, why, and optionally the line and what to do. The reason
+--- contains nothing of the file.
 function watched.new(fs, script, path, parse)
   local self = setmetatable({ fs = fs, script = script, path = path, parse = parse, looked = -math.huge, flights = flight.new() }, watched)
   if not is_loading then return self end
@@ -83,7 +84,7 @@ function watched.doubts(list)
     if text then value, wrong, line, hint = self.parse(text) else wrong = "the file cannot be read: " .. why end
     if value == nil then
       list[#list + 1] = problem.text(place_of(self, line), nil, wrong,
-        hint or host.script.root .. "/" .. self.script.path .. " names this file: it must be one that the gateway's user can read")
+        hint or (self.script.key or host.script.root .. "/" .. self.script.path) .. " names this file: it must be one that the gateway's user can read")
     end
   end
 end

@@ -62,7 +62,7 @@ end
 
 local path = host.config.sign_in.passwords
 local granted = { read = { path }, write = {} }
-local file = cached_file.new(fs.library(granted, "sign_in"), { path = "auth/sign_in", granted = granted }, path, parse)
+local file = cached_file.new(fs.library(granted, "sign_in"), { path = "auth/sign_in", key = "sign_in.passwords", granted = granted }, path, parse)
 
 local stranger = { n = LEAST_N, r = LEAST_R, p = LEAST_P, salt = keys.random(16), hash = keys.random(32), name = "" }
 

@@ -36,6 +36,12 @@ describe("the check of a gateway with sign_in", function()
     assert.equal(0, (check(users, { public_url = "http://127.0.0.1:8080" })))
   end)
 
+  it("says which key names a file that is not there", function()
+    local _, err = check(users, { sign_in = { provider = "password", passwords = "nobody.txt" } })
+    assert.truthy(err:find("nobody.txt: the file cannot be read", 1, true), err)
+    assert.truthy(err:find("hint: sign_in.passwords names this file", 1, true), err)
+  end)
+
   it("refuses a hash that cannot be computed, or takes too much memory", function()
     for numbers, why in pairs { ["40000:8:3"] = "power of two", ["131072:8:3"] = "64 MiB", ["65536:16:3"] = "64 MiB", ["16384:8:3"] = "at least 32768:8:3",
       ["9223372036854775807:8:3"] = "64 MiB", ["99999999999999999999999:8:3"] = "64 MiB" } do
