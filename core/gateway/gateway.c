@@ -272,6 +272,8 @@ static void serve_gateway(gateway *h)
         if (may_reload)
             mp_certificates_run(h->shared.certificates);
     }
+    if (!is_stopping) /* the workers ended before this thread saw that they were to */
+        mp_notify_stopping();
 }
 
 /* Frees the memory of the workers. `code`: exit code of the process if there is no time for that. */

@@ -222,7 +222,7 @@ void mp_upgrade_run_links(mp_upgrade *upgrade)
 
 bool mp_upgrade_has_older(const mp_upgrade *upgrade)
 {
-    return upgrade->drains > 0 && upgrade->state != MP_UPGRADE_OLDER && upgrade->older_count > 0;
+    return upgrade->state != MP_UPGRADE_OLDER && upgrade->state != MP_UPGRADE_JOINS && upgrade->older_count > 0;
 }
 
 void mp_upgrade_await_older(mp_upgrade *upgrade)

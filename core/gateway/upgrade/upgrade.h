@@ -43,7 +43,8 @@ void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners);
 int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int *wait_ms);
 /* Does the work of upgrades that is due. Called in each turn of the main thread. */
 void mp_upgrade_run(mp_upgrade *upgrade);
-/* True while older processes end with this one, and may have changes for the store that it owns. */
+/* True while there are older processes, which end with this one and may have changes for the store that it owns: also
+ * before they have heard that it ends, since its workers may end first. */
 bool mp_upgrade_has_older(const mp_upgrade *upgrade);
 /* The workers and the session table are freed: waits until the older processes have ended, or may wait no longer. */
 void mp_upgrade_await_older(mp_upgrade *upgrade);
