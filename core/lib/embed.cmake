@@ -1,11 +1,13 @@
 # embed.cmake: puts every lua/moonpool/**.lua into the binary, as the table mp_embedded[] of embedded.h: compiled, with its
-# line numbers, because compiling them at each start would be most of it.
+# line numbers, because compiling them at each start would be most of it; or as text.
 
 find_program(LUA lua5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
-# The modules that are compressed: a start with plain scripts loads none of them (spec/house/packed_spec.lua).
+# The modules that are compressed: a start with plain scripts loads none of them (spec/house/packed_spec.lua). Those of them that commands use,
+# and few set-ups, are texts without comments: two thirds of the bytes of their bytecode, and 30 ms to compile for each MB.
 set(moonpool_packed "^lua/moonpool/(workbench|specs|replay|upstream|federation|cluster|sign_in|lib/(http|jwt))/|^lua/moonpool/lib/(cluster_counts|cluster_jobs|cluster_nodes|cluster_operation|cluster_report|cluster_server|cron|exec|fs|lease|metrics|postgres|postgres_values|redis|redis_commands|server_url|sqlite|store|store_redis|zone)\
 |/access/auth/(api_keys|bearer|claims|introspection|jwt|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_errors|hint_names|lock_file|paths|single_flight)\
 |/registry/(describe|explain|hint|lint|open_blocks|reload_diff)|/schema/meta|/methods/(approvals|operator)|/tasks/shared_tasks|/things/(limit|listening|resource_contents)|/protocol/complete")
+set(moonpool_texts "^lua/moonpool/((workbench|specs|replay|cluster|sign_in)/|lib/(cluster_|postgres|redis|sqlite|zone|cron|lease|store_redis|server_url)|registry/|methods/)")
 # The largest of those that each start loads: compressed as well, for the size of the binary. It costs a Lua state 60,000 instructions for
 # each KB that is saved.
 set(moonpool_large "^lua/moonpool/(access/(auth/init|principal)|calls/client_request|registry/(loader|sandbox)|tasks/tasks|things/(job|policy|type_builder))\\.lua$")
@@ -33,7 +35,11 @@ function(moonpool_embed result)
         set(form 0)
         set(pack "")
         set(needs ${file} ${embed_lua})
-        if(file IN_LIST packed OR file MATCHES "${moonpool_large}")
+        if(file IN_LIST packed AND file MATCHES "${moonpool_texts}")
+            set(form 1)
+            moonpool_gzip(${compiled} ${compiled} gzip)
+            set(pack text ${gzip})
+        elseif(file IN_LIST packed OR file MATCHES "${moonpool_large}")
             set(form 2)
             set(pack COMMAND pack ${dictionary} ${compiled} ${compiled})
             list(APPEND needs ${dictionary} pack)

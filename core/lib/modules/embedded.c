@@ -58,7 +58,7 @@ static int find_module(lua_State *L)
     mp_buf room = {0};
     lua_pushfstring(L, "@%s", file->path);
     mp_str code = mp_embedded_text(file, &room);
-    int status = luaL_loadbufferx(L, code.ptr, code.len, lua_tostring(L, -1), "b");
+    int status = luaL_loadbufferx(L, code.ptr, code.len, lua_tostring(L, -1), NULL);
     mp_buf_clear(&room);
     if (status != LUA_OK)
         return lua_error(L);

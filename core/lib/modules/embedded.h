@@ -1,5 +1,5 @@
-/* embedded.h: the files that the build puts into the binary: those of lua/moonpool, compiled by the same Lua version
- * (embed.lua), and the types for editors as text. */
+/* embedded.h: the files that the build puts into the binary: those of lua/moonpool, compiled by the same Lua version or
+ * as text without comments (embed.lua), and the types for editors as text. */
 #ifndef MP_LIB_EMBEDDED_H
 #define MP_LIB_EMBEDDED_H
 
