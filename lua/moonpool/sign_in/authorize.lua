@@ -1,7 +1,8 @@
 -- The pages of a sign-in: a client's request is shown to the person (consent), who then gives name and password, and the
 -- browser takes a code to the client. Nothing is stored before the password was right: what the pages need is in their
 -- forms, sealed for the browser.
---   asked   what the client asks for: { client, redirect, resource, scopes, challenge, state }, `client` by its id
+--   asked   what the client asks for: { client, redirect, resource, scopes, stays, challenge, state }, `client` by its id;
+--           scopes nil: all that the person has; stays: it asks for a refresh token
 
 local address = require "moonpool.sign_in.address"
 local browser = require "moonpool.sign_in.browser"
@@ -12,9 +13,9 @@ local host = require "moonpool.host"
 local html = require "moonpool.sign_in.html"
 local keys = require "moonpool.keys"
 local passwords = require "moonpool.sign_in.passwords"
-local principal = require "moonpool.access.principal"
 local records = require "moonpool.sign_in.records"
 local redirects = require "moonpool.sign_in.redirects"
+local scopes = require "moonpool.sign_in.scopes"
 local tokens = require "moonpool.sign_in.tokens"
 local waits = require "moonpool.sign_in.waits"
 
@@ -25,17 +26,6 @@ local USED_S <const> = 900
 local AGAIN <const> = "This form is too old, was used already, or belongs to another browser. Begin the sign-in again in the program that you came from."
 
 -- -- the client's request -----------------------------------------------------------------------------------------------
-
-local function split_scopes(text)
-  if not text then return nil end
-  if #text > MAX_SCOPE then return nil, true end
-  local list = {}
-  for scope in text:gmatch "%S+" do
-    if principal.scope_trouble(scope) then return nil, true end
-    list[#list + 1] = scope
-  end
-  return list
-end
 
 -- The fault of a request whose client and redirect are known: a text for the person.
 local function fault(query)
@@ -49,7 +39,7 @@ local function fault(query)
   if query.prompt and (" " .. query.prompt .. " "):find(" none ", 1, true) then return "The program asked not to show a page, and nobody is signed in." end
   if #(query.state or "") > MAX_STATE then return "The program sent a state of more than 1,024 bytes." end
   if not address.resource(query.resource) then return "The program asked for access to something that is not at this gateway." end
-  if query.scope and not split_scopes(query.scope) then return "The program asked for scopes that cannot be read." end
+  if #(query.scope or "") > MAX_SCOPE or scopes.asked(query.scope) == false then return "The program asked for scopes that cannot be read." end
 end
 
 -- Everything that is shown and granted later; or nil and the page to show instead.
@@ -66,7 +56,8 @@ local function read(query)
     local name, is_near = redirects.described(query.redirect_uri)
     return nil, html.fault(400, why, not is_near and { url = "https://" .. name .. "/", host = name } or nil, true)
   end
-  return { client = client.id, redirect = query.redirect_uri, resource = address.resource(query.resource), scopes = split_scopes(query.scope),
+  local wanted, stays = scopes.asked(query.scope)
+  return { client = client.id, redirect = query.redirect_uri, resource = address.resource(query.resource), scopes = wanted, stays = stays,
     challenge = query.code_challenge, state = query.state }, client
 end
 
@@ -84,7 +75,7 @@ local function consent_page(request, asked, client)
   if client.name then parts[#parts + 1] = "<p>It calls itself <b>" .. html.escape(client.name) .. "</b> (unverified).</p>" end
   if is_near then parts[#parts + 1] = "<p class=\"warn\">Any program on this computer can claim this. Go on only if you have just started it yourself.</p>" end
   parts[#parts + 1] = "<p>It gets access to <b>" .. html.escape(asked.resource) .. "</b>"
-  if asked.scopes and asked.scopes[1] then
+  if asked.scopes then
     parts[#parts + 1] = ", at most with these rights:</p><ul><li>"
     local shown = {}
     for i, scope in ipairs(asked.scopes) do shown[i] = html.escape(scope) end
@@ -136,24 +127,6 @@ function authorize.consent(request)
   return password_page(request, asked)
 end
 
-local function granted(asked, user)
-  if not asked.scopes or not asked.scopes[1] then return user.scopes end
-  local own, list = {}, {}
-  for _, scope in ipairs(user.scopes) do own[scope] = true end
-  for _, scope in ipairs(asked.scopes) do
-    if own[scope] then list[#list + 1] = scope end
-    own[scope] = nil
-  end
-  return list
-end
-
-local function wants_refresh(asked, client)
-  for _, scope in ipairs(asked.scopes or {}) do
-    if scope == "offline_access" then return true end
-  end
-  return client.refreshes
-end
-
 --- POST /oauth/password
 function authorize.password(request)
   local parameters, asked, id = posted("password", request)
@@ -172,8 +145,8 @@ function authorize.password(request)
   end
   local client, user = clients.find(asked.client), passwords.find(name)
   if not client or not user then return html.fault(403, AGAIN, nil, true) end
-  local grant = { client = client.key, redirect = asked.redirect, resource = asked.resource, scopes = granted(asked, user),
-    challenge = asked.challenge, user = name, mark = user.mark, refreshes = wants_refresh(asked, client) }
+  local grant = { client = client.key, redirect = asked.redirect, resource = asked.resource, scopes = scopes.granted(asked.scopes, user.scopes),
+    challenge = asked.challenge, user = name, mark = user.mark, refreshes = asked.stays or client.refreshes }
   local too_much = tokens.trouble(grant)
   if too_much then
     host.log.write("warn", "sign-in not possible", { why = "user " .. name .. ": " .. too_much, hint = "give this user fewer or shorter scopes" })

@@ -10,6 +10,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local passwords = require "moonpool.sign_in.passwords"
 local records = require "moonpool.sign_in.records"
+local scopes = require "moonpool.sign_in.scopes"
 local tokens = require "moonpool.sign_in.tokens"
 
 local endpoints = {}
@@ -71,10 +72,10 @@ end
 
 -- -- tokens -------------------------------------------------------------------------------------------------------------
 
-local function pair(id, family, scopes, refresh)
-  local access, seconds = tokens.make(id, family, scopes)
+local function pair(id, family, granted, refresh)
+  local access, seconds = tokens.make(id, family, granted)
   return endpoints.answer(200, { access_token = access, token_type = "Bearer", expires_in = seconds, refresh_token = refresh,
-    scope = scopes[1] and table.concat(scopes, " ") or nil })
+    scope = granted[1] and table.concat(granted, " ") or nil })
 end
 
 local function by_code(parameters, client)
@@ -108,18 +109,10 @@ local function by_code(parameters, client)
 end
 
 -- The scopes that a refresh asks for; nil: they are not all granted.
-local function narrowed(family, asked)
-  if not asked then return family.scopes end
-  local own, list = {}, {}
-  for _, scope in ipairs(family.scopes) do own[scope] = true end
-  for scope in asked:gmatch "%S+" do
-    if scope ~= "offline_access" then
-      if own[scope] == nil then return nil end
-      if own[scope] then list[#list + 1] = scope end
-      own[scope] = false        -- asked for twice, granted once
-    end
-  end
-  return list
+local function narrowed(family, text)
+  local asked = scopes.asked(text)
+  local list, is_whole = scopes.granted(asked or nil, family.scopes)
+  return asked ~= false and is_whole and list or nil
 end
 
 local function by_refresh(parameters, client)
@@ -128,8 +121,8 @@ local function by_refresh(parameters, client)
   for _ = 1, 8 do
     local family, id, text = families.of(token)
     if not family or family.client ~= client.key then return fault(400, "invalid_grant", BAD_GRANT) end
-    local scopes = narrowed(family, parameters.scope)
-    if not scopes then return fault(400, "invalid_scope", "more scopes than were granted") end
+    local wanted = narrowed(family, parameters.scope)
+    if not wanted then return fault(400, "invalid_scope", "more scopes than were granted") end
     if parameters.resource and address.resource(parameters.resource) ~= family.resource then
       return fault(400, "invalid_target", "the resource is not the one of the sign-in")
     end
@@ -143,7 +136,7 @@ local function by_refresh(parameters, client)
     if rotated then
       records.settle()
       if families.has_ended(id) then return fault(400, "invalid_grant", BAD_GRANT) end
-      return pair(id, rotated, scopes, refresh)
+      return pair(id, rotated, wanted, refresh)
     elseif refresh == "reused" then
       families.finish(id)
       return fault(400, "invalid_grant", BAD_GRANT, "a refresh token was used again: its sign-in ends; user=" .. family.user)

@@ -50,6 +50,19 @@ describe("a refresh token", function()
     assert.equal("invalid_grant", signing_in.refresh(g, client, third.refresh_token):json().error)
   end)
 
+  it("has all rights of the person where a client asks for the words of OpenID Connect alone", function()
+    local g <close> = signing_in.start()
+    local client = signing_in.register(g, { grant_types = { "authorization_code" } })
+    local all, words = "notes:read notes:write", "openid email profile"
+    assert.is_nil(signing_in.tokens(g, client, { scope = words }).refresh_token)
+    local tokens = signing_in.tokens(g, client, { scope = words .. " offline_access" })
+    assert.equal(all, tokens.scope)
+    local again = signing_in.refresh(g, client, tokens.refresh_token, { scope = words }):json()
+    assert.equal(all, again.scope)
+    assert.equal("notes:read", signing_in.tokens(g, client, { scope = words .. " notes:read notes:read" }).scope)
+    assert.equal("notes:read", signing_in.refresh(g, client, again.refresh_token, { scope = "offline_access notes:read" }):json().scope)
+  end)
+
   it("outlives a killed gateway, if it is in a file", function()
     local keep = { seal_keys = { ("k"):rep(32) }, store = { file = "store.db" } }
     local g <close> = signing_in.start(keep)
