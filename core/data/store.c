@@ -607,7 +607,7 @@ static inline mp_store_result run_operation(mp_store *store, const mp_store_oper
     case MP_STORE_SET_LOCKED:
         return in_set_locked(store, it);
     case MP_STORE_SAVED:
-        return mp_store_is_saved(store, it->number, (uint64_t *)n);
+        return mp_store_is_saved(store, it->number, it->n != 0, (uint64_t *)n);
     case MP_STORE_KINDS:
         break;
     }

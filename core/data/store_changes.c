@@ -14,7 +14,7 @@ typedef struct {
 /* True if answers to clients are held back until changes of this room are in the file: these are written first. */
 static bool is_urgent(mp_room_id room)
 {
-    return room == MP_ROOM_SESSIONS;
+    return room == MP_ROOM_SESSIONS || room == MP_ROOM_SIGN_IN;
 }
 
 static bool is_empty(const mp_store_changes *changes)
@@ -322,15 +322,22 @@ void mp_store_finish_waits(mp_store *store)
     }
 }
 
-void mp_store_tell_written(mp_store *store)
+/* Ends the waits for the changes that were taken. */
+static void tell_taken(mp_store *store, bool is_written)
 {
     mp_link ready = {0};
     pthread_mutex_lock(&store->lock);
     store->is_late = false;
-    store->urgent_written = store->urgent_taken;
+    if (is_written)
+        store->urgent_written = store->urgent_taken;
     mp_link_move(&store->written, &ready);
     pthread_mutex_unlock(&store->lock);
     tell(store, &ready);
+}
+
+void mp_store_tell_written(mp_store *store)
+{
+    tell_taken(store, true);
 }
 
 void mp_store_set_saving(mp_store *store, bool is_saving)
@@ -345,7 +352,7 @@ void mp_store_set_saving(mp_store *store, bool is_saving)
     pthread_mutex_unlock(&store->lock);
     tell(store, &waiting);
     if (tells)
-        mp_store_tell_written(store);
+        tell_taken(store, false);
 }
 
 bool mp_store_take_waiters(mp_store *store)
@@ -359,8 +366,11 @@ bool mp_store_take_waiters(mp_store *store)
     return (store->is_late && !store->is_ending) || !mp_link_is_alone(&store->written);
 }
 
-mp_store_result mp_store_is_saved(const mp_store *store, uint64_t change, uint64_t *number)
+mp_store_result mp_store_is_saved(const mp_store *store, uint64_t change, bool is_certain, uint64_t *number)
 {
     *number = change != 0 ? change : store->urgent_noted;
-    return !store->is_saving || store->is_late || store->urgent_written >= *number ? MP_STORE_DONE : MP_STORE_THERE;
+    bool is_hopeless = !store->is_saving || store->is_late;
+    if (is_certain && is_hopeless && store->file != NULL)
+        return MP_STORE_NONE;
+    return is_hopeless || store->urgent_written >= *number ? MP_STORE_DONE : MP_STORE_THERE;
 }

@@ -139,7 +139,7 @@ void mp_store_close(mp_store *store);
 /* ms; a disk or an owner that takes longer is in trouble, and clients do not wait for it */
 #define MP_STORE_LATE_MS 1000
 /* As MP_STORE_SAVED. The caller holds the lock. */
-mp_store_result mp_store_is_saved(const mp_store *store, uint64_t change, uint64_t *number);
+mp_store_result mp_store_is_saved(const mp_store *store, uint64_t change, bool is_certain, uint64_t *number);
 
 /* One change, followed by its key and value. */
 typedef struct {

@@ -20,8 +20,8 @@ typedef enum {
                        earlier lock of the store; who holds it prolongs it and gives it back by cas. THERE: it is taken
                      */
     MP_STORE_SET_LOCKED, /* as SET, if the lock `old` has the fence `n`. THERE: it has not */
-    MP_STORE_SAVED,      /* asks if the file has change `number` of sessions; 0: all changes so far, whose number is `n`
-                            of the answer. DONE: it has, or cannot be written. THERE: not yet */
+    MP_STORE_SAVED, /* asks if the file has change `number` of sessions and sign-ins; 0: all so far, number `n` of the
+                       answer. DONE: it has, or (NONE with `n`) cannot be written in time. THERE: not yet */
     MP_STORE_KINDS
 } mp_store_kind;
 

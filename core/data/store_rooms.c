@@ -99,7 +99,7 @@ static const rule rules[MP_ROOMS] = {
     {"callers", 2, 2, 1000, KIB(256), true, false, NO_SHARES, STATS(callers)},
     {"gateway", 1, 1, 10000, KIB(4096), false, false, NO_SHARES, STATS(gateway)},
     {"operator", 0, 0, 3100, KIB(12288), false, false, NO_SHARES, STATS(operator)},
-    {"sign_in", 0, 0, 100000, KIB(65536), false, false, NO_SHARES, STATS(sign_in)},
+    {"sign_in", 0, 0, 0, KIB(65536), false, false, NO_SHARES, STATS(sign_in)},
 };
 
 const mp_store_prefix *mp_room_prefix(mp_str key)
@@ -116,7 +116,8 @@ void mp_rooms_limit(mp_room rooms[MP_ROOMS], int64_t entries, size_t bytes)
     for (int i = 0; i < MP_ROOMS; i++) {
         int64_t part = entries * rules[i].percent_entries / 100;
         size_t size = bytes / 100 * (size_t)rules[i].percent_bytes + bytes % 100 * (size_t)rules[i].percent_bytes / 100;
-        rooms[i].most_entries = part > rules[i].least_entries ? part : rules[i].least_entries;
+        int64_t least = i == MP_ROOM_SIGN_IN ? MP_LIMIT(store_sign_ins, 100000) : rules[i].least_entries;
+        rooms[i].most_entries = part > least ? part : least;
         rooms[i].most_bytes = size > rules[i].least_bytes ? size : rules[i].least_bytes;
     }
 }

@@ -36,8 +36,9 @@ typedef struct {
     /* life_ms of set, incr, cas and lock, interval_us of take, the most keys of keys, the most places of place, the
      * change of saved */
     uint64_t number;
-    /* the addend of incr, burst of take, only_new of set, fence of set_locked, for cas MP_STORE_NO_OLD and
-     * MP_STORE_NO_TEXT; of an answer: the sum, the time to wait, the number of keys or of the change, or the fence */
+    /* the addend of incr, burst of take, only_new of set, fence of set_locked, is_certain of saved, for cas
+     * MP_STORE_NO_OLD and MP_STORE_NO_TEXT; of an answer: the sum, the time to wait, the number of keys or of the
+     * change, or the fence */
     int64_t n;
     uint64_t until_us;
 } mp_store_frame;

@@ -63,8 +63,62 @@ mp_principal *MP_NULLABLE mp_principal_ref_valid(lua_State *L, int index)
     return s->expires == 0 || s->expires > (int64_t)time(NULL) ? mp_principal_ref_at(L, index) : NULL;
 }
 
-/* host.auth.principal_ref(value, id, key, expires, issuer): a principal reference for the table `value`. It may
- * authenticate many requests. `expires`: seconds since 1970, or nil; `issuer`: a text, or nil.  [-0, +1, throws] */
+/* -- sign-ins that have ended ------------------------------------------------------------------------------------ */
+
+/* The number of a sign-in by its id at `index`, which is random; 0: there is none.  [-0, +0, throws] */
+static uint64_t sign_in_at(lua_State *L, int index)
+{
+    uint64_t hash = 14695981039346656037U; /* FNV-1a */
+    mp_str id = mp_opt_str(L, index);
+    for (size_t i = 0; i < id.len; i++)
+        hash = (hash ^ (unsigned char)id.ptr[i]) * 1099511628211U;
+    return id.ptr == NULL ? 0 : hash == 0 ? 1 : hash;
+}
+
+/* auth.end_sign_in(id, seconds): no access token of the sign-in is admitted from now on, in this process, and its
+ * streams and calls end. `seconds`: how long tokens of it may be left.  [-0, +0, throws] */
+static int l_end_sign_in(lua_State *L)
+{
+    luaL_checkstring(L, 1);
+    lua_Integer seconds = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, seconds > 0 && seconds < INT32_MAX, 2, "seconds of a token's life");
+    mp_sign_in_end(mp_lib_of(L)->rpc, sign_in_at(L, 1), (uint32_t)seconds);
+    return 0;
+}
+
+/* auth.has_ended(id): whether the sign-in has ended; nil: the store has to be asked.  [-0, +1, throws] */
+static int l_has_ended(lua_State *L)
+{
+    luaL_checkstring(L, 1);
+    mp_sign_in_state state = mp_sign_in_state_of(mp_lib_of(L)->rpc, sign_in_at(L, 1));
+    if (state == MP_SIGN_IN_UNKNOWN)
+        lua_pushnil(L);
+    else
+        lua_pushboolean(L, state == MP_SIGN_IN_ENDED);
+    return 1;
+}
+
+/* auth.doubt_endings(is_again): endings may have been missed: auth.has_ended says nil until those of the store were
+ * given to auth.end_sign_in after this, and the number that this returns to auth.know_endings. 0: all are known, and
+ * not to be read `is_again`.  [-0, +1] */
+static int l_doubt_endings(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mp_sign_ins_doubt(lua_toboolean(L, 1)));
+    return 1;
+}
+
+/* auth.know_endings(number).  [-0, +0, throws] */
+static int l_know_endings(lua_State *L)
+{
+    mp_sign_ins_know((uint64_t)luaL_checkinteger(L, 1));
+    return 0;
+}
+
+/* -- making references ------------------------------------------------------------------------------------------- */
+
+/* host.auth.principal_ref(value, id, key, expires, issuer, sign_in): a principal reference for the table `value`. It
+ * may authenticate many requests. `expires`: seconds since 1970, or nil; `issuer`: a text, or nil; `sign_in`: the id of
+ * the sign-in that it is from, or nil.  [-0, +1, throws] */
 static int l_principal_ref(lua_State *L)
 {
     mp_str id, key;
@@ -73,6 +127,7 @@ static int l_principal_ref(lua_State *L)
     key.ptr = luaL_checklstring(L, 3, &key.len);
     lua_Number expires = luaL_optnumber(L, 4, 0);
     mp_str issuer = mp_opt_str(L, 5);
+    uint64_t sign_in = sign_in_at(L, 6);
     lua_settop(L, 5);
     principal_ref *s = lua_newuserdatauv(L, sizeof *s, USER_VALUES);
     *s = (principal_ref){.lib = mp_lib_of(L), .issuer = issuer, .rights = {.audience_ref = LUA_NOREF}};
@@ -84,6 +139,7 @@ static int l_principal_ref(lua_State *L)
     s->expires = expires >= 1 && expires < 1e15 ? (int64_t)expires : 0;
     mp_link_put(&s->lib->principal_refs, &s->link);
     mp_principal *principal = mp_principal_new(id, key, s->expires);
+    mp_principal_set_sign_in(principal, sign_in);
     mp_principal_keep(principal, on_principal_unused, s);
     mp_principal_unref(principal);
     s->principal = principal;
@@ -213,7 +269,9 @@ void mp_principal_set_rights(lua_State *L, const mp_principal *principal, uint64
 
 void mp_lib_principals(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"auth.principal_ref", l_principal_ref}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"auth.principal_ref", l_principal_ref}, {"auth.end_sign_in", l_end_sign_in},   {"auth.has_ended", l_has_ended},
+        {"auth.doubt_endings", l_doubt_endings}, {"auth.know_endings", l_know_endings}, {NULL, NULL}};
     mp_lib *lib = mp_lib_of(L);
     mp_set_members(L, functions, 0);
     lua_newtable(L);

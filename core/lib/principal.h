@@ -6,7 +6,8 @@
 
 #include "lib/bindings.h"
 
-/* Adds auth.principal_ref() to the host table on top of the stack.  [-0, +0, throws] */
+/* Adds auth.principal_ref() and the functions about sign-ins that have ended to the host table on top of the stack.
+ * [-0, +0, throws] */
 void mp_lib_principals(lua_State *L);
 /* Refs the principal of the principal reference at `index`, and makes its table available to mp_principal_push().  [-0,
  * +0, throws] */

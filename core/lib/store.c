@@ -350,8 +350,26 @@ static void on_saved_cancel(mp_op *super)
     op->of = NULL;
 }
 
+static int push_saved(lua_State *L, mp_store_result result, int64_t n, MP_UNUSED const mp_buf *text)
+{
+    if (result != MP_STORE_DONE && result != MP_STORE_THERE)
+        lua_pushnil(L);
+    else
+        lua_pushboolean(L, result == MP_STORE_DONE);
+    lua_pushinteger(L, n);
+    return 2;
+}
+
+/* store.is_saved([number]): whether this change, or all so far, to keys that begin with "signin:" are on the disk:
+ * true, also if the store has no file; false: not yet; nil: it cannot be written now, or takes long. Second the number
+ * of the last change.  [-0, +2, throws, parks] */
+static int l_is_saved(lua_State *L)
+{
+    return operate(L, OPERATION(SAVED, .number = (uint64_t)luaL_optinteger(L, 1, 0), .n = true), push_saved);
+}
+
 /* store.saved(): returns once all changes so far to keys that begin with "signin:" are on the disk; at once if the
- * store has no file, or it cannot be written.  [-0, +0, throws, parks] */
+ * store has no file, or it cannot be written: store.is_saved says which.  [-0, +0, throws, parks] */
 static int l_saved(lua_State *L)
 {
     mp_store *store = lua_touserdata(L, lua_upvalueindex(1));
@@ -420,12 +438,19 @@ static int l_unbase64(lua_State *L)
 
 MP_SCRIPT_LIBRARY(store)
 {
-    static const luaL_Reg shared[] = {{"store.set", l_set},     {"store.add", l_add},
-                                      {"store.get", l_get},     {"store.delete", l_delete},
-                                      {"store.keys", l_keys},   {"store.incr", l_incr},
-                                      {"store.take", l_take},   {"store.cas", l_cas},
-                                      {"store.lock", l_lock},   {"store.set_locked", l_set_locked},
-                                      {"store.saved", l_saved}, {NULL, NULL}};
+    static const luaL_Reg shared[] = {{"store.set", l_set},
+                                      {"store.add", l_add},
+                                      {"store.get", l_get},
+                                      {"store.delete", l_delete},
+                                      {"store.keys", l_keys},
+                                      {"store.incr", l_incr},
+                                      {"store.take", l_take},
+                                      {"store.cas", l_cas},
+                                      {"store.lock", l_lock},
+                                      {"store.set_locked", l_set_locked},
+                                      {"store.saved", l_saved},
+                                      {"store.is_saved", l_is_saved},
+                                      {NULL, NULL}};
     static const luaL_Reg pure[] = {
         {"store.lost", l_lost}, {"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, config->store);

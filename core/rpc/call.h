@@ -12,6 +12,8 @@ extern mp_principal *const mp_nobody, *const mp_lone;
 /* Returns a counted reference for the caller. Principals with equal `binding` share their sessions. `expires`:
  * seconds since 1970; 0: never. */
 mp_principal *mp_principal_new(mp_str id, mp_str binding, int64_t expires);
+/* The principal is from an access token of this sign-in, and its streams and calls end with it. 0: of none. */
+void mp_principal_set_sign_in(mp_principal *principal, uint64_t sign_in);
 mp_principal *mp_principal_ref(mp_principal *principal);
 void mp_principal_unref(mp_principal *principal);
 mp_str mp_principal_id(const mp_principal *principal);
@@ -53,6 +55,17 @@ typedef struct {
     mp_str reason;  /* reason for the audit only; may be empty */
 } mp_refusal;
 void mp_authn_refuse(mp_authn *entry, const mp_refusal *refusal);
+
+/* A sign-in has ended: from now on no token of it is admitted in this process, and its streams and calls end, those of
+ * other workers in their next turn. `seconds`: how long it is remembered. `rpc` NULL: nothing is served yet. */
+void mp_sign_in_end(mp_rpc *MP_NULLABLE rpc, uint64_t sign_in, uint32_t seconds);
+/* UNKNOWN: another process may know more; or the endings that the store has were not given to mp_sign_in_end yet, since
+ * the process began or mp_sign_ins_doubt() was called. Its number, then, tells mp_sign_ins_know() that they were. 0:
+ * they are known, and not doubted again. */
+typedef enum { MP_SIGN_IN_LIVES, MP_SIGN_IN_ENDED, MP_SIGN_IN_UNKNOWN } mp_sign_in_state;
+mp_sign_in_state mp_sign_in_state_of(const mp_rpc *MP_NULLABLE rpc, uint64_t sign_in);
+uint64_t mp_sign_ins_doubt(bool is_again);
+void mp_sign_ins_know(uint64_t doubt);
 
 /* The principal lacks the scopes `needed` (with spaces between them): the error is sent with HTTP 403 and a challenge
  * that names those to ask for (A-5). False if the HTTP status of the call is sent, or the transport has none. */

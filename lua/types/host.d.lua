@@ -851,8 +851,26 @@ function host.served.publish(holder, snapshot, generation, rows, has_private) en
 ---@param key string
 ---@param expires? number  Seconds since 1970
 ---@param issuer? string
+---@param sign_in? string  The id of the sign-in that it is from
 ---@return userdata
-function host.auth.principal_ref(value, id, key, expires, issuer) end
+function host.auth.principal_ref(value, id, key, expires, issuer, sign_in) end
+
+--- No access token of the sign-in is admitted from now on, in this process; its streams and calls end.
+---@param id string
+---@param seconds integer  How long tokens of it may be left
+function host.auth.end_sign_in(id, seconds) end
+
+---@param id string
+---@return boolean?  Whether the sign-in has ended; nil: the store has to be asked
+function host.auth.has_ended(id) end
+
+--- Endings may have been missed: has_ended says nil until those of the store were given to end_sign_in after this, and the number to know_endings.
+---@param is_again? boolean
+---@return integer  0: all are known, and not to be read again
+function host.auth.doubt_endings(is_again) end
+
+---@param number integer
+function host.auth.know_endings(number) end
 
 --- Turns authentication on for this generation.
 ---@param realm string
@@ -1033,8 +1051,14 @@ function host.store.keys(prefix, most) end
 ---@return string? why
 function host.store.incr(key, n, seconds, sync) end
 
---- Returns once all changes so far to keys that begin with "signin:" are on the disk; at once without a file.
+--- Returns once all changes so far to keys that begin with "signin:" are on the disk; at once without a file, or if it cannot be written.
 function host.store.saved() end
+
+--- Whether this change, or all so far, to keys that begin with "signin:" are on the disk; nil: the file cannot be written now.
+---@param number? integer
+---@return boolean? done
+---@return integer number  Of the last change
+function host.store.is_saved(number) end
 
 --- Takes one token of a bucket that gains one token every `seconds`. Returns true; false and the seconds until the next token; or nil and why.
 ---@param key string

@@ -313,7 +313,8 @@ row([[call:progress
   host.call.count_listed]], 100, "one message of limits.call.output", { "local s = ('\\1'):rep(1300000)", "call:log('info', s)" },
   { "local t = {} for i = 1, 400000 do t[i] = i end", "call:log('info', t)" }, { "local s = ('x'):rep(4000000)", "call:progress(1, 2, s)" },
   { text, "return pcall(resource_updated, 'x://' .. s)" })
-family("host.", [[auth.count_unread auth.enable auth.principal_ref call.clear_deadline call.count_fault call.detach call.forbid call.forwards
+family("host.", [[auth.count_unread auth.doubt_endings auth.enable auth.end_sign_in auth.has_ended auth.know_endings auth.principal_ref
+  call.clear_deadline call.count_fault call.detach call.forbid call.forwards
   call.header call.id call.listen
   call.current call.measure call.name_task call.operator call.allow_cpu call.set_deadline call.set_principal call.withdraw env.get
   job.is_allowed job.listen job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
@@ -336,7 +337,7 @@ row([[host.nodes.leave
   host.nodes.uid
   host.nodes.answer
   host.nodes.lives]], 1, "the facts of one process")
-row("host.store.saved", 1, "begins a wait for the thread that writes the file")
+row("host.store.saved\nhost.store.is_saved", 1, "begins a wait for the thread that writes the file")
 row("host.nodes.tell", 20, "begins to send the text to 256 processes at most")
 row("host.nodes.renumber", 20, "ends the sessions of the process, some microseconds for each, when another one has its number")
 row("host.served.publish", 40, "one row for each tool, when the tools that are served have changed; at most 4 MiB of answers are freed")

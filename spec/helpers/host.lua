@@ -173,6 +173,8 @@ function host.start(scripts, options)
     ["auth.count_unread"] = function() end, ["auth.keep_text"] = function() end, ["auth.kept_text"] = function() end,
     ["auth.enable"] = function(realm, scopes, metadata) vm.auth = { realm = realm, scopes = scopes, metadata = metadata } end,
     ["auth.principal_ref"] = function(who) return { who = who } end,
+    ["auth.end_sign_in"] = function() end, ["auth.has_ended"] = function() end, ["auth.doubt_endings"] = function() return 0 end,
+    ["auth.know_endings"] = function() end,
     ["call.forbid"] = function(call, scopes) call.forbidden = scopes return true end,
     ["script.guarded"] = xpcall, ["script.briefly"] = xpcall, ["config.grants"] = {}, ["config.folder"] = "/srv", ["secret.reveal"] = function() end,
     ["seal.make"] = function(text, about) return ("sealed:%d:%s\0"):format(#about, about) .. text end,

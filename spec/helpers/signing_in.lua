@@ -26,14 +26,18 @@ local function over(base, more)
   return base
 end
 
---- A gateway with the users ann and bob. `more`: further keys of the configuration; `options`: those of gateway.start.
-function signing_in.start(more, options)
+--- The options of a gateway with the users ann and bob. `more`: further keys of the configuration; `options`: those of
+--- gateway.start.
+function signing_in.options(more, options)
   options = over({ scripts = { ["tools/who.lua"] = tool } }, options)
   options.files = over({ ["users.txt"] = signing_in.users }, options.files)
   options.before = function(dir) uv.fs_chmod(dir .. "/users.txt", 384) end
   options.config = over({ public_url = signing_in.url, sign_in = { provider = "password", passwords = "users.txt" } }, more)
-  return gateway.start(options)
+  return options
 end
+
+--- Such a gateway.
+function signing_in.start(more, options) return gateway.start(signing_in.options(more, options)) end
 
 --- A gateway in the folder of one that was killed.
 function signing_in.again(g)

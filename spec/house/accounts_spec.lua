@@ -42,6 +42,7 @@ local POSTS = {
   ["core/net/server/server.c"] = "one for each server, while another one has no room",
   ["core/net/server/hold.c"] = "some for each address and upgrade",
   ["core/rpc/session/sessions.c"] = "one for each worker that a session was on, when it ends",
+  ["core/rpc/auth/authn.c"] = "one for each worker, until it has looked which sign-ins have ended",
   ["core/rpc/call/call.c"] = "one for each call, when its client cancels it",
   ["core/rpc/call/client_request.c"] = "rpc->reply_bytes; one for each question of a call",
   ["core/rpc/call/report.c"] = "one for each worker and question of an operator, of which 16 may wait",

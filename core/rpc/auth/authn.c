@@ -136,6 +136,14 @@ void mp_authn_park(mp_authn *authn)
 
 void mp_authn_admit(mp_authn *authn, mp_principal *principal)
 {
+    if (mp_ended_has(principal->sign_in)) {
+        mp_authn_refuse(authn, &(mp_refusal){.status = 401,
+                                             .has_token = true,
+                                             .message = MP_STR("the request has no valid credentials: see "
+                                                               "WWW-Authenticate"),
+                                             .reason = MP_STR("the sign-in has ended")});
+        return;
+    }
     mp_rpc *rpc = authn->rpc;
     mp_stream *stream = mp_stream_ref(authn->stream);
     mp_hop *hop = authn->hop;
@@ -225,6 +233,45 @@ void mp_authn_answer(mp_authn *authn, const mp_page *page)
         mp_audit_request(stream, &(mp_decision){.event = page->event, .status = page->status, .why = page->reason});
     mp_stream_answer(stream, page->status, page->type, page->body, page->headers, page->count);
     mp_stream_unref(stream);
+}
+
+/* -- the end of sign-ins ------------------------------------------------------------------------------------------ */
+
+MP_COUNTER(tool_signed_out, "tool_aborted", "reason", "signed_out", "calls whose sign-in has ended")
+
+static atomic_bool are_posted[MP_RPC_MAX]; /* workers that are about to look which sign-ins have ended */
+
+static void end_here(void *content, mp_loop *MP_NULLABLE loop)
+{
+    mp_rpc *rpc = *(mp_rpc **)content;
+    atomic_store(&are_posted[rpc->index], false);
+    if (loop == NULL)
+        return;
+    mp_readers_sign_out(rpc);
+    mp_calls_sign_out(rpc, &mp_stat_tool_signed_out);
+}
+
+void mp_sign_in_end(mp_rpc *MP_NULLABLE rpc, uint64_t sign_in, uint32_t seconds)
+{
+    if (!mp_ended_put(sign_in, seconds) || rpc == NULL)
+        return;
+    for (unsigned i = 0; i < mp_session_table_rpcs(rpc->table); i++) {
+        mp_rpc *other = mp_session_table_rpc(rpc->table, i);
+        if (!atomic_exchange(&are_posted[i], true))
+            mp_loop_send(other->loop, end_here, &other, sizeof other, MP_STR_NONE);
+    }
+}
+
+mp_sign_in_state mp_sign_in_state_of(const mp_rpc *MP_NULLABLE rpc, uint64_t sign_in)
+{
+    if (mp_ended_has(sign_in))
+        return MP_SIGN_IN_ENDED;
+    if (rpc == NULL || !mp_ended_are_known())
+        return MP_SIGN_IN_UNKNOWN;
+    if (!mp_processes_are_several(rpc->processes))
+        return MP_SIGN_IN_LIVES;
+    mp_sign_ins_doubt(true); /* what another one ends before it has ended itself may not have come here */
+    return MP_SIGN_IN_UNKNOWN;
 }
 
 /* -- all of them --------------------------------------------------------------------------------------------------- */

@@ -428,6 +428,15 @@ void mp_calls_end(mp_rpc *rpc, mp_session *session)
     }
 }
 
+void mp_calls_sign_out(mp_rpc *rpc, const mp_stat *counter)
+{
+    mp_link *const lists[] = {&rpc->calls, &rpc->detached};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        MP_EACH(mp_call, call, lists[i], link)
+            if (mp_ended_has(call->principal->sign_in))
+                mp_call_cancel(call, "the sign-in has ended", counter, i == 0 ? MP_CANCEL_ANSWER : MP_CANCEL_QUIET);
+}
+
 void mp_call_abort(mp_call *call, const char *why, const mp_stat *counter)
 {
     mp_call_cancel(call, why, counter, MP_CANCEL_ANSWER);

@@ -17,7 +17,7 @@ const char *mp_end_cause(const mp_stat *counter)
         return "disconnected";
     if (counter == &mp_stat_tool_time)
         return "timeout";
-    /* the value is one of: cancelled, cpu, memory, lua_memory, output, shutdown, reload, operator */
+    /* the value is one of: cancelled, cpu, memory, lua_memory, output, shutdown, reload, operator, signed_out */
     return counter->value;
 }
 

@@ -93,6 +93,8 @@ void mp_call_cancel(mp_call *call, const char *why, const mp_stat *counter, mp_c
 bool mp_call_is_shown(const mp_call *call);
 /* The session was closed: cancels its calls on this rpc. */
 void mp_calls_end(mp_rpc *rpc, mp_session *session);
+/* Cancels the calls of this rpc whose sign-in has ended. */
+void mp_calls_sign_out(mp_rpc *rpc, const mp_stat *counter);
 /* Frees the calls that ended in this turn. */
 void mp_calls_sweep(mp_rpc *rpc);
 /* Frees the free list. */

@@ -19,6 +19,11 @@ mp_principal *mp_principal_new(mp_str id, mp_str binding, int64_t expires)
     return principal;
 }
 
+void mp_principal_set_sign_in(mp_principal *principal, uint64_t sign_in)
+{
+    principal->sign_in = sign_in;
+}
+
 mp_principal *mp_principal_ref(mp_principal *principal)
 {
     if (principal->refs >= 0)

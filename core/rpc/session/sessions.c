@@ -679,6 +679,7 @@ static void collect_if_expired(mp_node *node, void *arg)
 
 void mp_session_table_sweep(mp_rpc *rpc)
 {
+    mp_ended_sweep();
     mp_session_table *table = rpc->table;
     sweep found;
     for (unsigned i = rpc->index; i < SHARDS; i += atomic_load(&table->rpc_count)) {

@@ -41,8 +41,9 @@ struct mp_transport {
 /* -- principal.c --------------------------------------------------------------------------------------------------- */
 
 struct mp_principal {
-    int refs;        /* number of references; below 0: a static principal */
-    int64_t expires; /* seconds since 1970; 0: never */
+    int refs;         /* number of references; below 0: a static principal */
+    int64_t expires;  /* seconds since 1970; 0: never */
+    uint64_t sign_in; /* see mp_principal_set_sign_in */
     unsigned char key[MP_PRINCIPAL_KEY];
     mp_str id;
     void (*on_unused)(void *keeper);
@@ -333,6 +334,12 @@ void mp_owners_forget(mp_owners *owners, uint16_t number);
  * credentials. */
 void mp_expiry_start(mp_rpc *rpc, mp_timer *timer, int64_t expires, void (*fire)(mp_timer *timer));
 bool mp_expiry_is_over(int64_t expires);
+
+/* Sign-ins that have ended, for as long as access tokens of them may be left: of the whole process, any thread. */
+bool mp_ended_put(uint64_t sign_in, uint32_t seconds); /* true: it is new; false, too, if there is no place */
+bool mp_ended_has(uint64_t sign_in);                   /* takes no lock */
+bool mp_ended_are_known(void);                         /* all are here: see mp_sign_ins_doubt() */
+void mp_ended_sweep(void);                             /* forgets some whose time is over */
 
 /* Gauges and counters that other files read or count, too. */
 extern const mp_stat mp_stat_closed_idle, mp_stat_calls, mp_stat_closed_shutdown, mp_stat_refused_auth_pending;

@@ -133,7 +133,8 @@ static mp_reader *reader_new(mp_rpc *rpc, mp_session *session, mp_stream *stream
                           .rpc = rpc,
                           .serial = ++rpc->last_serial,
                           .began_us = mp_monotonic_us(),
-                          .expires = rpc->principal->expires};
+                          .expires = rpc->principal->expires,
+                          .sign_in = rpc->principal->sign_in};
     return reader;
 }
 
@@ -166,6 +167,14 @@ static bool may_answer(mp_reader *reader)
            now < reader->expired_at + reader->rpc->config->call_ms;
 }
 
+static void end_expired(mp_reader *reader)
+{
+    mp_stat_add(&mp_stat_streams_expired, 1);
+    if (reader->session->is_sse)
+        mp_session_close(reader->session, &mp_stat_closed_expired);
+    mp_reader_end(reader);
+}
+
 static void on_expired(mp_timer *timer)
 {
     mp_reader *reader = mp_container(timer, mp_reader, expiry);
@@ -174,11 +183,15 @@ static void on_expired(mp_timer *timer)
     } else if (may_answer(reader)) {
         mp_timer_start(reader->rpc->loop, timer, EXPIRED_LOOK_MS, on_expired);
     } else {
-        mp_stat_add(&mp_stat_streams_expired, 1);
-        if (reader->session->is_sse)
-            mp_session_close(reader->session, &mp_stat_closed_expired);
-        mp_reader_end(reader);
+        end_expired(reader);
     }
+}
+
+void mp_readers_sign_out(mp_rpc *rpc)
+{
+    MP_EACH(mp_reader, reader, &rpc->readers, link)
+        if (mp_ended_has(reader->sign_in))
+            end_expired(reader);
 }
 
 /* The reader is in its session: takes references, detects that the connection closes, starts the timer of the

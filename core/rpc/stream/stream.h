@@ -28,7 +28,8 @@ struct mp_reader {
     mp_link link;       /* link in rpc->readers */
     mp_link in_session; /* link in session->readers; guarded by the session's lock, like is_behind */
     mp_timer expiry;
-    int64_t expires; /* when the principal's credentials expire, in seconds since 1970; 0: never */
+    int64_t expires;  /* when the principal's credentials expire, in seconds since 1970; 0: never */
+    uint64_t sign_in; /* of the principal that began to read */
     uint64_t expired_at;
     uint64_t posted; /* the last event posted by another thread; `posted`, both numbers of bytes and `is_overfull` are
                         under the session's lock */
@@ -64,6 +65,8 @@ struct mp_feed {
 void mp_readers_drain(mp_rpc *rpc, bool all);
 /* Ends the stream; over HTTP+SSE its session ends, too. */
 void mp_reader_end(mp_reader *reader);
+/* Ends the streams of this rpc whose sign-in has ended. */
+void mp_readers_sign_out(mp_rpc *rpc);
 /* The session was closed: ends its streams on this rpc. */
 void mp_readers_end(mp_rpc *rpc, mp_session *session);
 /* Makes `stream` (already an event stream) the session's own stream. -1 if the session is closed or a client reads

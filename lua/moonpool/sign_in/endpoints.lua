@@ -96,13 +96,14 @@ local function by_code(parameters, client)
   if parameters.resource and address.resource(parameters.resource) ~= grant.resource then
     return fault(400, "invalid_target", "the resource is not the one of the sign-in")
   end
+  records.ready()
   local id, family, refresh, has_ended_one = families.begin(code, grant, text)
   if not id then
     local used = families.find_code(code)
     if used and used.family then families.finish(used.family) end
     return fault(400, "invalid_grant", BAD_GRANT, "a code was used twice: its sign-in ends")
   end
-  records.settle()
+  if not families.is_settled(id) then return fault(400, "invalid_grant", BAD_GRANT) end
   local answer = pair(id, family, family.scopes, refresh)
   if has_ended_one then answer.event, answer.reason = "signed out", "too many sign-ins: the one that was unused longest ends; user=" .. family.user end
   return answer
@@ -118,6 +119,7 @@ end
 local function by_refresh(parameters, client)
   local token = parameters.refresh_token
   if not token then return fault(400, "invalid_request", "refresh_token is needed") end
+  records.ready()
   for _ = 1, 8 do
     local family, id, text = families.of(token)
     if not family or family.client ~= client.key then return fault(400, "invalid_grant", BAD_GRANT) end
@@ -134,9 +136,7 @@ local function by_refresh(parameters, client)
     end
     local rotated, refresh = families.rotate(token, family, id, text)
     if rotated then
-      records.settle()
-      if families.has_ended(id) then return fault(400, "invalid_grant", BAD_GRANT) end
-      return pair(id, rotated, wanted, refresh)
+      return families.is_settled(id) and pair(id, rotated, wanted, refresh) or fault(400, "invalid_grant", BAD_GRANT)
     elseif refresh == "reused" then
       families.finish(id)
       return fault(400, "invalid_grant", BAD_GRANT, "a refresh token was used again: its sign-in ends; user=" .. family.user)

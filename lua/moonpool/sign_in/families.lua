@@ -4,6 +4,7 @@
 -- client, or a lost answer. The successor is kept sealed by a key that follows from the used token alone. Later use ends
 -- the family: one of two that have the token is a thief.
 
+local ended = require "moonpool.sign_in.ended"
 local host = require "moonpool.host"
 local keys = require "moonpool.keys"
 local records = require "moonpool.sign_in.records"
@@ -12,7 +13,6 @@ local sealed = require "moonpool.sign_in.sealed"
 local families = {}
 
 local CODE_S <const>, GRACE_S <const> = 60, 60
-local ENDED_S <const> = 86400 + 60         -- an ending outlives the access tokens of its family: 1d is the most of sign_in.tokens.access
 local MOST_OF_CLIENT <const>, MOST_OF_PERSON <const> = 16, 64      -- families of one person, with one client and in all
 local TRIES <const> = 8
 local config = host.config.sign_in
@@ -33,8 +33,8 @@ function families.find_code(code) return records.get("code", records.hash(code))
 
 function families.drop_code(code) records.drop("code", records.hash(code)) end
 
---- A record that cannot be read is an ending, too.
-function families.has_ended(id) return select(2, records.get("ended", id)) ~= nil end
+-- By the store: another worker or process may be ending the family at this moment.
+local function has_ended(id) return records.is_there("ended", id) end
 
 -- -- tokens of a family -------------------------------------------------------------------------------------------------
 
@@ -48,12 +48,20 @@ local function life_of(family) return math.max(0, math.min(config.idle, family.b
 
 local function successor_kind(token) return "successor " .. records.hash(token) end
 
---- Ends a family for good: its tokens are refused from now on. What it had in a full store is free before its ending
---- needs a place.
+--- Ends a family for good: its tokens are refused from now on, also if the store does not take the ending, which raises
+--- an error then. What it had in a full store is free before its ending needs a place.
 function families.finish(id)
+  ended.note(id)
   records.drop("family", id)
-  records.put("ended", id, true, ENDED_S)
+  records.put("ended", id, true, ended.SECONDS)
   records.settle()
+end
+
+--- What was made of the family may be given to its client: it is on the disk, and the family has not ended meanwhile.
+--- Raises an error if it does not come to the disk.
+function families.is_settled(id)
+  records.settle()
+  return not has_ended(id)
 end
 
 -- -- families of a person -----------------------------------------------------------------------------------------------
@@ -117,12 +125,11 @@ function families.begin(code, grant, text)
   grant.family = id
   if not records.replace("code", records.hash(code), text, grant, CODE_S) then return nil end
   records.put("family", id, family, token and math.max(1, life_of(family)) or config.access)
-  if families.has_ended(id) then records.drop("family", id) end        -- a second use of the code came between
+  if has_ended(id) then records.drop("family", id) end        -- a second use of the code came between
   local gone = note(id, family)
   if gone then families.finish(gone) end
   return id, family, token, gone ~= nil
 end
-
 
 --- The family of a refresh token, which may be an old one; its id, and the text that `rotate` compares. nil: there is none.
 function families.of(token)

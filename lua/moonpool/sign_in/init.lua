@@ -46,9 +46,12 @@ local function allowed(route)
   return table.concat(list, ", ")
 end
 
-local function serve(request)
+local function route_of(request)
   local path, whole = address.own_path(request.path)
-  local route = routes[whole] or routes[path]
+  return routes[whole] or routes[path]
+end
+
+local function serve(request, route)
   if not route then return not_there() end
   local method = request.method == "HEAD" and "GET" or request.method
   if method == "OPTIONS" and route.is_open then return preflight() end
@@ -60,13 +63,15 @@ local function serve(request)
 end
 
 -- A fault of ours, or of the store, is 503: a client tries again, and no words of ours are lost in a 500.
-local function broken(value)
+local function broken(value, is_open)
   if type(value) == "table" and value.sign_in_unavailable then
     host.log.write("warn", "sign-in not possible", { why = value.sign_in_unavailable })
   else
     failure.report(value, "sign-in failed", "sign_in")
   end
-  local page = html.fault(503, "Signing in is not possible at the moment. Try again in a few seconds.")
+  local why <const> = "Signing in is not possible at the moment. Try again in a few seconds."
+  local page = is_open and endpoints.answer(503, { error = "temporarily_unavailable", error_description = why }) or html.fault(503, why)
+  page.event, page.reason = "sign-in refused", "signing in is not possible at the moment"
   table.move({ "retry-after", "2" }, 1, 2, #page.headers + 1, page.headers)
   return page
 end
@@ -75,8 +80,9 @@ local function keep(value) return type(value) == "table" and value.sign_in_unava
 
 --- For C: status, media type, body and headers of the answer, and an event and a reason for the audit.
 function sign_in.answer(request)
-  local ok, page = xpcall(serve, keep, request)
-  if not ok then page = broken(page) end
+  local route = route_of(request)
+  local ok, page = xpcall(serve, keep, request, route)
+  if not ok then page = broken(page, route and route.is_open) end
   return page.status, page.type, page.body, page.headers, page.event, page.reason
 end
 

@@ -44,9 +44,31 @@ function records.replace(kind, id, text, value, seconds)
   return need(host.store.cas(key, text, sealed.make("record", value, key), seconds))
 end
 
+--- True if there is a record, whether it can be read or not.
+function records.is_there(kind, id) return select(2, records.get(kind, id)) ~= nil end
+
+--- The ids of all records of a kind; nil: the store does not answer.
+function records.ids(kind)
+  local begins = key_of(kind, "")
+  local keys, why = host.store.keys(begins)
+  if why then return nil end
+  for i, key in ipairs(keys) do keys[i] = key:sub(#begins + 1) end
+  return keys
+end
+
 function records.drop(kind, id) need(host.store.delete(key_of(kind, id))) end
 
---- Returns once all changes are on the disk.
-function records.settle() host.store.saved() end
+--- Raises that error if changes cannot come to the disk now: nothing is to be used up then.
+function records.ready() need(host.store.is_saved() ~= nil or nil, "the store's file") end
+
+--- Returns once all changes are on the disk; raises that error if they do not come there.
+function records.settle()
+  local done, number = host.store.is_saved()
+  if done == false then
+    host.store.saved()
+    done = host.store.is_saved(number)
+  end
+  need(done or nil, "the store's file")
+end
 
 return records

@@ -1,9 +1,8 @@
--- Access tokens: what a call needs to know of its caller, encrypted. Every worker reads them without a record; the only
--- question to the store is whether the sign-in has ended.
+-- Access tokens: what a call needs to know of its caller, encrypted. Every worker reads them without the store.
 
 local address = require "moonpool.sign_in.address"
 local auth = require "moonpool.access.auth"
-local families = require "moonpool.sign_in.families"
+local ended = require "moonpool.sign_in.ended"
 local host = require "moonpool.host"
 local passwords = require "moonpool.sign_in.passwords"
 local recent = require "moonpool.runtime.lru"
@@ -16,6 +15,7 @@ local PREFIX <const> = "mpa_"
 local VERSION <const>, MAX_BYTES <const>, MAX_KNOWN <const> = 1, 2048, 4096
 local MAX_SCOPES <const> = 256        -- as of any principal
 local RETRY_S <const> = 2
+local KNOWN_S <const> = 0.25          -- seconds until the file of users is looked at again; that a sign-in has ended counts at once
 
 --- An access token of the family, and the seconds for which it is valid. `scopes` are those of the family, or fewer.
 function tokens.make(id, family, scopes)
@@ -45,6 +45,7 @@ local function read(token)
   found = { family = content[2], user = content[3], mark = content[4], resource = content[6], expires = content[8] }
   found.principal = auth.keep { id = "password:" .. found.user, issuer = address.issuer, subject = found.user, client = content[5],
     scopes = content[7], expires = found.expires }
+  auth.of_sign_in(found.principal, found.family)
   known:put(hash, found)
   return found
 end
@@ -55,7 +56,8 @@ function tokens.family(token)
   return found and found.family, found and found.principal.client
 end
 
--- The principal of a request; nil, why, and the seconds after which a retry may succeed.
+-- The principal of a request, and the seconds for which that holds; nil, why, and the seconds after which a retry may
+-- succeed.
 local function authenticate(request)
   local token = request.bearer
   if not token or token:sub(1, #PREFIX) ~= PREFIX or #token > MAX_BYTES then return nil, "there is no access token of this gateway" end
@@ -65,15 +67,16 @@ local function authenticate(request)
   local user, away = passwords.find(found.user)
   if away then return nil, away, RETRY_S end
   if not user or user.mark ~= found.mark then return nil, "the user may not sign in any more, or has another password" end
-  local ok, ended = pcall(families.has_ended, found.family)
+  local ok, has_ended = pcall(ended.has, found.family)
   if not ok then return nil, "it cannot be found out whether the sign-in has ended", RETRY_S end
-  if ended then return nil, "the sign-in has ended" end
-  return found.principal
+  if has_ended then return nil, "the sign-in has ended" end
+  return found.principal, math.min(KNOWN_S, found.expires - os.time())
 end
 
 --- What the loader gives to auth.set: an auth script of the gateway's own, which is asked before all others.
 function tokens.entry()
-  local made = auth.build("sign_in", auth.new({ authenticate, issuer = address.issuer }, false, true), nil, error)
+  ended.load()
+  local made = auth.build("sign_in", auth.new({ authenticate, issuer = address.issuer }, true, true), nil, error)
   made.path, made.has_pages = "sign_in", true
   return made
 end

@@ -184,6 +184,11 @@ function auth.keep(given)
   return given
 end
 
+local sign_ins = setmetatable({}, { __mode = "k" })      -- such a table, or a principal made from one -> the id of a sign-in
+
+--- The principal of such a table is from a sign-in of this gateway, and ends with it.
+function auth.of_sign_in(given, id) sign_ins[given] = id end
+
 local compared = { id = true, scopes = true, issuer = true, subject = true, client = true, expires = true }
 
 local function same_scopes(a, b)
@@ -244,7 +249,9 @@ local function seat_of(one, given)
   if facts.is_built_in then return nil, "'" .. facts.id .. "' is an id that auth scripts cannot give" end
   trouble = too_large(who)
   if trouble then return nil, trouble end
-  local ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires, facts.issuer)
+  local sign_in = sign_ins[given]
+  local ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires, facts.issuer, sign_in)
+  sign_ins[who] = sign_in
   known = { ref = ref, expires = facts.expires or math.huge }
   if unchanging[given] or who == given then
     one.known[given] = known
@@ -303,7 +310,10 @@ function auth.authenticate(request)
 end
 
 --- The principal as text for another process of the gateway, which serves the request.
-function auth.pack(p) return principal.pack(p, true) end
+function auth.pack(p)
+  local sign_in = sign_ins[p]
+  return sign_in and sign_in .. "\n" .. principal.pack(p, true) or principal.pack(p, true)
+end
 
 local unpacked = setmetatable({}, { __mode = "v" })      -- refs by such texts, as long as a call or session has them
 
@@ -311,9 +321,11 @@ local unpacked = setmetatable({}, { __mode = "v" })      -- refs by such texts, 
 function auth.unpack(text)
   local ref = unpacked[text]
   if ref then return ref end
-  local who = principal.unpack(text)
+  local sign_in, of = text:match "^([%w_-]+)\n(.*)$"
+  local who = principal.unpack(of or text)
   local facts = principal.facts(who)
-  ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires, facts.issuer)
+  ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires, facts.issuer, sign_in)
+  sign_ins[who] = sign_in
   unpacked[text] = ref
   return ref
 end
