@@ -246,9 +246,19 @@ static const mp_lua_member cluster[] = {
     MP_MEMBER("password", mp_lib_config, cluster.password), MP_MEMBER_MS("timeout", mp_lib_config, cluster.timeout_ms),
     MP_MEMBER("listens", mp_lib_config, cluster.listens),   {0}};
 
+/* Pushes the path of a key, which begins where the process was started: in Lua, paths begin at the configuration.
+ * [-0, +1, throws] */
+static void push_absolute(lua_State *L, const char *MP_NULLABLE path)
+{
+    char here[PATH_MAX];
+    if (path == NULL || path[0] == '/' || getcwd(here, sizeof here) == NULL)
+        lua_pushstring(L, path);
+    else
+        lua_pushfstring(L, "%s/%s", here, path);
+}
+
 /* config.sign_in */
-static const mp_lua_member sign_in[] = {MP_MEMBER("passwords", mp_lib_config, sign_in.passwords),
-                                        MP_MEMBER("public_url", mp_lib_config, public_url),
+static const mp_lua_member sign_in[] = {MP_MEMBER("public_url", mp_lib_config, public_url),
                                         MP_MEMBER("prefix", mp_lib_config, prefix),
                                         MP_MEMBER_MS("access", mp_lib_config, sign_in.access_ms),
                                         MP_MEMBER_MS("refresh", mp_lib_config, sign_in.refresh_ms),
@@ -260,6 +270,8 @@ static void add_sign_in(lua_State *L, const mp_lib_config *config)
 {
     lua_newtable(L);
     mp_set_struct(L, sign_in, config);
+    push_absolute(L, config->sign_in.passwords);
+    lua_setfield(L, -2, "passwords");
     lua_newtable(L);
     char **users = config->sign_in.users;
     for (lua_Integer i = 0; users != NULL && users[i] != NULL; i++) {
