@@ -2,74 +2,27 @@
 -- URL from the configuration may lead to the addresses that upstreams may have. A URL from metadata must be https and
 -- public, or have the issuer's own origin. Redirects are not followed.
 
+local direct = require "moonpool.lib.http.direct"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local uris = require "moonpool.runtime.uris"
 
-local server = {}
+local server = { header_of = direct.header_of }
 
-local TIMEOUT_S <const> = 10
-local MAX_ANSWER_BYTES <const> = 64 << 10
 local METADATA_S <const> = 600            -- seconds for which metadata are used
 local MAX_TOKEN_BYTES <const> = 16 << 10
 local MAX_LIFE_S <const> = 30 * 86400
 local DEFAULT_LIFE_S <const> = 300        -- seconds; for a token whose answer names no lifetime
 
--- -- failures --------------------------------------------------------------------------------------------------------------
-
--- The server does not answer, or not now: a token that is still good is used on.
-local function outage(why, retry_after) return { kind = "outage", why = why, retry_after = retry_after } end
-
--- The server refuses this gateway: only a person can change that.
-local function refusal(why) return { kind = "barred", why = why } end
+local outage, refusal = direct.outage, direct.refusal
 
 -- The server refuses a token for one caller.
 local function denial(why) return { kind = "denied", why = why } end
 
--- -- places ----------------------------------------------------------------------------------------------------------------
-
-local function is_same_origin(a, b) return a.scheme == b.scheme and a.host == b.host and a.port == b.port end
-
--- The addresses that a URL of the configuration may lead to, for host.http.send.
-local function configured_reach(record, url)
-  local address = host.http.address(url.host)
-  if address then return address end
-  if url.host == "localhost" then return "loopback" end
-  return record.is_private and "private" or "public"
-end
-
--- The addresses that a URL in the metadata of `issuer` may lead to; nil if that URL must not be used.
-local function named_reach(record, issuer, url)
-  if is_same_origin(issuer, url) then return configured_reach(record, url) end
-  return url.scheme == "https" and "public" or nil
-end
-
--- -- requests --------------------------------------------------------------------------------------------------------------
-
---- The value of a header in the head of an answer; nil if it has none of this name, which is in lower case.
-function server.header_of(head, name)
-  for line in head:gmatch "[^\n]+" do
-    local key, value = line:match "^([^:]+):%s*(.-)%s*$"
-    if key and key:lower() == name then return value end
-  end
-end
-
--- The JSON object of an answer and its status; or nil and a failure.
-local function ask(method, url, reach, headers, body)
-  local status, head, text, kind = host.http.send {
-    method = method, url = url, headers = headers, body = body, most = MAX_ANSWER_BYTES, seconds = TIMEOUT_S, reach = reach, repeatable = false,
-  }
-  if not status then
-    if kind == "refused" then return nil, refusal "the authorization server's name leads to an address that is not public (private: true allows it)" end
-    return nil, outage "the authorization server does not answer"
-  end
-  if status == 429 or status >= 500 then
-    local wait = tonumber(server.header_of(head, "retry-after") or "")
-    return nil, outage(("the authorization server answers with status %d"):format(status), wait and wait >= 0 and math.min(wait, 300) or nil)
-  end
-  if status >= 300 and status < 400 then return nil, refusal "the authorization server answers with a redirect, which is not followed" end
-  local value = json.decode(text)
-  return type(value) == "table" and value or {}, status
+-- The JSON of an answer and its status; or nil and a failure.
+local function ask(...)
+  local answer, failure = direct.ask(...)
+  if not answer and failure.is_address then failure.why = failure.why .. " (private: true allows it)" end
+  return answer, failure
 end
 
 -- -- metadata --------------------------------------------------------------------------------------------------------------
@@ -98,14 +51,14 @@ local function discover(record, auth)
     local found, status
     if not tried[place] then
       tried[place] = true
-      found, status = ask("GET", place, configured_reach(record, issuer), { "accept: application/json" })
+      found, status = ask("GET", place, direct.configured_reach(issuer, record.is_private), { "accept: application/json" })
       if not found then return nil, status end
     end
     if found and status == 200 then
       if not is_issuer(found.issuer, auth.issuer) then return nil, refusal "the issuer's metadata name another issuer" end
       local url = type(found.token_endpoint) == "string" and host.http.url(found.token_endpoint)
       if not url then return nil, refusal "the issuer's metadata name no token endpoint" end
-      local reach = named_reach(record, issuer, url)
+      local reach = direct.named_reach(url, issuer, record.is_private)
       if not reach then return nil, refusal "the issuer's metadata name a token endpoint without https" end
       local methods = {}
       local list = type(found.token_endpoint_auth_methods_supported) == "table" and found.token_endpoint_auth_methods_supported or {}
@@ -122,18 +75,10 @@ local function endpoint_of(record, auth)
   if auth.issuer then return discover(record, auth) end
   local url = host.http.url(auth.token_url)
   if not url then return nil, refusal "token_url is no URL" end
-  return { url = url.url, reach = configured_reach(record, url), methods = {} }
+  return { url = url.url, reach = direct.configured_reach(url, record.is_private), methods = {} }
 end
 
 -- -- tokens ----------------------------------------------------------------------------------------------------------------
-
-local function form_of(fields)
-  local parts = {}
-  for _, field in ipairs(fields) do
-    if field[2] then parts[#parts + 1] = field[1] .. "=" .. uris.escape(field[2]) end
-  end
-  return table.concat(parts, "&")
-end
 
 -- True if the client's credentials are sent in the body.
 local function is_in_body(auth, endpoint)
@@ -192,13 +137,13 @@ function server.token(record, subject)
   local endpoint, failure = endpoint_of(record, auth)
   if not endpoint then return nil, failure end
   local secret, in_body = host.secret.reveal(auth.secret), is_in_body(auth, endpoint)
-  local body = form_of {
+  local body = direct.form {
     { "grant_type", subject and "urn:ietf:params:oauth:grant-type:token-exchange" or "client_credentials" }, { "subject_token", subject },
     { "subject_token_type", subject and ACCESS_TOKEN }, { "requested_token_type", subject and ACCESS_TOKEN }, { "audience", auth.audience },
     { "resource", auth.resource }, { "scope", auth.scope }, { "client_id", in_body and auth.client }, { "client_secret", in_body and secret },
   }
   local headers = { "accept: application/json", "content-type: application/x-www-form-urlencoded" }
-  if not in_body then headers[3] = "authorization: Basic " .. host.base64.encode(uris.escape(auth.client) .. ":" .. uris.escape(secret)) end
+  if not in_body then headers[3] = direct.basic(auth.client, secret) end
   local answer, status = ask("POST", endpoint.url, endpoint.reach, headers, body)
   if not answer then return nil, status end
   local refuse = subject and denial or refusal
