@@ -372,17 +372,74 @@ static int check_whole_cluster(const mp_config *config, const char **path, mp_er
 
 /* -- sign-in ------------------------------------------------------------------------------------------------------- */
 
-/* True if the host of the origin is this machine: localhost, or an address of the loopback interface. */
-static bool is_near_origin(const char *origin)
+/* True if the host of the URL is this machine: localhost, or an address of the loopback interface. */
+static bool is_near_url(const char *url)
 {
     mp_scoped_buf where = {0};
-    mp_str host = mp_host_name(mp_origin_host(mp_str_of(origin)));
+    mp_str rest = mp_origin_host(mp_str_of(url)), host = mp_host_name(mp_str_cut(&rest, '/'));
     for (size_t i = 0; i < host.len; i++)
         if (!mp_str_is(host, "localhost") && strchr("0123456789abcdefABCDEF.:[]", host.ptr[i]) == NULL)
             return false;
     mp_buf_printf(&where, "%.*s:1", MP_STR_ARG(host));
     mp_buf_putc(&where, '\0');
     return mp_is_near(where.ptr);
+}
+
+static bool has_any(char *const *MP_NULLABLE list)
+{
+    return list != NULL && *list != NULL;
+}
+
+static bool is_any_of(const char *name, const char *const *names)
+{
+    while (*names != NULL && strcmp(name, *names) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* A provider where anybody can have an account, or several organizations have their people. */
+static bool is_public_provider(const mp_sign_in_config *it, const char *name)
+{
+    static const char *const all[] = {"google", "github", NULL};
+    static const char *const tenants[] = {"https://login.microsoftonline.com/common/v2.0",
+                                          "https://login.microsoftonline.com/organizations/v2.0",
+                                          "https://login.microsoftonline.com/consumers/v2.0", NULL};
+    if (strcmp(name, "gitlab") == 0)
+        return strcmp(it->issuer, "https://gitlab.com") == 0;
+    return is_any_of(name, all) || (strcmp(name, "entra") == 0 && is_any_of(it->issuer, tenants));
+}
+
+/* What the provider needs, but for the file of passwords. */
+static int check_provider(const mp_sign_in_config *it, const char **path, mp_err *err)
+{
+    static const char *const known[] = {"google", "github", "oauth2", NULL};
+    const char *name = mp_sign_in_providers[it->provider];
+    if (it->client == NULL) {
+        mp_err_set(err, "'provider: %s' needs 'client', the id of this gateway at the provider", name);
+        return mp_err_hint(err, "the provider gives it when the gateway is registered there");
+    }
+    if (it->issuer == NULL && !is_any_of(name, known)) {
+        mp_err_set(err, "'provider: %s' needs 'issuer'", name);
+        return mp_err_hint(err, "as in issuer: https://id.example.com, exactly as the provider's metadata name it");
+    }
+    if (it->issuer != NULL && strncmp(it->issuer, "https://", 8) != 0 && !is_near_url(it->issuer))
+        return mp_err_set(err, "the provider's 'issuer' must begin with https://");
+    bool is_plain = strcmp(name, "oauth2") == 0;
+    if (is_plain && (it->authorize_url == NULL || it->token_url == NULL || it->user_url == NULL))
+        return mp_err_set(err, "'provider: oauth2' needs 'urls' with authorize, token and user");
+    if (!is_plain && is_any_of(name, known) && it->secret == NULL)
+        return mp_err_set(err, "'provider: %s' needs 'secret'", name);
+    if (!is_public_provider(it, name))
+        return 0;
+    *path = "sign_in.allow";
+    if (strcmp(name, "entra") == 0 && !has_any(it->tenants)) {
+        mp_err_set(err, "an issuer for the people of all tenants needs 'allow: {tenants: [...]}'");
+        return mp_err_hint(err, "or write the tenant into the issuer: https://login.microsoftonline.com/TENANT/v2.0");
+    }
+    if (has_any(it->users) || has_any(it->emails) || has_any(it->groups) || has_any(it->roles) || has_any(it->tenants))
+        return 0;
+    mp_err_set(err, "'provider: %s' needs 'allow': anybody can have an account there", name);
+    return mp_err_hint(err, "as in allow: {emails: [\"*@example.com\"]}");
 }
 
 static int check_passwords(const char *file, mp_err *err)
@@ -401,7 +458,11 @@ static int check_sign_in(const mp_config *config, const char **path, mp_err *err
     *path = "sign_in.provider";
     if (sign_in->provider == MP_SIGN_IN_OFF)
         return 0;
-    if (sign_in->passwords == NULL) {
+    if (sign_in->provider != MP_SIGN_IN_PASSWORD) {
+        if (check_provider(sign_in, path, err) != 0)
+            return -1;
+        *path = "sign_in.provider";
+    } else if (sign_in->passwords == NULL) {
         mp_err_set(err, "'provider: password' needs 'passwords', a file of users");
         return mp_err_hint(err,
                            "as in passwords: users.txt; `moonpool key password ann --file users.txt` writes a line");
@@ -414,7 +475,7 @@ static int check_sign_in(const mp_config *config, const char **path, mp_err *err
         mp_err_set(err, "'sign_in' needs 'public_url': all its addresses begin with it");
         return mp_err_hint(err, "as in public_url: https://mcp.example.com, or http://127.0.0.1:7300 on one machine");
     }
-    bool is_near = is_near_origin(url);
+    bool is_near = is_near_url(url);
     if (strncmp(url, "https://", 8) != 0 && !is_near) {
         mp_err_set(err, "'sign_in' needs a 'public_url' that begins with https://");
         return mp_err_hint(err, "without TLS everybody on the way can read passwords and tokens");
@@ -441,7 +502,7 @@ static int check_sign_in(const mp_config *config, const char **path, mp_err *err
             return mp_err_hint(err, "`openssl rand -hex 32` makes one");
         }
     *path = "sign_in.passwords";
-    return check_passwords(sign_in->passwords, err);
+    return sign_in->provider == MP_SIGN_IN_PASSWORD ? check_passwords(sign_in->passwords, err) : 0;
 }
 
 /* -- the admin listener -------------------------------------------------------------------------------------------- */

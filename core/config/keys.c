@@ -17,7 +17,6 @@ static const char *const uri_forms[] = {"as_is", "wrap", NULL};
 static const char *const name_forms[] = {"safe", "as_is", NULL};
 static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
-static const char *const providers[] = {"off", "password", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
 static const char *const reload_checks[] = {"off", "warn", "refuse", NULL};
@@ -268,15 +267,48 @@ const mp_config_key mp_config_keys[] = {
     {"sign_in", MP_KEY_SECTION, .bare = "sign_in.provider",
      .doc = "Makes this gateway the authorization server of its clients (OAuth 2.1): people sign in at a page of its "
             "own. It needs public_url, and on other than loopback addresses https, seal_keys and store.file."},
-    {"sign_in.provider", MP_KEY_CHOICE, SLOT(lib.sign_in.provider), .preset = "off", .choices = providers,
-     .doc = "Who knows the people. password: the file of sign_in.passwords. off: nobody signs in here."},
+    {"sign_in.provider", MP_KEY_CHOICE, SLOT(lib.sign_in.provider), .preset = "off", .choices = mp_sign_in_providers,
+     .doc = "Who knows the people. password: the file of sign_in.passwords. oidc: any provider of OpenID Connect; "
+            "oauth2: one of OAuth 2.0 without it. The others are what these providers need. off: nobody signs in "
+            "here."},
+    {"sign_in.issuer", MP_KEY_TEXT, SLOT(lib.sign_in.issuer), .least = 1, .most = 1024, .check = mp_config_check_issuer,
+     .form = "a URL", .pattern = "^https?://",
+     .doc = "The provider's issuer, byte for byte as its metadata name it. Without this key google and github are the "
+            "public ones; for a GitHub Enterprise Server it is its address."},
+    {"sign_in.client", MP_KEY_TEXT, SLOT(lib.sign_in.client), .least = 1, .most = 1024, .form = "a client id",
+     .doc = "The id of this gateway at the provider, where its redirect address is public_url and /oauth/callback."},
+    {"sign_in.secret", MP_KEY_TEXT, SLOT(lib.sign_in.secret), .least = 1, .most = 16 * KIB, .form = "a secret",
+     .doc = "Its secret, as in \"${file:/run/secrets/provider}\". Without this key the gateway is a public client."},
+    {"sign_in.ask", MP_KEY_LIST, SLOT(lib.sign_in.ask), .least = 1, .most = 512, .check = mp_config_check_scope,
+     .form = "a scope",
+     .doc = "Scopes to ask the provider for, instead of those that are usual for it, such as openid, email, profile."},
+    {"sign_in.scopes", MP_KEY_LIST, SLOT(lib.sign_in.scopes), .least = 1, .most = 512, .check = mp_config_check_scope,
+     .form = "a scope", .doc = "Scopes of this gateway that everybody has who signs in at a provider."},
+    {"sign_in.urls", MP_KEY_SECTION, .doc = "The endpoints of provider oauth2, which has no metadata."},
+    {"sign_in.urls.authorize", MP_KEY_TEXT, SLOT(lib.sign_in.authorize_url), .least = 1, .most = 1024,
+     .check = mp_config_check_issuer, .form = "a URL", .pattern = "^https?://", .doc = "The page for browsers."},
+    {"sign_in.urls.token", MP_KEY_TEXT, SLOT(lib.sign_in.token_url), .least = 1, .most = 1024,
+     .check = mp_config_check_issuer, .form = "a URL", .pattern = "^https?://", .doc = "The token endpoint."},
+    {"sign_in.urls.user", MP_KEY_TEXT, SLOT(lib.sign_in.user_url), .least = 1, .most = 1024,
+     .check = mp_config_check_issuer, .form = "a URL", .pattern = "^https?://",
+     .doc = "Whose a token is: a JSON object with sub or id."},
     {"sign_in.passwords", MP_KEY_PATH, SLOT(lib.sign_in.passwords), .least = 1, .most = 4000,
      .doc = "The file of users: a line for each, as `moonpool key password NAME` writes it. Only the gateway's user "
             "may be "
             "able to read it. Changes count within a second. A relative path starts at the folder of this file."},
     {"sign_in.allow", MP_KEY_SECTION, .doc = "Who may sign in, of those whom the provider knows."},
     {"sign_in.allow.users", MP_KEY_LIST, SLOT(lib.sign_in.users), .least = 1, .most = 128, .form = "a user",
-     .doc = "Names of users. Without this key all of them may."},
+     .doc = "Names in the file of passwords, or subjects of the provider: GitHub's number of a user, Entra's object "
+            "id, else sub. Whoever one of the lists users, emails, groups, roles names may sign in; without all of "
+            "them everybody may."},
+    {"sign_in.allow.emails", MP_KEY_LIST, SLOT(lib.sign_in.emails), .least = 3, .most = 320, .form = "an address",
+     .doc = "Addresses that the provider has verified, as ann@example.com, or all of a domain, as *@example.com."},
+    {"sign_in.allow.groups", MP_KEY_LIST, SLOT(lib.sign_in.groups), .least = 1, .most = 256, .form = "a group",
+     .doc = "Groups as the provider's claim names them. For github: organizations, as acme, and teams, as acme/ops."},
+    {"sign_in.allow.roles", MP_KEY_LIST, SLOT(lib.sign_in.roles), .least = 1, .most = 256, .form = "a role",
+     .doc = "Roles of an application in Entra, or of a realm in Keycloak."},
+    {"sign_in.allow.tenants", MP_KEY_LIST, SLOT(lib.sign_in.tenants), .least = 1, .most = 64, .form = "a tenant id",
+     .doc = "With entra: the only tenants whose people may sign in. An issuer for several of them needs this key."},
     {"sign_in.tokens", MP_KEY_SECTION, .doc = "How long clients may act for a person."},
     {"sign_in.tokens.access", TIME(60000, DAY), SLOT(lib.sign_in.access_ms), .preset = "1h",
      .doc = "An access token is valid for this time; then the client asks for another one."},
@@ -284,6 +316,9 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The person signs in anew after this time, counted from the sign-in."},
     {"sign_in.tokens.idle", TIME(60000, 400 * DAY), SLOT(lib.sign_in.idle_ms), .preset = "30d",
      .doc = "A client that has asked for no access token for this time lets the person sign in anew."},
+    {"sign_in.tokens.unchecked", TIME(0, 400 * DAY), SLOT(lib.sign_in.unchecked_ms), .preset = "24h",
+     .doc = "Before a client gets another access token the provider is asked whether the person may still sign in. "
+            "Where it cannot be asked, the person signs in anew after this time."},
     {"seal_keys", MP_KEY_LIST, SLOT(seal_keys), .least = 16, .most = 4096, .form = "a secret",
      .doc = "Secrets that encrypt what clients store for the gateway, such as cursors. The first one encrypts, all of "
             "them decrypt: to rotate, put the new secret first. Without this key a random secret is made at start, and "

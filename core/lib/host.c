@@ -257,31 +257,57 @@ static void push_absolute(lua_State *L, const char *MP_NULLABLE path)
         lua_pushfstring(L, "%s/%s", here, path);
 }
 
+const char *const mp_sign_in_providers[] = {"off",    "password", "oauth2", "google",   "github",    "oidc",    "entra",
+                                            "gitlab", "okta",     "auth0",  "keycloak", "authentik", "cognito", NULL};
+
 /* config.sign_in */
-static const mp_lua_member sign_in[] = {MP_MEMBER("public_url", mp_lib_config, public_url),
+static const mp_lua_member sign_in[] = {MP_MEMBER("issuer", mp_lib_config, sign_in.issuer),
+                                        MP_MEMBER("client", mp_lib_config, sign_in.client),
+                                        MP_MEMBER("secret", mp_lib_config, sign_in.secret),
+                                        MP_MEMBER("authorize_url", mp_lib_config, sign_in.authorize_url),
+                                        MP_MEMBER("token_url", mp_lib_config, sign_in.token_url),
+                                        MP_MEMBER("user_url", mp_lib_config, sign_in.user_url),
+                                        MP_MEMBER("public_url", mp_lib_config, public_url),
                                         MP_MEMBER("prefix", mp_lib_config, prefix),
                                         MP_MEMBER_MS("access", mp_lib_config, sign_in.access_ms),
                                         MP_MEMBER_MS("refresh", mp_lib_config, sign_in.refresh_ms),
                                         MP_MEMBER_MS("idle", mp_lib_config, sign_in.idle_ms),
+                                        MP_MEMBER_MS("unchecked", mp_lib_config, sign_in.unchecked_ms),
                                         {0}};
+
+/* Sets the list as a field of the table on top of the stack; none is set if it is empty.  [-0, +0, throws] */
+static void add_list(lua_State *L, const char *name, char *const *MP_NULLABLE list)
+{
+    if (list == NULL || list[0] == NULL)
+        return;
+    lua_newtable(L);
+    for (lua_Integer i = 0; list[i] != NULL; i++) {
+        lua_pushstring(L, list[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, name);
+}
 
 /* [-0, +0, throws] */
 static void add_sign_in(lua_State *L, const mp_lib_config *config)
 {
+    const mp_sign_in_config *from = &config->sign_in;
     lua_newtable(L);
     mp_set_struct(L, sign_in, config);
-    push_absolute(L, config->sign_in.passwords);
+    push_absolute(L, from->passwords);
     lua_setfield(L, -2, "passwords");
+    mp_field_text(L, "provider", mp_sign_in_providers[from->provider]);
+    /* one answer of the provider is for all sign-ins of a person in this time */
+    mp_field_integer(L, "fresh", MP_LIMIT(sign_in_fresh_ms, 60000) / 1000);
+    add_list(L, "ask", from->ask);
+    add_list(L, "scopes", from->scopes);
     lua_newtable(L);
-    char **users = config->sign_in.users;
-    for (lua_Integer i = 0; users != NULL && users[i] != NULL; i++) {
-        lua_pushboolean(L, 1);
-        lua_setfield(L, -2, users[i]);
-    }
-    if (users != NULL && users[0] != NULL)
-        lua_setfield(L, -2, "users");
-    else
-        lua_pop(L, 1);
+    add_list(L, "users", from->users);
+    add_list(L, "emails", from->emails);
+    add_list(L, "groups", from->groups);
+    add_list(L, "roles", from->roles);
+    add_list(L, "tenants", from->tenants);
+    lua_setfield(L, -2, "allow");
     mp_set_member(L, -2, "config.sign_in");
 }
 

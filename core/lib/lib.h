@@ -23,12 +23,14 @@ typedef struct {
     bool listens;                 /* requests of sessions may reach any node: cluster.listen */
 } mp_cluster_config;
 
-/* The section `sign_in`. */
+extern const char *const mp_sign_in_providers[]; /* `provider` is the number of one */
+/* The section `sign_in`; what is not given is NULL. */
 typedef struct {
-    enum { MP_SIGN_IN_OFF, MP_SIGN_IN_PASSWORD } provider;
-    char *MP_NULLABLE passwords;             /* path of the file of users; NULL: none */
-    char **MP_NULLABLE users;                /* who may sign in; NULL or empty: everybody in the file */
-    uint64_t access_ms, refresh_ms, idle_ms; /* how long access tokens and sign-ins are valid */
+    enum { MP_SIGN_IN_OFF, MP_SIGN_IN_PASSWORD /* and further ones */ } provider;
+    char *MP_NULLABLE passwords, *MP_NULLABLE issuer, *MP_NULLABLE client, *MP_NULLABLE secret, **MP_NULLABLE ask;
+    char *MP_NULLABLE authorize_url, *MP_NULLABLE token_url, *MP_NULLABLE user_url, **MP_NULLABLE scopes;
+    char **MP_NULLABLE users, **MP_NULLABLE emails, **MP_NULLABLE groups, **MP_NULLABLE roles, **MP_NULLABLE tenants;
+    uint64_t access_ms, refresh_ms, idle_ms, unchecked_ms; /* how long tokens and sign-ins are valid */
 } mp_sign_in_config;
 
 typedef struct {
@@ -36,18 +38,17 @@ typedef struct {
     const char *MP_NULLABLE public_url,
         *MP_NULLABLE prefix, *MP_NULLABLE mcp, *MP_NULLABLE sse; /* the addresses that clients use; each may be NULL */
     mp_vm_limits vm;
-    uint64_t task_ms;      /* longest time limit of a background task */
-    uint64_t call_ms;      /* time limit of a call */
-    size_t stream_queue;   /* limit of the bytes queued for one event stream */
-    size_t list_page;      /* bytes of the entries on one page of a list */
-    uint64_t http_time_ms; /* default time limit of an outgoing HTTP request */
-    size_t http_body;      /* bytes of the body of an answer to an outgoing HTTP request */
+    uint64_t task_ms;                    /* longest time limit of a background task */
+    uint64_t call_ms;                    /* time limit of a call */
+    size_t stream_queue;                 /* limit of the bytes queued for one event stream */
+    size_t list_page;                    /* bytes of the entries on one page of a list */
+    uint64_t http_time_ms, exec_time_ms; /* default time limits of an outgoing HTTP request, and of a program */
+    size_t http_body;                    /* bytes of the body of an answer to an outgoing HTTP request */
     const char *MP_NULLABLE config_name, *MP_NULLABLE config_text; /* of moonpool.yaml; NULL: there is none */
     const mp_grant *allow,
         /* the grants of all scripts; the grants of some scripts: an array that ends with a NULL path, or NULL */
         *MP_NULLABLE grants;
-    const char *folder;    /* folder that relative paths of grants and scripts start from */
-    uint64_t exec_time_ms; /* default time limit of a program */
+    const char *folder; /* folder that relative paths of grants and scripts start from */
     mp_database_limits sqlite;
     /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
     const char *MP_NULLABLE audit;
@@ -67,8 +68,7 @@ typedef struct {
     mp_upstream_limits upstream_limits;
     mp_cluster_config cluster;
     mp_sign_in_config sign_in;
-    const char *MP_NULLABLE upstream_lock;      /* the approved definitions, a line each; NULL: there is no such file */
-    const char *MP_NULLABLE upstream_lock_path; /* may be NULL */
+    const char *MP_NULLABLE upstream_lock, *MP_NULLABLE upstream_lock_path; /* the approved definitions, a line each */
     mp_store *store; /* store, bus, semaphores and upstream_table outlive the VM; the VM copies all other fields */
     mp_bus *bus;
     mp_semaphores *semaphores;

@@ -24,6 +24,7 @@ local WALL <const> = {
   ["lua/moonpool/calls/client_request.lua"] = "the end of a text that a client keeps",
   ["lua/moonpool/upstream/auth/init.lua"] = "the end of credentials; the store outlives a restart",
   ["lua/moonpool/sign_in/browser.lua"] = "the end of a form that a browser keeps", ["lua/moonpool/sign_in/waits.lua"] = "the store outlives a restart",
+  ["lua/moonpool/sign_in/people.lua"] = "the store outlives a restart", ["lua/moonpool/sign_in/provider.lua"] = "the end of credentials",
   ["lua/moonpool/sign_in/families.lua"] = "the store outlives a restart", ["lua/moonpool/sign_in/tokens.lua"] = "the end of credentials",
   ["lua/moonpool/cluster/shared_switches.lua"] = "what outlives a restart",
   ["lua/moonpool/things/job.lua"] = "times of day", ["lua/moonpool/things/limit.lua"] = "days and months",

@@ -1,29 +1,28 @@
--- The pages of a sign-in: a client's request is shown to the person (consent), who then gives name and password, and the
--- browser takes a code to the client. Nothing is stored before the password was right: what the pages need is in their
--- forms, sealed for the browser.
+-- The pages of a sign-in: a client's request is shown to the person (consent), who then gives name and password or goes
+-- to the provider (callback.lua), and the browser takes a code to the client. Nothing is stored before the person has
+-- agreed: what the pages need is in their forms, sealed for the browser.
 --   asked   what the client asks for: { client, redirect, resource, scopes, stays, challenge, state }, `client` by its id;
 --           scopes nil: all that the person has; stays: it asks for a refresh token
 
 local address = require "moonpool.sign_in.address"
 local browser = require "moonpool.sign_in.browser"
+local callback = require "moonpool.sign_in.callback"
 local clients = require "moonpool.sign_in.clients"
-local families = require "moonpool.sign_in.families"
 local form = require "moonpool.sign_in.form"
 local host = require "moonpool.host"
 local html = require "moonpool.sign_in.html"
 local keys = require "moonpool.keys"
-local passwords = require "moonpool.sign_in.passwords"
+local people = require "moonpool.sign_in.people"
 local records = require "moonpool.sign_in.records"
 local redirects = require "moonpool.sign_in.redirects"
+local returning = require "moonpool.sign_in.returning"
 local scopes = require "moonpool.sign_in.scopes"
-local tokens = require "moonpool.sign_in.tokens"
 local waits = require "moonpool.sign_in.waits"
 
 local authorize = {}
 
 local MAX_STATE <const>, MAX_SCOPE <const>, MAX_PASSWORD <const>, MAX_NAME <const> = 1024, 2048, 1024, 128
 local USED_S <const> = 900
-local AGAIN <const> = "This form is too old, was used already, or belongs to another browser. Begin the sign-in again in the program that you came from."
 
 -- -- the client's request -----------------------------------------------------------------------------------------------
 
@@ -59,11 +58,6 @@ local function read(query)
   local wanted, stays = scopes.asked(query.scope)
   return { client = client.id, redirect = query.redirect_uri, resource = address.resource(query.resource), scopes = wanted, stays = stays,
     challenge = query.code_challenge, state = query.state }, client
-end
-
--- The answer to the client: a code, or an error.
-local function back(asked, list)
-  return html.go(form.with(asked.redirect, { n = 8, list[1], list[2], list[3], list[4], "state", asked.state, "iss", address.issuer }))
 end
 
 -- -- pages --------------------------------------------------------------------------------------------------------------
@@ -115,16 +109,18 @@ local function posted(kind, request)
   local parameters = form.parse(request.body)
   if not parameters then return nil, html.fault(400, "The form cannot be read.") end
   local asked, id = browser.posted(kind, request, parameters.form)
-  if not asked then return nil, html.fault(403, AGAIN, nil, true) end
+  if not asked then return nil, html.fault(403, returning.AGAIN, nil, true) end
   return parameters, asked, id
 end
 
 --- POST /oauth/consent
 function authorize.consent(request)
-  local parameters, asked = posted("consent", request)
+  local parameters, asked, id = posted("consent", request)
   if not parameters then return asked end
-  if parameters.answer ~= "allow" then return back(asked, { "error", "access_denied", "error_description", "the person refused" }) end
-  return password_page(request, asked)
+  if parameters.answer ~= "allow" then return returning.go(asked, { "error", "access_denied", "error_description", "the person refused" }) end
+  if people.passwords then return password_page(request, asked) end
+  if not records.add("form", records.hash(id), true, USED_S) then return html.fault(403, returning.AGAIN, nil, true) end
+  return callback.begin(request, asked)
 end
 
 --- POST /oauth/password
@@ -134,7 +130,7 @@ function authorize.password(request)
   local name, word = parameters.name or "", parameters.password or ""
   if #name > MAX_NAME or #word > MAX_PASSWORD or name == "" then return password_page(request, asked, "Name or password is wrong.") end
   local is_early = waits.is_early(name, request.address)
-  local is_right, why = passwords.check(name, word, request.address)
+  local is_right, why = people.passwords.check(name, word, request.address)
   if why then return html.fault(503, "Passwords cannot be checked at the moment. Try again in a few seconds.") end
   is_early = is_early or waits.is_early(name, request.address)
   if is_early or not is_right then
@@ -143,22 +139,13 @@ function authorize.password(request)
     page.event, page.reason = "sign-in refused", is_early and "too many wrong passwords" or "wrong name or password"
     return page
   end
-  local client, user = clients.find(asked.client), passwords.find(name)
-  if not client or not user then return html.fault(403, AGAIN, nil, true) end
-  local grant = { client = client.key, redirect = asked.redirect, resource = asked.resource, scopes = scopes.granted(asked.scopes, user.scopes),
-    challenge = asked.challenge, user = name, mark = user.mark, refreshes = asked.stays or client.refreshes }
-  local too_much = tokens.trouble(grant)
-  if too_much then
-    host.log.write("warn", "sign-in not possible", { why = "user " .. name .. ": " .. too_much, hint = "give this user fewer or shorter scopes" })
-    return html.fault(403, "You have more rights here than one sign-in can give. Ask whoever runs this gateway, or let the program ask for fewer.", nil, true)
-  end
-  if not records.add("form", records.hash(id), true, USED_S) then return html.fault(403, AGAIN, nil, true) end
-  waits.forget(name, request.address)
-  local code = families.code(grant)
-  records.settle()
-  local page = back(asked, { "code", code })
-  page.event, page.reason = "signed in", "user=" .. name .. " client=" .. client.key
-  return page
+  local user = people.passwords.find(name)
+  if not user then return html.fault(403, returning.AGAIN, nil, true) end
+  return returning.signed_in(asked, { user = name, mark = user.mark, scopes = user.scopes }, function()
+    if not records.add("form", records.hash(id), true, USED_S) then return false end
+    waits.forget(name, request.address)
+    return true
+  end)
 end
 
 --- True if this is the verifier of the challenge (RFC 7636).

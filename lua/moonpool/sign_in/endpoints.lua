@@ -8,7 +8,7 @@ local families = require "moonpool.sign_in.families"
 local form = require "moonpool.sign_in.form"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local passwords = require "moonpool.sign_in.passwords"
+local people = require "moonpool.sign_in.people"
 local records = require "moonpool.sign_in.records"
 local scopes = require "moonpool.sign_in.scopes"
 local tokens = require "moonpool.sign_in.tokens"
@@ -128,15 +128,16 @@ local function by_refresh(parameters, client)
     if parameters.resource and address.resource(parameters.resource) ~= family.resource then
       return fault(400, "invalid_target", "the resource is not the one of the sign-in")
     end
-    local user, away = passwords.find(family.user)
-    if away then return fault(503, "temporarily_unavailable", "users cannot be looked up now") end
-    if not user or user.mark ~= family.mark then
+    local mark, gone, is_unknown = people.still_may(family.user, family.mark)
+    if is_unknown then return fault(503, "temporarily_unavailable", "users cannot be looked up now") end
+    if not mark then
       families.finish(id)
-      return fault(400, "invalid_grant", BAD_GRANT, "the user may not sign in any more, or has another password")
+      return fault(400, "invalid_grant", BAD_GRANT, gone)
     end
+    family.mark = mark
     local rotated, refresh = families.rotate(token, family, id, text)
     if rotated then
-      return families.is_settled(id) and pair(id, rotated, wanted, refresh) or fault(400, "invalid_grant", BAD_GRANT)
+      return families.is_settled(id) and pair(id, rotated, people.scopes(wanted), refresh) or fault(400, "invalid_grant", BAD_GRANT)
     elseif refresh == "reused" then
       families.finish(id)
       return fault(400, "invalid_grant", BAD_GRANT, "a refresh token was used again: its sign-in ends; user=" .. family.user)

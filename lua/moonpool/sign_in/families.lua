@@ -64,6 +64,11 @@ function families.is_settled(id)
   return not has_ended(id)
 end
 
+--- Ends all families of a person.
+function families.finish_all(user)
+  for _, id in ipairs(records.get("person", records.hash(user)) or {}) do families.finish(id) end
+end
+
 -- -- families of a person -----------------------------------------------------------------------------------------------
 
 -- Takes the one of these families that was unused longest out of the list `all`, and returns its id.

@@ -3,12 +3,14 @@
 
 local address = require "moonpool.sign_in.address"
 local authorize = require "moonpool.sign_in.authorize"
+local callback = require "moonpool.sign_in.callback"
 local endpoints = require "moonpool.sign_in.endpoints"
 local failure = require "moonpool.runtime.outcome"
 local form = require "moonpool.sign_in.form"
 local host = require "moonpool.host"
 local html = require "moonpool.sign_in.html"
 local metadata = require "moonpool.sign_in.metadata"
+local people = require "moonpool.sign_in.people"
 
 local sign_in = {}
 
@@ -20,11 +22,15 @@ local function show_metadata() return endpoints.answer(200, metadata) end
 local routes = {
   ["/oauth/authorize"] = { GET = authorize.begin },
   ["/oauth/consent"] = { POST = authorize.consent, is_form = true },
-  ["/oauth/password"] = { POST = authorize.password, is_form = true },
   ["/oauth/token"] = { POST = endpoints.token, is_open = true },
   ["/oauth/register"] = { POST = endpoints.register, is_open = true },
   ["/oauth/revoke"] = { POST = endpoints.revoke, is_open = true },
 }
+if people.passwords then
+  routes["/oauth/password"] = { POST = authorize.password, is_form = true }
+else
+  routes["/oauth/callback"] = { GET = callback.answer }
+end
 for _, name in ipairs { "oauth-authorization-server", "openid-configuration" } do
   local route = { GET = show_metadata, is_open = true }
   routes["/.well-known/" .. name] = route

@@ -64,14 +64,19 @@ local path = host.config.sign_in.passwords
 local granted = { read = { path }, write = {} }
 local file = cached_file.new(fs.library(granted, "sign_in"), { path = "auth/sign_in", key = "sign_in.passwords", granted = granted }, path, parse)
 
+local allowed                    -- the set of names that may sign in; nil: all of them
+for _, name in ipairs(host.config.sign_in.allow.users or {}) do
+  allowed = allowed or {}
+  allowed[name] = true
+end
+
 local stranger = { n = LEAST_N, r = LEAST_R, p = LEAST_P, salt = keys.random(16), hash = keys.random(32), name = "" }
 
 --- The user's line; nil: there is none, or the user may not sign in. A second result says that this is not known now.
 function passwords.find(name)
   local all, why = file:get()
   if not all then return nil, why end
-  local users = host.config.sign_in.users
-  return (not users or users[name]) and all[name] or nil
+  return (not allowed or allowed[name]) and all[name] or nil
 end
 
 -- The hash of the word by the numbers and the salt of an entry; nil: there is none now.

@@ -56,6 +56,9 @@ function records.ids(kind)
   return keys
 end
 
+--- Uses up the record whose text is `text`; false if another request did so.
+function records.use(kind, id, text) return need(host.store.cas(key_of(kind, id), text, false)) end
+
 function records.drop(kind, id) need(host.store.delete(key_of(kind, id))) end
 
 --- Raises that error if changes cannot come to the disk now: nothing is to be used up then.

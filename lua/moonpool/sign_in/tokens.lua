@@ -4,7 +4,7 @@ local address = require "moonpool.sign_in.address"
 local auth = require "moonpool.access.auth"
 local ended = require "moonpool.sign_in.ended"
 local host = require "moonpool.host"
-local passwords = require "moonpool.sign_in.passwords"
+local people = require "moonpool.sign_in.people"
 local recent = require "moonpool.runtime.lru"
 local records = require "moonpool.sign_in.records"
 local sealed = require "moonpool.sign_in.sealed"
@@ -43,8 +43,9 @@ local function read(token)
   local content = sealed.open("access token", token:sub(#PREFIX + 1))
   if not content or content[1] ~= VERSION then return nil end
   found = { family = content[2], user = content[3], mark = content[4], resource = content[6], expires = content[8] }
-  found.principal = auth.keep { id = "password:" .. found.user, issuer = address.issuer, subject = found.user, client = content[5],
-    scopes = content[7], expires = found.expires }
+  local facts = people.facts(found.user)
+  facts.client, facts.scopes, facts.expires = content[5], people.scopes(content[7]), found.expires
+  found.principal = auth.keep(facts)
   auth.of_sign_in(found.principal, found.family)
   known:put(hash, found)
   return found
@@ -64,9 +65,8 @@ local function authenticate(request)
   local found = read(token)
   if not found or found.resource ~= address.resource() then return nil, "the access token is not of this gateway" end
   if found.expires <= os.time() then return nil, "the access token has expired" end
-  local user, away = passwords.find(found.user)
-  if away then return nil, away, RETRY_S end
-  if not user or user.mark ~= found.mark then return nil, "the user may not sign in any more, or has another password" end
+  local may, why, is_unknown = people.may(found.user, found.mark)
+  if not may then return nil, why, is_unknown and RETRY_S or nil end
   local ok, has_ended = pcall(ended.has, found.family)
   if not ok then return nil, "it cannot be found out whether the sign-in has ended", RETRY_S end
   if has_ended then return nil, "the sign-in has ended" end

@@ -58,12 +58,12 @@ end
 -- The prefixes of the ids that methods give to credentials of this gateway, such as API keys.
 local taken = {}
 
--- The ids of people who sign in at this gateway itself.
-local OF_PEOPLE <const> = "password:"
-if host.config.sign_in then taken[OF_PEOPLE] = true end
+-- The prefix of the ids of people who sign in at this gateway itself, or at its provider.
+local OF_PEOPLE <const> = host.config.sign_in and host.config.sign_in.provider .. ":"
+if OF_PEOPLE then taken[OF_PEOPLE] = true end
 
 --- True if an id is one of a person who signs in at this gateway itself.
-function options.is_of_people(id) return taken[OF_PEOPLE] and id:sub(1, #OF_PEOPLE) == OF_PEOPLE or false end
+function options.is_of_people(id) return OF_PEOPLE and id:sub(1, #OF_PEOPLE) == OF_PEOPLE or false end
 
 --- Ids with this prefix belong to the credentials of one method: whoever else gives ids to people cannot give these.
 function options.take_prefix(prefix)

@@ -1,0 +1,237 @@
+-- The people who sign in, and whether they still may: by the file of passwords, or by what the provider last said.
+--   user      what tells people apart: a name of the file, or PROVIDER:SUBJECT
+--   mark      what of the configuration or the file let the person in: another one means that she is judged anew
+--   account   of a person whom a provider knows: { at, home, claims, refresh?, access?, ends? }, what it said at that
+--             time, and what it is asked with the next time
+
+local address = require "moonpool.sign_in.address"
+local digest = require "moonpool.lib.digest"
+local families = require "moonpool.sign_in.families"
+local flight = require "moonpool.runtime.single_flight"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local presets = require "moonpool.sign_in.presets"
+local records = require "moonpool.sign_in.records"
+
+local people = {}
+
+local ASK_S <const>, PAUSE_S <const> = 20, 0.1
+local MAX_SUBJECT <const> = 255         -- OpenID Connect Core, 2
+
+local config = host.config.sign_in
+
+-- -- passwords -------------------------------------------------------------------------------------------------------------
+
+if config.provider == "password" then
+  local passwords = require "moonpool.sign_in.passwords"
+
+  people.passwords = passwords
+
+  --- What a principal says of the person: { id, issuer, subject }.
+  function people.facts(user) return { id = "password:" .. user, issuer = address.issuer, subject = user } end
+
+  --- True if the person may still sign in; nil and why; nil, why and true where that is not known now.
+  function people.may(user, mark)
+    local found, away = passwords.find(user)
+    if away then return nil, away, true end
+    if not found or found.mark ~= mark then return nil, "the user may not sign in any more, or has another password" end
+    return true
+  end
+
+  --- The same before a client gets another access token. Then the mark that the sign-in has from now on.
+  function people.still_may(user, mark)
+    local may, why, away = people.may(user, mark)
+    return may and mark, why, away
+  end
+
+  --- Those of the scopes of a sign-in that the configuration still gives.
+  function people.scopes(list) return list end
+
+  return people
+end
+
+-- -- providers -------------------------------------------------------------------------------------------------------------
+
+local provider = require "moonpool.sign_in.provider"
+
+local preset, allow = provider.preset, config.allow
+local flights = flight.new()
+
+local function short(...) return digest.sha256(json.encode { ... }):sub(1, 16) end
+
+local home = short(provider.name, provider.issuer, config.client)
+local lists = {}
+for i, name in ipairs { "users", "emails", "groups", "roles", "tenants" } do lists[i] = allow[name] or false end
+
+people.home, people.mark = home, short(home, lists)
+
+local given, own_scopes = {}, {}
+for _, text in ipairs(config.scopes or {}) do
+  for scope in text:gmatch "%S+" do
+    if not own_scopes[scope] then given[#given + 1], own_scopes[scope] = scope, true end
+  end
+end
+
+function people.facts(user) return { id = user, issuer = provider.issuer, subject = user:sub(#provider.name + 2) } end
+
+function people.scopes(list)
+  local left = {}
+  for _, scope in ipairs(list) do left[#left + 1] = own_scopes[scope] and scope or nil end
+  return left
+end
+
+local function set_of(list)
+  local set = {}
+  for _, item in ipairs(list or {}) do set[item] = true end
+  return set
+end
+
+-- True if a pattern of sign_in.allow.emails fits a verified address.
+local function is_address_allowed(claims)
+  local email = presets.text(preset.email(claims))
+  local name, domain = (email or ""):match "^([^@%s\"<>]+)@([%w.-]+)$"
+  if not name then return false end
+  domain = domain:lower()
+  for _, pattern in ipairs(allow.emails) do
+    local wanted_name, wanted = pattern:match "^(.+)@([^@]+)$"
+    wanted = wanted and wanted:lower()
+    if wanted == domain and (wanted_name == name or wanted_name == "*" and preset.domain(claims, domain)) then return true end
+  end
+  return false
+end
+
+local function has_one(wanted, list)
+  local set = set_of(wanted)
+  for _, item in ipairs(list or {}) do
+    if set[item] then return true end
+  end
+  return false
+end
+
+-- The subject of the claims; nil: it is none that can be kept.
+local function subject_of(claims)
+  local subject = presets.text(preset.subject(claims))
+  return subject and #subject <= MAX_SUBJECT and subject:find "^[\32-\126]+$" and subject or nil
+end
+
+-- True if sign_in.allow lets the person in; nil and why not.
+local function judge(claims)
+  local subject = subject_of(claims)
+  if not subject then return nil, "the provider names no subject" end
+  if allow.tenants and not set_of(allow.tenants)[claims.tid or ""] then return nil, "the tenant is not in sign_in.allow.tenants" end
+  if allow.users and has_one(allow.users, { subject, table.unpack(preset.aliases(claims)) }) then return true end
+  if allow.emails and is_address_allowed(claims) then return true end
+  if allow.groups and has_one(allow.groups, preset.groups(claims)) then return true end
+  if allow.roles and has_one(allow.roles, preset.roles(claims)) then return true end
+  if not (allow.users or allow.emails or allow.groups or allow.roles) then return true end
+  return nil, preset.trouble(claims) or "sign_in.allow does not name the person"
+end
+
+local function keep(key, account)
+  records.put("account", key, account, config.refresh)
+  records.settle()
+end
+
+local function with_tokens(account, tokens)
+  account.refresh, account.access, account.ends = tokens.refresh, not tokens.refresh and tokens.access or nil, tokens.ends
+  return account
+end
+
+--- Keeps what the provider said of a person at her sign-in: { user, mark, scopes }; or nil and why she may not sign in.
+--- A third result says that she may, but that the provider has to be asked once more, for a refresh token.
+function people.admit(claims, tokens, is_again)
+  local may, why = judge(claims)
+  if not may then return nil, why end
+  local user = provider.name .. ":" .. subject_of(claims)
+  local key = records.hash(user)
+  local before = records.get("account", key)
+  before = before and before.home == home and before or nil
+  if not tokens.refresh and preset.again and not is_again and not (before and before.refresh) then return nil, nil, true end
+  if not tokens.refresh and before and before.refresh then tokens.refresh = before.refresh end
+  keep(key, with_tokens({ at = os.time(), home = home, claims = claims }, tokens))
+  return { user = user, mark = people.mark, scopes = given }
+end
+
+--- The subject of a person as a page or a line of the log names it.
+function people.shown(claims) return provider.name .. ":" .. tostring(subject_of(claims)) end
+
+local function account_of(user)
+  local key = records.hash(user)
+  local account = records.get("account", key)
+  if not account then return nil, "nothing is known of the person any more" end
+  if account.home ~= home then return nil, "the person is of another provider" end
+  return account, key
+end
+
+function people.may(user, mark)
+  if mark == people.mark then return true end
+  local is_there, account, why = pcall(account_of, user)
+  if not is_there then return nil, "what is known of the person cannot be read", true end
+  if not account then return nil, why end
+  return judge(account.claims)
+end
+
+local function is_fresh(account)
+  local age = os.time() - account.at
+  return age >= 0 and age < config.fresh
+end
+
+-- Ends all that a person has here.
+local function end_all(user, key)
+  records.drop("account", key)
+  families.finish_all(user)
+end
+
+-- Asks the provider: the account as it is now; or nil and why the person may not sign in any more.
+local function ask(user, key, account)
+  local claims, failure = provider.ask_again(account, account.claims, function(tokens) keep(key, with_tokens(account, tokens)) end)
+  if claims then
+    account.claims, account.at = claims, os.time()
+    keep(key, account)
+    local may, why = judge(claims)
+    if may then return account end
+    end_all(user, key)
+    return nil, why
+  end
+  if failure.kind == "gone" then
+    end_all(user, key)
+    return nil, failure.why
+  end
+  if failure.kind ~= "unasked" then
+    host.log.write("warn", "sign-in not possible", { why = failure.why, hint = "the provider was asked whether " .. user .. " may still sign in" })
+  end
+  local age = os.time() - account.at
+  if age < 0 or age >= config.unchecked then return nil, "the provider could not be asked for sign_in.tokens.unchecked" end
+  return account
+end
+
+-- One task of all workers asks about a person; others wait for what it finds.
+local function ask_alone(user)
+  while true do
+    local account, key = account_of(user)
+    if not account or is_fresh(account) then return account, key end
+    if records.add("asking", key, true, ASK_S) then
+      local _ <close> = setmetatable({}, { __close = function() records.drop("asking", key) end })
+      account, key = account_of(user)          -- another task may have asked just now
+      if not account or is_fresh(account) then return account, key end
+      return ask(user, key, account)
+    end
+    host.time.sleep(PAUSE_S)
+  end
+end
+
+function people.still_may(user)
+  local account, why = flights:share(user, ASK_S, function()
+    local ok, found, reason = pcall(ask_alone, user)
+    if ok then return found, reason end
+    if type(found) == "table" and found.sign_in_unavailable then return false end
+    error(found, 0)
+  end)
+  if account == false then error({ sign_in_unavailable = "the store" }, 0) end
+  if account == nil and why == "the operation did not end in time" then return nil, why, true end
+  if not account then return nil, why or "it is not known whether the person may sign in", why == nil end
+  local may, reason = judge(account.claims)
+  return may and people.mark, reason
+end
+
+return people

@@ -1,0 +1,180 @@
+-- Whether a person may still sign in: what the provider says when a client asks for another access token, and what a
+-- reload changes.
+local cjson = require "cjson"
+local provider = require "spec.helpers.provider"
+local signing_in = require "spec.helpers.signing_in"
+local wait = require "spec.helpers.wait"
+
+-- A gateway for which each answer of the provider is old at once.
+local function gateway(idp, sign_in, config) return idp:gateway(sign_in, config, { workers = 2, constants = { sign_in_fresh_ms = 0 } }) end
+
+-- Reloads the gateway with other keys of sign_in.
+local function reload(g, keys)
+  local path = g.dir .. "/moonpool.yaml"
+  local file <close> = assert(io.open(path))
+  local whole = cjson.decode(file:read "a")
+  for name, value in pairs(keys) do whole.sign_in[name] = value end
+  local out <close> = assert(io.open(path, "w"))
+  out:write(cjson.encode(whole))
+  out:close()
+  assert.equal(200, g:admin("/reload", "POST").status)
+end
+
+describe("a refresh", function()
+  it("asks the provider with its own refresh token, of which each is used once", function()
+    local idp <close> = provider.start()
+    local g <close> = gateway(idp)
+    local client = signing_in.register(g)
+    local tokens = idp:tokens(g, client)
+    for _ = 1, 3 do
+      local first = idp.last.refresh
+      tokens = signing_in.refresh(g, client, tokens.refresh_token):json()
+      assert.equal(first, idp.forms[#idp.forms].refresh_token)
+      assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, tokens.access_token)))
+    end
+    assert.has_nothing_left(g)
+  end)
+
+  it("of a person whom the provider has disabled ends all that she has", function()
+    local idp <close> = provider.start()
+    local g <close> = gateway(idp)
+    local client, other = signing_in.register(g), signing_in.register(g, { client_name = "Other" })
+    local tokens, others = idp:tokens(g, client), idp:tokens(g, other)
+    local bobs = idp:tokens(g, client, "bob")
+    assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, others.access_token)))
+    idp.disabled.ann = true
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+    assert.same({ 401, 401 }, { (signing_in.who(g, tokens.access_token)), (signing_in.who(g, others.access_token)) })
+    assert.equal("invalid_grant", signing_in.refresh(g, other, others.refresh_token):json().error)
+    assert.equal("oidc:1002 notes:read notes:write", (signing_in.who(g, bobs.access_token)))
+    idp.disabled.ann = nil
+    assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, idp:tokens(g, client).access_token)))
+  end)
+
+  it("of a person who has left the group ends it", function()
+    local idp <close> = provider.start()
+    idp.people.ann.groups = { "ops" }
+    local g <close> = gateway(idp, { allow = { groups = { "ops" } } })
+    local client = signing_in.register(g)
+    local tokens = signing_in.refresh(g, client, idp:tokens(g, client).refresh_token):json()
+    idp.people.ann.groups = { "dev" }
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+    assert.equal(401, (signing_in.who(g, tokens.access_token)))
+  end)
+
+  it("goes on while the provider does not answer, or an answer is not of it", function()
+    local idp <close> = provider.start()
+    local g <close> = gateway(idp)
+    local client = signing_in.register(g)
+    local tokens = idp:tokens(g, client)
+    for _, refuse in ipairs { { 500, nil, "" }, { 403, nil, "<html>" }, { 429, nil, "" }, { 401, nil, '{"error":"invalid_client"}' } } do
+      idp.refuse = refuse
+      tokens = signing_in.refresh(g, client, tokens.refresh_token):json()
+      assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, tokens.access_token)))
+    end
+  end)
+
+  it("ends once the provider could not be asked for sign_in.tokens.unchecked", function()
+    local idp <close> = provider.start()
+    local g <close> = gateway(idp, { tokens = { unchecked = "0s" } })
+    local client = signing_in.register(g)
+    local tokens = idp:tokens(g, client)
+    idp.refuse = { 500, nil, "" }
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+  end)
+
+  it("asks userinfo where the provider gives no refresh token, and ends with the access token", function()
+    local idp <close> = provider.start { is_without_refresh = true }
+    local g <close> = gateway(idp, { tokens = { unchecked = "0s" } })
+    local client = signing_in.register(g)
+    local tokens = signing_in.refresh(g, client, idp:tokens(g, client).refresh_token):json()
+    assert.equal(1, idp:count "/userinfo")
+    idp.disabled.ann = true
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+    idp.disabled.ann, idp.life = nil, 1
+    local short = idp:tokens(g, client)
+    wait.for_fact("the end of the provider's access token", 5, function()
+      local answer = signing_in.refresh(g, client, short.refresh_token):json()
+      short = answer.refresh_token and answer or short
+      return answer.error == "invalid_grant"
+    end)
+  end)
+
+  it("that brings another person's ID token ends the sign-in", function()
+    local idp <close> = provider.start()
+    local g <close> = gateway(idp, { tokens = { unchecked = "0s" } })
+    local client = signing_in.register(g)
+    local tokens = idp:tokens(g, client)
+    idp.id_token = function(claims) claims.sub = "1002" end
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+  end)
+
+  it("of many clients of a person at once asks the provider once", function()
+    local idp <close> = provider.start()
+    local g <close> = idp:gateway(nil, nil, { workers = 2, constants = { sign_in_fresh_ms = 2000 } })
+    local clients, tokens = {}, {}
+    for i = 1, 6 do
+      clients[i] = signing_in.register(g, { client_name = "Client " .. i })
+      tokens[i] = idp:tokens(g, clients[i])
+    end
+    local signed_in_at = os.time()
+    wait.for_fact("the provider's answer to be old", 5, function() return os.time() >= signed_in_at + 2 end)
+    local before, connections = #idp.forms, {}
+    for i = 1, 6 do
+      connections[i] = g:connect()
+      connections[i]:send { method = "POST", path = "/oauth/token",
+        headers = { Host = "127.0.0.1:7300", ["Content-Type"] = "application/x-www-form-urlencoded" },
+        body = signing_in.form { grant_type = "refresh_token", refresh_token = tokens[i].refresh_token, client_id = clients[i].client_id } }
+    end
+    for i = 1, 6 do
+      assert.equal(200, connections[i]:read_response().status)
+      connections[i]:close()
+    end
+    assert.equal(before + 1, #idp.forms)
+  end)
+end)
+
+describe("a reload", function()
+  it("that lets a person in no more ends her access token with the next call", function()
+    local idp <close> = provider.start()
+    local g <close> = gateway(idp, { allow = { users = { "1001", "1002" } } })
+    local client = signing_in.register(g)
+    local ann, bob = idp:tokens(g, client), idp:tokens(g, client, "bob")
+    reload(g, { allow = { users = { "1001" } } })
+    assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, ann.access_token)))
+    assert.equal(401, (signing_in.who(g, bob.access_token)))
+    assert.equal("invalid_grant", signing_in.refresh(g, client, bob.refresh_token):json().error)
+    reload(g, { scopes = { "notes:read" } })
+    assert.equal("oidc:1001 notes:read", (signing_in.who(g, ann.access_token)))
+    local next_tokens = signing_in.refresh(g, client, ann.refresh_token):json()
+    assert.equal("notes:read", next_tokens.scope)
+    assert.equal("oidc:1001 notes:read", (signing_in.who(g, next_tokens.access_token)))
+  end)
+
+  it("with another provider ends every sign-in and every flow", function()
+    local idp <close> = provider.start()
+    local other <close> = provider.start()
+    local g <close> = gateway(idp)
+    local client = signing_in.register(g)
+    local tokens = idp:tokens(g, client)
+    local ann = signing_in.browser(g)
+    local path = idp:visit(ann:allow(ann:begin(client)).headers.location, "ann")
+    reload(g, { issuer = other.issuer })
+    assert.equal(401, (signing_in.who(g, tokens.access_token)))
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+    assert.equal(403, ann:send("GET", path).status)
+    assert.equal(0, #other.server.requests)
+  end)
+end)
+
+describe("what is stored of a person", function()
+  it("has no token and no claim in clear", function()
+    local idp <close> = provider.start()
+    local g <close> = idp:gateway(nil, { seal_keys = { ("k"):rep(32) }, store = { file = "store.db" } })
+    idp:tokens(g, (signing_in.register(g)))
+    local bytes = assert(io.open(g.dir .. "/store.db-wal", "rb")):read "a"
+    for _, secret in ipairs { idp.last.refresh, idp.last.access, "ann@example.com", "oidc:1001", "notes:read" } do
+      assert.is_nil(bytes:find(secret, 1, true), secret)
+    end
+  end)
+end)
