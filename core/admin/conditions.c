@@ -199,7 +199,7 @@ static void put_scripts(mp_buf *out, mp_str scripts)
 
 static void put_certificate(mp_buf *out, mp_str one, int kind)
 {
-    mp_json_member address, expires, at, why;
+    mp_json_member address, expires, at, why, name;
     mp_scoped_buf what = {0};
     if (!mp_json_find_member(one, MP_STR("address"), &address) ||
         !mp_json_find_member(one, MP_STR("expires"), &expires))
@@ -207,6 +207,10 @@ static void put_certificate(mp_buf *out, mp_str one, int kind)
     bool is_refused = mp_json_find_member(one, MP_STR("at"), &at) && mp_json_find_member(one, MP_STR("why"), &why);
     mp_buf_put(&what, kind == CERTIFICATE_REFUSED ? MP_STR("the new files of the certificate of ")
                                                   : MP_STR("the certificate of "));
+    if (kind == CERTIFICATE_EXPIRES && mp_json_find_member(one, MP_STR("name"), &name)) {
+        mp_json_unescape(&what, name.span);
+        mp_buf_put(&what, MP_STR(" at "));
+    }
     mp_json_unescape(&what, address.span);
     if (kind == CERTIFICATE_REFUSED && is_refused) {
         mp_buf_put(&what, MP_STR(" are refused: "));

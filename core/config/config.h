@@ -38,15 +38,17 @@ typedef struct {
 
 #define MP_ADMIN_TOKEN_ROLES 3 /* metrics, view, operate */
 
-/* The TLS settings, the protocols and the proxies of one address; without a certificate it has no TLS. The marks are
- * the places of the paths in the file, indexed by mp_tls_file. */
+/* The TLS settings, the protocols and the proxies of one address; with neither certificate nor folder it has no TLS.
+ * The marks are the places of the paths in the file, indexed by mp_tls_file. */
 typedef struct {
     char *certificate, *key, *MP_NULLABLE client_ca; /* client_ca NULL: client certificates are not requested */
+    char *MP_NULLABLE folder, *MP_NULLABLE first;    /* many certificates; the name of the one for other names */
+    enum { MP_UNKNOWN_SERVED, MP_UNKNOWN_REFUSED } unknown;
     mp_client_need client;
     mp_config_http2 http2;
     mp_config_proxy_protocol proxy_protocol;
     char **MP_NULLABLE trusted_proxies; /* NULL: none */
-    mp_yaml_mark at[3];
+    mp_yaml_mark at[3], at_folder;
 } mp_config_tls;
 typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 

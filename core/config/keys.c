@@ -5,6 +5,7 @@
 #include "rows.h"
 
 static const char *const trusts[] = {"strict", "full", NULL};
+static const char *const unknowns[] = {"default", "refuse", NULL};
 static const char *const needs[] = {"required", "optional", NULL};
 static const char *const switches[] = {"off", "on", NULL};
 static const char *const broken[] = {"last_good", "leave_out", "refuse", NULL};
@@ -39,6 +40,16 @@ const mp_config_key mp_config_keys[] = {
          "address an item may be a map: {address: 0.0.0.0:7300, tls: {certificate: c.pem, key: k.pem}}."},
     {"listen.address", MP_KEY_TEXT, ADDRESS, .doc = "The address."},
     TLS_KEYS("listen.tls", OF_ITEM),
+    {"listen.tls.folder", MP_KEY_PATH, OF_ITEM(folder), .least = 1, .most = 4000, .restarts = true,
+     .doc = "Instead of certificate and key: a folder of pairs, NAME.pem with NAME.key or NAME/fullchain.pem with "
+            "NAME/privkey.pem, at most 10,000. The name that a client asks for (SNI) selects the certificate that has "
+            "it, else one with a wildcard for it. The folder is watched."},
+    {"listen.tls.default", MP_KEY_TEXT, OF_ITEM(first), .least = 1, .most = 255, .form = "a name", .restarts = true,
+     .doc = "The NAME of the pair of folder for clients that ask for another name, or for none. The default is the "
+            "first one, by name."},
+    {"listen.tls.unknown", MP_KEY_CHOICE, OF_ITEM(unknown), .choices = unknowns, .restarts = true,
+     .doc = "default: clients that ask for a name without a certificate get that of default. refuse: they get the "
+            "alert unrecognized_name, as clients that ask for no name do."},
     {"listen.http2", MP_KEY_CHOICE, OF_ITEM(http2), .choices = switches, .restarts = true,
      .doc =
          "Whether clients may use HTTP/2 at this address besides HTTP/1.1: chosen by ALPN with TLS, by prior knowledge "

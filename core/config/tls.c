@@ -8,6 +8,27 @@ static const mp_yaml_node *seen(const mp_config_reader *r, const char *path, con
     return r->seen[mp_config_key_at(whole) - mp_config_keys];
 }
 
+/* Checks a section with `folder`, or with keys that go with it; false: it has none of them. */
+static bool end_folder(mp_config_reader *r, mp_config_tls *tls, const mp_yaml_node *section)
+{
+    const mp_yaml_node *folder = seen(r, "listen.tls", "folder");
+    mp_err err;
+    if (folder == NULL && tls->first == NULL && tls->unknown == MP_UNKNOWN_SERVED)
+        return false;
+    if (folder == NULL || seen(r, "listen.tls", "certificate") != NULL || seen(r, "listen.tls", "key") != NULL) {
+        mp_err_set(&err, folder == NULL ? "'default' and 'unknown' need 'folder', the folder of the certificates"
+                                        : "'folder' is instead of 'certificate' and 'key'");
+        mp_err_hint(&err, "as in '{folder: /etc/moonpool/tls, default: mcp.example.com}'");
+        mp_yaml_error(&r->yaml, section->at, &err);
+    } else if (tls->first != NULL && tls->unknown == MP_UNKNOWN_REFUSED) {
+        mp_err_set(&err, "'default' serves unknown names, and 'unknown: refuse' does not");
+        mp_yaml_error(&r->yaml, section->at, &err);
+    }
+    if (folder != NULL)
+        tls->at_folder = folder->at;
+    return true;
+}
+
 void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls)
 {
     bool is_of_nodes = strcmp(path, "cluster.tls") == 0;
@@ -23,13 +44,17 @@ void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls
     }
     if (section == NULL)
         return;
+    if (strcmp(path, "listen.tls") == 0 && end_folder(r, tls, section))
+        return;
     if (section->kind == MP_YAML_MAP && !is_whole && is_of_nodes) {
         mp_err_set(&err, "'%s' needs 'certificate', 'key' and 'ca'", path);
         mp_err_hint(&err, "as in '{certificate: node.pem, key: node.key, ca: cluster-ca.pem}'");
         mp_yaml_error(&r->yaml, section->at, &err);
     } else if (section->kind == MP_YAML_MAP && !is_whole) {
         mp_err_set(&err, "'%s' needs 'certificate' and 'key'", path);
-        mp_err_hint(&err, "as in '{certificate: cert.pem, key: key.pem}'; one file may contain both");
+        mp_err_hint(&err, strcmp(path, "listen.tls") == 0
+                              ? "as in '{certificate: cert.pem, key: key.pem}', or 'folder' for several pairs"
+                              : "as in '{certificate: cert.pem, key: key.pem}'; one file may contain both");
         mp_yaml_error(&r->yaml, section->at, &err);
     } else if (client != NULL && seen(r, path, "client_ca") == NULL) {
         mp_err_set(&err, "'client' needs 'client_ca', the authority that signs client certificates");
@@ -39,7 +64,7 @@ void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls
 
 static const mp_config_tls *MP_NULLABLE if_any(const mp_config_tls *tls)
 {
-    return tls->certificate == NULL ? NULL : tls;
+    return tls->certificate == NULL && tls->folder == NULL ? NULL : tls;
 }
 
 const mp_config_tls *MP_NULLABLE mp_config_tls_of(const mp_config *config, size_t index)

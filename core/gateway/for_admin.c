@@ -1,4 +1,5 @@
 #include "for_admin.h"
+#include "gateway/certificates/certificates.h"
 #include "gateway/reload/reload.h"
 #include "gateway/upgrade/upgrade.h"
 #include "watchdog.h"

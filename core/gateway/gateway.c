@@ -2,6 +2,7 @@
  * workers have loaded the scripts and all addresses are bound before any worker serves. */
 #define _GNU_SOURCE
 #include "gateway.h"
+#include "gateway/certificates/certificates.h"
 #include "gateway/upgrade/hop.h"
 #include "config/config.h"
 #include "gateway/listeners/listeners.h"
@@ -480,6 +481,11 @@ static int take_passed(gateway *h, mp_err *err)
     return mp_upgrade_join(h->shared.upgrade, &h->passed, err);
 }
 
+static void beat(void *MP_NULLABLE watchdog)
+{
+    mp_watchdog_beat(MP_NEVER_NULL(watchdog));
+}
+
 int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *options)
 {
     gateway h = {.on_stdio = options->on_stdio, .in = -1, .out = -1, .start = {.options = options}};
@@ -508,6 +514,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
         mp_config_free(config);
     } else {
         h.shared.watchdog = watchdog;
+        h.start.beat = (mp_certificate_beat){beat, watchdog};
         keep_memory_small();
         mp_vm *first = mp_start_load(&h.start, config, &code, &err);
         if (first != NULL) {

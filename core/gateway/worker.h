@@ -3,7 +3,6 @@
 #ifndef MP_GATEWAY_WORKER_H
 #define MP_GATEWAY_WORKER_H
 
-#include "certificates.h"
 #include "reload_past.h"
 #include "config/config.h"
 #include <pthread.h>
@@ -12,6 +11,7 @@
 typedef struct mp_worker mp_worker;
 typedef struct mp_reload mp_reload;
 typedef struct mp_watchdog mp_watchdog;
+typedef struct mp_certificates mp_certificates;
 
 /* How the process ends after a signal, in ms. MP_ENDING_MS before shared->end_at calls are cancelled, and their <close>
  * handlers run. MP_CUT_MS before it the workers' loops stop, so no handler waits any longer. MP_LEAVE_MS before it each

@@ -251,10 +251,12 @@ function apart.yaml(self, block)
   certificate = certificate or certificates.make { days = 90, sans = "IP:127.0.0.1,DNS:localhost,DNS:moonpool-prod" }
   local here, env = certificate, { SECRETS = ("s"):rep(43) }
   local text = block.text:gsub("[%w/._-]*key%.pem", "KEY"):gsub("[%w/._-]*%.pem", "cert.pem"):gsub("KEY", "key.pem")
+    :gsub("folder: /etc/%S+", "folder: tls")
     :gsub("%${file:[^}]*}", "${SECRETS}"):gsub("/var/%l+/moonpool/", "")
   for name in text:gmatch "%${([%u_]+)" do env[name] = env[name] or "x" end
   local dir = gateway.prepare { files = {
-    ["moonpool.yaml"] = text, ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["rocks/share/lua/5.4/x.lua"] = "return {}\n",
+    ["moonpool.yaml"] = text, ["cert.pem"] = here.certificate, ["key.pem"] = here.key,
+    ["tls/mcp.example.com.pem"] = here.certificate, ["tls/mcp.example.com.key"] = here.key, ["rocks/share/lua/5.4/x.lua"] = "return {}\n",
     ["scripts/tools/a.lua"] = TOOL, ["scripts/auth/main.lua"] = 'return auth { function() return nil, "no" end }\n',
   } }
   local code, _, err = gateway.exec({ "check" }, { cwd = dir, env = env })

@@ -5,7 +5,7 @@ local sources = require "spec.helpers.sources"
 local WALL <const> = {
   -- what people and other programs read
   ["core/admin/conditions.c"] = "since when; when certificates end", ["core/admin/event_feed.c"] = "shown", ["core/admin/history.c"] = "shown",
-  ["core/admin/history_others.c"] = "shown", ["core/admin/metrics.c"] = "shown", ["core/gateway/certificates.c"] = "shown",
+  ["core/admin/history_others.c"] = "shown", ["core/admin/metrics.c"] = "shown", ["core/gateway/certificates/files.c"] = "shown",
   ["core/gateway/reload/status.c"] = "shown", ["core/gateway/reload_past.c"] = "shown", ["core/gateway/terminal.c"] = "shown",
   ["core/gateway/upgrade/links.c"] = "shown", ["core/lib/work/job_log.c"] = "shown", ["core/rpc/call/metrics.c"] = "shown",
   ["core/telemetry/log.c"] = "shown", ["core/telemetry/refusal.c"] = "shown", ["core/trace/export.c"] = "shown",

@@ -86,6 +86,7 @@ describe("gauges and counters", function()
     ["audit not written"] = "dropped.audit", ["records not written"] = "dropped.records", ["traces lost"] = "spans",
     ["store full"] = "store_room_refused", ["sessions dropped"] = "kept_sessions_dropped",
     ["store not saved"] = "store_failures", ["job failed"] = "job_runs", ["certificate not renewed"] = "certificate_ok",
+    ["certificate"] = "the files are wrong, and `moonpool check` says so",
     ["worker overloaded"] = "refused.overload",
     ["thread stuck"] = "workers_stuck, main_stuck", ["thread recovered"] = "it is mended", ["not reloaded"] = "config_ok",
     ["scripts left out"] = "scripts_left_out",

@@ -1,6 +1,7 @@
 /* listeners.c: binds addresses, or takes passed sockets over, and hands the sockets out. */
 #define _GNU_SOURCE
 #include "listeners.h"
+#include "gateway/certificates/certificates.h"
 #include "gateway/notify.h"
 #include "gateway/terminal.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* check.c: `moonpool check`: loads the scripts as a gateway would, and prints the list of things that it would serve,
  * with every error and warning. */
-#include "gateway/certificates.h"
+#include "gateway/certificates/certificates.h"
 #include "gateway/gateway.h"
 #include "config/config.h"
 #include "start.h"
@@ -37,11 +37,13 @@ static mp_vm *MP_NULLABLE prove_scripts(const mp_runtime_config *settings, mp_so
     return vm;
 }
 
+static void go_on(MP_UNUSED void *MP_NULLABLE ctx) {}
+
 /* Loads the TLS files; false on an error. Prints errors and warnings. */
 static bool has_certificates(const mp_config *config, bool *has_warnings)
 {
     mp_scoped_buf report = {0};
-    mp_certificates *certificates = mp_certificates_new(config, true, &report);
+    mp_certificates *certificates = mp_certificates_new(config, true, (mp_certificate_beat){go_on, NULL}, &report);
     *has_warnings = report.len > 0;
     mp_print_report(&report);
     mp_certificates_free(certificates);

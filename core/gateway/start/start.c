@@ -152,7 +152,7 @@ static result open_shared(attempt *it, mp_config *config)
 {
     mp_worker_shared *shared = it->start->shared;
     const mp_gateway_options *options = it->start->options;
-    mp_certificates *certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
+    mp_certificates *certificates = mp_certificates_new(config, !options->on_stdio, it->start->beat, &it->report);
     if (certificates != NULL && it->report.len > 0) {
         mp_print_report(&it->report); /* the report has only warnings */
         it->report.len = 0;

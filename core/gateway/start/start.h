@@ -3,6 +3,7 @@
 #ifndef MP_GATEWAY_START_START_H
 #define MP_GATEWAY_START_START_H
 
+#include "gateway/certificates/certificates.h"
 #include "gateway/gateway.h"
 #include "last_good_writer.h"
 #include "gateway/worker.h"
@@ -10,6 +11,7 @@
 typedef struct {
     mp_worker_shared *shared;
     const mp_gateway_options *options;
+    mp_certificate_beat beat;
     mp_buf report;                  /* the errors of the files on the disk, for people; empty: they serve */
     bool is_config;                 /* the configuration on the disk does not load */
     const char *event;              /* name of the log event for the errors */

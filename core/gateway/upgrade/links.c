@@ -1,5 +1,6 @@
 /* links.c: the links between the newest process and the older ones, and what both ends of every link write alike. */
 #include "state.h"
+#include "gateway/certificates/certificates.h"
 #include "gateway/watchdog.h"
 #include <moonpool/version.h>
 #include <fcntl.h>

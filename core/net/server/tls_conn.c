@@ -17,14 +17,16 @@ MP_REFUSED(refused_tls, "tls", MP_FAULT, "TLS handshakes that failed or took too
 
 struct mp_tls_conn {
     mp_conn *conn;
-    mp_tls *tls;
-    SSL *MP_NULLABLE ssl; /* owned by libh2o; NULL before the ClientHello */
-    mp_timer timer;       /* limit of the handshake; afterwards the delay before a close_notify is acted on */
+    mp_tls *MP_NULLABLE tls; /* until the handshake is over: it may hold thousands of certificates */
+    SSL *MP_NULLABLE ssl;    /* owned by libh2o; NULL before the ClientHello */
+    mp_timer timer;          /* limit of the handshake; afterwards the delay before a close_notify is acted on */
     unsigned char alert[ALERT_CAP];
     /* bytes of the handshake's last output: libh2o would drop an alert in it, and the client would not learn the
      * reason */
     size_t alert_len;
-    mp_tls_peer *MP_NULLABLE peer; /* NULL: it was not asked for yet */
+    unsigned char binding[MP_TLS_BINDING]; /* of session tickets, where certificates have names */
+    bool is_unnamed;                       /* no certificate serves the name that the client asked for */
+    mp_tls_peer *MP_NULLABLE peer;         /* NULL: it was not asked for yet */
     void (*MP_NULLABLE left)(
         mp_stream *stream); /* the client has closed the connection while its request is answered */
 };
@@ -43,7 +45,7 @@ static long notice_write(BIO *bio, int operation, const char *bytes, size_t len,
 }
 
 /* Called while libh2o reads the ClientHello of a connection: finds the connection that the SSL object belongs to. */
-static int on_hello(SSL *ssl, MP_UNUSED int *alert, MP_UNUSED void *ctx)
+static int on_hello(SSL *ssl, int *alert, MP_UNUSED void *ctx)
 {
     BIO *bio = SSL_get_rbio(ssl);
     const h2o_socket_t *socket = BIO_get_data(bio);
@@ -53,12 +55,48 @@ static int on_hello(SSL *ssl, MP_UNUSED int *alert, MP_UNUSED void *ctx)
     tls->ssl = ssl;
     BIO_set_callback_arg(bio, (char *)(void *)tls);
     BIO_set_callback_ex(bio, notice_write);
-    return SSL_CLIENT_HELLO_SUCCESS;
+    const mp_tls *of_listener = tls->tls;
+    const mp_tls_names *names = of_listener == NULL ? NULL : of_listener->names;
+    if (names == NULL || mp_tls_names_choose(names, ssl, tls->binding))
+        return SSL_CLIENT_HELLO_SUCCESS;
+    tls->is_unnamed = true;
+    *alert = SSL_AD_UNRECOGNIZED_NAME;
+    return SSL_CLIENT_HELLO_ERROR;
 }
 
 void mp_tls_notice_hellos(SSL_CTX *context)
 {
     SSL_CTX_set_client_hello_cb(context, on_hello, NULL);
+}
+
+static const mp_tls_conn *conn_of(SSL *ssl)
+{
+    const h2o_socket_t *socket = BIO_get_data(SSL_get_rbio(ssl));
+    return ((mp_conn *)socket->on_close.data)->tls;
+}
+
+static int bind_ticket(SSL *ssl, MP_UNUSED void *ctx)
+{
+    return SSL_SESSION_set1_ticket_appdata(SSL_get_session(ssl), conn_of(ssl)->binding, MP_TLS_BINDING);
+}
+
+/* A ticket of another name or certificate is ignored: the client shakes hands in full, and gets a new one. */
+static SSL_TICKET_RETURN judge_ticket(SSL *ssl, SSL_SESSION *session, MP_UNUSED const unsigned char *key,
+                                      MP_UNUSED size_t key_len, SSL_TICKET_STATUS status, MP_UNUSED void *ctx)
+{
+    void *binding = NULL;
+    size_t len = 0;
+    if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW)
+        return SSL_TICKET_RETURN_IGNORE_RENEW;
+    if (SSL_SESSION_get0_ticket_appdata(session, &binding, &len) != 1 || len != MP_TLS_BINDING ||
+        memcmp(binding, conn_of(ssl)->binding, len) != 0)
+        return SSL_TICKET_RETURN_IGNORE_RENEW;
+    return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
+}
+
+void mp_tls_bind_tickets(SSL_CTX *context)
+{
+    SSL_CTX_set_session_ticket_cb(context, bind_ticket, judge_ticket, NULL);
 }
 
 /* libh2o's HTTP/2 is served only behind the guard of net/http2/guard.c, and only where the configuration enables it. A
@@ -135,9 +173,10 @@ static void fail_handshake(mp_tls_conn *tls, const char *error)
     audit_certificate(tls, code);
     mp_stat_add(&mp_stat_refused_tls, 1);
     mp_refused(is_http ? MP_CAUSE_SCHEME : MP_CAUSE_TLS,
-               mp_str_of(is_http          ? "plain HTTP was sent to a listener that speaks TLS: https:// is its scheme"
-                         : reason != NULL ? reason
-                                          : error),
+               mp_str_of(is_http           ? "plain HTTP was sent to a listener that speaks TLS: https:// is its scheme"
+                         : tls->is_unnamed ? "no certificate has the name that the client asked for"
+                         : reason != NULL  ? reason
+                                           : error),
                mp_log_str("address", mp_conn_peer(tls->conn)));
     h2o_socket_close(tls->conn->socket);
 }
@@ -155,6 +194,8 @@ static void on_handshake(h2o_socket_t *socket, const char *MP_NULLABLE error)
         return;
     }
     BIO_set_callback_ex(SSL_get_rbio(ssl), NULL);
+    mp_tls_unref(tls->tls);
+    tls->tls = NULL;
     if (has_http2(ssl)) {
         conn->server->accept_http2(conn);
         return;
@@ -180,9 +221,9 @@ void mp_tls_accept(mp_conn *conn, mp_tls_slot *slot)
     mp_tls_conn *tls = mp_new(sizeof *tls);
     conn->tls = tls;
     tls->conn = conn;
-    tls->tls = mp_tls_slot_get(slot);
+    mp_tls *now = tls->tls = mp_tls_slot_get(slot);
     mp_timer_start(server->loop, &tls->timer, MP_HANDSHAKE_MS, on_late);
-    h2o_socket_ssl_handshake(conn->socket, tls->tls->context, NULL, on_handshake);
+    h2o_socket_ssl_handshake(conn->socket, now->context, NULL, on_handshake);
 }
 
 /* -- client identity ----------------------------------------------------------------------------------------------- */
@@ -311,6 +352,17 @@ void mp_tls_peer_free(mp_tls_peer *MP_NULLABLE peer)
 mp_tls_peer *mp_tls_own(const mp_tls *tls)
 {
     return read_peer(SSL_CTX_get0_certificate(tls->context));
+}
+
+mp_tls_peer *mp_tls_pair_own(mp_tls_pair *MP_NULLABLE pair)
+{
+    STACK_OF(X509) *certificates = NULL;
+    EVP_PKEY *key = NULL;
+    bool is_there = pair != NULL && mp_tls_pair_take(pair, &certificates, &key);
+    mp_tls_peer *own = read_peer(is_there ? sk_X509_value(certificates, 0) : NULL);
+    sk_X509_pop_free(certificates, X509_free);
+    EVP_PKEY_free(key);
+    return own;
 }
 
 const mp_tls_peer *MP_NULLABLE mp_stream_tls(const mp_stream *stream)

@@ -79,10 +79,11 @@ static int read_file(pem_file *file, const char *path, mp_tls_file kind, mp_tls_
                           S_ISDIR(info.st_mode) ? "a folder" : "a device or a pipe");
     }
     file->mode = info.st_mode;
-    file->bytes = mp_new(FILE_CAP + 1);
+    size_t room = info.st_size < 0 || (size_t)info.st_size > FILE_CAP ? FILE_CAP + 1 : (size_t)info.st_size + 1;
+    file->bytes = mp_new(room); /* a file that grows meanwhile is read again: it has changed */
     ssize_t n;
-    while (file->len <= FILE_CAP &&
-           ((n = read(fd, file->bytes + file->len, FILE_CAP + 1 - file->len)) > 0 || (n < 0 && errno == EINTR)))
+    while (file->len < room &&
+           ((n = read(fd, file->bytes + file->len, room - file->len)) > 0 || (n < 0 && errno == EINTR)))
         file->len += n > 0 ? (size_t)n : 0;
     close(fd);
     if (file->len <= FILE_CAP)
@@ -307,33 +308,27 @@ static void judge_for_clients(const char *path, X509 *own, bool is_node, mp_tls_
 
 /* -- loading ------------------------------------------------------------------------------------------------------- */
 
-static int add_client_authorities(SSL_CTX *context, const char *path, bool is_optional, mp_tls_findings *findings)
+/* Nothing if no client certificates are requested. */
+static void add_client_authorities(SSL_CTX *context, const mp_tls_files *files, mp_tls_findings *findings)
 {
-    STACK_OF(X509) *authorities = read_certificates(path, MP_TLS_CLIENT_CA, BUNDLE_CAP, findings);
+    const char *path = files->client_ca;
+    STACK_OF(X509) *authorities = path == NULL ? NULL : read_certificates(path, MP_TLS_CLIENT_CA, BUNDLE_CAP, findings);
     if (authorities == NULL)
-        return -1;
+        return;
     X509_STORE *store = SSL_CTX_get_cert_store(context);
     for (int i = 0; i < sk_X509_num(authorities); i++) {
         X509_STORE_add_cert(store, sk_X509_value(authorities, i));
         SSL_CTX_add_client_CA(context, sk_X509_value(authorities, i));
     }
     free_certificates(authorities);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | (is_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT), NULL);
-    return 0;
-}
-
-int64_t mp_tls_not_after(const X509 *certificate)
-{
-    struct tm parts = {0};
-    ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &parts);
-    return (int64_t)timegm(&parts);
+    int unless_optional = files->client_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | unless_optional, NULL);
 }
 
 static mp_tls *MP_NULLABLE make_context(const mp_tls_files *files, STACK_OF(X509) *MP_NULLABLE chain,
                                         EVP_PKEY *MP_NULLABLE key, mp_tls_findings *findings)
 {
     SSL_CTX *context = mp_tls_context_new();
-    const char *client_ca = files->client_ca;
     X509 *own = sk_X509_value(chain, 0);
     STACK_OF(X509) *others = sk_X509_new_null();
     for (int i = 1; i < sk_X509_num(chain); i++)
@@ -342,26 +337,24 @@ static mp_tls *MP_NULLABLE make_context(const mp_tls_files *files, STACK_OF(X509
     if (SSL_CTX_use_cert_and_key(context, own, key, others, 1) != 1)
         mp_err_set(add_finding(findings, MP_TLS_CERTIFICATE, false), "%s cannot be used: %s", files->certificate,
                    openssl_says());
-    else if (client_ca != NULL)
-        add_client_authorities(context, client_ca, files->client_optional, findings);
+    else
+        add_client_authorities(context, files, findings);
     sk_X509_free(others);
-    if (has_errors(findings)) {
-        SSL_CTX_free(context);
-        return NULL;
-    }
-    mp_tls *tls = mp_new(sizeof *tls);
-    *tls = (mp_tls){.context = context, .expires = mp_tls_not_after(own)};
-    atomic_init(&tls->refs, 1);
-    return tls;
+    if (!has_errors(findings))
+        return mp_tls_new(context, NULL, mp_tls_not_after(own));
+    SSL_CTX_free(context);
+    return NULL;
 }
 
-mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings)
+/* Reads certificate and key and checks that they belong together. With errors in `findings`, both may be NULL. */
+static void read_pair(const mp_tls_files *files, STACK_OF(X509) *MP_NULLABLE *certificates, EVP_PKEY *MP_NULLABLE *own,
+                      mp_tls_findings *findings)
 {
     findings->count = 0;
-    mp_tls *tls = NULL;
     const char *node_name = files->node_name;
-    STACK_OF(X509) *chain = read_certificates(files->certificate, MP_TLS_CERTIFICATE, CHAIN_CAP, findings);
-    EVP_PKEY *key = read_key(files->key, findings);
+    STACK_OF(X509) *chain = *certificates =
+        read_certificates(files->certificate, MP_TLS_CERTIFICATE, CHAIN_CAP, findings);
+    EVP_PKEY *key = *own = read_key(files->key, findings);
     if (key != NULL)
         judge_strength(files->key, key, findings);
     if (chain != NULL && key != NULL)
@@ -370,13 +363,48 @@ mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *find
         judge_for_clients(files->certificate, sk_X509_value(chain, 0), node_name != NULL, findings);
     if (chain != NULL && node_name != NULL && !has_errors(findings))
         judge_for_nodes(files->certificate, sk_X509_value(chain, 0), node_name, findings);
-    if (!has_errors(findings))
-        tls = make_context(files, chain, key, findings);
+}
+
+static void drop_pair(STACK_OF(X509) *MP_NULLABLE chain, EVP_PKEY *MP_NULLABLE key)
+{
     if (chain != NULL)
         free_certificates(chain);
     EVP_PKEY_free(key);
     ERR_clear_error();
+}
+
+mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings)
+{
+    STACK_OF(X509) * chain;
+    EVP_PKEY *key;
+    read_pair(files, &chain, &key, findings);
+    mp_tls *tls = has_errors(findings) ? NULL : make_context(files, chain, key, findings);
+    drop_pair(chain, key);
     return tls;
+}
+
+mp_tls_pair *MP_NULLABLE mp_tls_pair_load(const mp_tls_files *files, mp_tls_findings *findings)
+{
+    STACK_OF(X509) * chain;
+    EVP_PKEY *key;
+    read_pair(files, &chain, &key, findings);
+    mp_tls_pair *pair = chain == NULL || key == NULL || has_errors(findings) ? NULL : mp_tls_pair_new(chain, key);
+    drop_pair(chain, key);
+    return pair;
+}
+
+mp_tls *MP_NULLABLE mp_tls_by_name(const mp_tls_files *files, mp_tls_names *names, mp_tls_findings *findings)
+{
+    SSL_CTX *context = mp_tls_context_new();
+    findings->count = 0;
+    mp_tls_bind_tickets(context);
+    add_client_authorities(context, files, findings);
+    ERR_clear_error();
+    if (!has_errors(findings))
+        return mp_tls_new(context, names, 0);
+    SSL_CTX_free(context);
+    mp_tls_names_unref(names);
+    return NULL;
 }
 
 static void take_bytes(BIO *bio, mp_buf *out)

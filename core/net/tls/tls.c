@@ -42,7 +42,22 @@ void mp_tls_unref(mp_tls *MP_NULLABLE tls)
     if (tls == NULL || atomic_fetch_sub(&tls->refs, 1) != 1)
         return;
     SSL_CTX_free(tls->context);
+    mp_tls_names_unref(tls->names);
     free(tls);
+}
+
+mp_tls *mp_tls_new(SSL_CTX *context, mp_tls_names *MP_NULLABLE names, int64_t expires)
+{
+    mp_tls *tls = mp_new(sizeof *tls);
+    *tls = (mp_tls){.context = context, .names = names, .expires = expires};
+    atomic_init(&tls->refs, 1);
+    return tls;
+}
+
+mp_tls *mp_tls_with_names(const mp_tls *tls, mp_tls_names *names)
+{
+    SSL_CTX_up_ref(tls->context);
+    return mp_tls_new(tls->context, names, tls->expires);
 }
 
 int64_t mp_tls_expires(const mp_tls *tls)

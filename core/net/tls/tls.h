@@ -1,6 +1,9 @@
 /* tls.h: TLS for accepted connections: certificates from files, which one a listener uses, the identity of clients.
  *
- *   tls    a certificate with its key, and the authority for client certificates: immutable, counted, any thread
+ *   tls    a certificate with its key, or many by name, and the authority for client certificates: immutable, counted,
+ *          any thread
+ *   pair   one certificate of many, with its key: immutable, counted, any thread
+ *   names  which pair serves which host: immutable, counted, any thread
  *   slot   the tls that new connections of a listener use; can be replaced while listening, from any thread */
 #ifndef MP_NET_TLS_H
 #define MP_NET_TLS_H
@@ -9,6 +12,8 @@
 
 typedef struct mp_tls mp_tls;
 typedef struct mp_tls_slot mp_tls_slot;
+typedef struct mp_tls_pair mp_tls_pair;
+typedef struct mp_tls_names mp_tls_names;
 
 typedef struct {
     const char *certificate, *key;     /* PEM files; the server's certificate first, then its issuers */
@@ -33,7 +38,29 @@ typedef struct {
 /* Returns NULL if `findings` contains an error; warnings alone do not fail. */
 mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings);
 void mp_tls_unref(mp_tls *MP_NULLABLE tls);
-int64_t mp_tls_expires(const mp_tls *tls); /* the end of the certificate's validity, in seconds since 1970 */
+int64_t mp_tls_expires(const mp_tls *tls); /* the end of validity, in seconds since 1970; 0: certificates by name */
+
+/* -- certificates by name: the name that a client asks for (SNI) selects the pair -- */
+
+/* Reads `certificate` and `key` alone. It keeps their bytes; OpenSSL's objects, which are larger, exist only for the
+ * pairs that were used last. */
+mp_tls_pair *MP_NULLABLE mp_tls_pair_load(const mp_tls_files *files, mp_tls_findings *findings);
+void mp_tls_pair_unref(mp_tls_pair *MP_NULLABLE pair);
+int64_t mp_tls_pair_expires(const mp_tls_pair *pair);
+/* The DNS names of the certificate, in lower case, which may begin with "*."; ends with NULL. */
+char *const *mp_tls_pair_names(const mp_tls_pair *pair);
+/* Makes its own references to the pairs. Of several with one name the first serves it. `other` serves clients that ask
+ * for none of the names, or for no name; NULL: these are refused. */
+mp_tls_names *mp_tls_names_new(mp_tls_pair *const *pairs, size_t count, mp_tls_pair *MP_NULLABLE other);
+/* The pair with this name, or else with a wildcard for it; NULL: there is none. Letters of both cases are equal. */
+mp_tls_pair *MP_NULLABLE mp_tls_names_find(const mp_tls_names *names, mp_str name);
+mp_tls_names *mp_tls_names_ref(mp_tls_names *names);
+void mp_tls_names_unref(mp_tls_names *MP_NULLABLE names);
+/* Of `files` only those of client certificates are read. Takes over the reference `names`. A session that began with
+ * one name, or another certificate, is not resumed. */
+mp_tls *MP_NULLABLE mp_tls_by_name(const mp_tls_files *files, mp_tls_names *names, mp_tls_findings *findings);
+/* `tls` with other names: the keys of its session tickets stay. */
+mp_tls *mp_tls_with_names(const mp_tls *tls, mp_tls_names *names);
 
 #define MP_TLS_TICKET_KEYS 80 /* bytes: the name of the keys, and the two keys */
 /* The keys of session tickets; false: there are none. Connections with `tls` resume what was begun with another one
@@ -57,7 +84,9 @@ typedef struct {
     char **MP_NULLABLE sans; /* "DNS:robot.example", "URI:spiffe://…", "EMAIL:…", "IP:…"; ends with NULL */
 } mp_tls_peer;
 
-mp_tls_peer *mp_tls_own(const mp_tls *tls); /* facts of the server's own certificate; the caller frees them */
+/* Facts of the server's own certificate; the caller frees them. */
+mp_tls_peer *mp_tls_own(const mp_tls *tls);
+mp_tls_peer *mp_tls_pair_own(mp_tls_pair *MP_NULLABLE pair);
 bool mp_tls_peer_is(const mp_tls_peer *MP_NULLABLE peer, const char *name); /* its certificate has this very DNS name */
 void mp_tls_peer_free(mp_tls_peer *MP_NULLABLE peer);
 

@@ -1,41 +1,26 @@
 #include "certificates.h"
+#include "folder.h"
 #include "json/json.h"
-#include <errno.h>
 #include <limits.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define QUIET_MS 100       /* wait after the last change: a certificate and its key are two files */
 #define MAX_SETTLE_MS 1000 /* longest wait after the first change, even if files keep changing */
-/* wait before reporting that certificate and key do not match: the second file may be about to be written */
-#define GRACE_MS 1000
-/* poll interval for changes that inotify does not report: network file systems, distant symbolic links */
+/* poll interval for changes that inotify does not report: network file systems, distant symbolic links, more
+ * subfolders of tls.folder than are watched */
 #define LOOK_MS 10000
 #define AGE_MS 86400000 /* contexts are renewed after this time, and with them the keys of session tickets */
 #define IN_FOLDER                                                                                                      \
     (IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
 
-/* The members of struct stat that show a change; all zero if the file does not exist. */
 typedef struct {
-    dev_t device;
-    ino_t inode;
-    off_t size;
-    struct timespec modified, changed;
-} signature;
-
-typedef struct {
-    char *address, *paths[3];    /* arrays indexed by mp_tls_file */
+    char *address;
     char *MP_NULLABLE node_name; /* as in mp_tls_files */
     bool client_optional;
     mp_tls_slot *slot;
-    signature tried[3];
-    uint64_t made_at, failed_at; /* failed_at: 0 if the latest files are served or their failure was logged */
-    bool is_starved; /* the latest files could not be read for want of descriptors: they are read again at each look */
-    int64_t expires; /* protected by the lock, like all below */
-    bool is_ok;
-    int64_t refused_at; /* seconds since 1970 at which the latest files were refused; 0: they were not */
-    char *MP_NULLABLE why;
+    mp_certificate_files files;                /* with a folder only those of client certificates */
+    mp_certificate_folder *MP_NULLABLE folder; /* NULL: the files have the only certificate */
 } entry;
 
 struct mp_certificates {
@@ -53,22 +38,6 @@ struct mp_certificates {
 
 /* -- reading ------------------------------------------------------------------------------------------------------- */
 
-static void sign_files(const entry *e, signature now[3])
-{
-    memset(now, 0, 3 * sizeof *now);
-    for (int i = 0; i < 3; i++) {
-        struct stat info;
-        const char *path = e->paths[i];
-        if (path == NULL || stat(path, &info) != 0)
-            continue;
-        now[i].device = info.st_dev;
-        now[i].inode = info.st_ino;
-        now[i].size = info.st_size;
-        now[i].modified = info.st_mtim;
-        now[i].changed = info.st_ctim;
-    }
-}
-
 /* Reports each finding at the key of moonpool.yaml that names its file. */
 static void put_findings(const mp_config *config, const mp_config_tls *tls, const mp_tls_findings *findings,
                          mp_buf *report)
@@ -85,33 +54,49 @@ static void put_findings(const mp_config *config, const mp_config_tls *tls, cons
 
 static mp_tls *MP_NULLABLE load_entry(entry *e, mp_tls_findings *findings)
 {
-    sign_files(e, e->tried); /* taken before reading: a file that is saved during the read counts as another change */
-    const mp_tls_files files = {e->paths[MP_TLS_CERTIFICATE], e->paths[MP_TLS_KEY], e->paths[MP_TLS_CLIENT_CA],
-                                e->client_optional, e->node_name};
+    char **paths = e->files.paths;
+    /* taken before reading: a file that is saved during the read counts as another change */
+    mp_certificate_files_sign(&e->files, e->files.tried);
+    if (e->folder != NULL) {
+        const mp_tls_files of_clients = {"", "", paths[MP_TLS_CLIENT_CA], e->client_optional, NULL};
+        return mp_tls_by_name(&of_clients, mp_certificate_folder_names(e->folder), findings);
+    }
+    const mp_tls_files files = {MP_NEVER_NULL(paths[MP_TLS_CERTIFICATE]), MP_NEVER_NULL(paths[MP_TLS_KEY]),
+                                paths[MP_TLS_CLIENT_CA], e->client_optional, e->node_name};
     return mp_tls_load(&files, findings);
 }
 
+static mp_certificate_owner owner_of(mp_certificates *all, const entry *e)
+{
+    return (mp_certificate_owner){&all->lock, e->address};
+}
+
 static int add_entry(mp_certificates *all, const mp_config *config, const mp_config_tls *tls, const char *address,
-                     mp_buf *report)
+                     mp_certificate_beat beat, mp_buf *report)
 {
     entry *e = &all->entries[all->count++];
     mp_tls_findings findings;
-    *e = (entry){.address = mp_dup(mp_str_of(address)), .made_at = mp_monotonic_ms(), .is_ok = true};
-    e->paths[MP_TLS_CERTIFICATE] = mp_dup(mp_str_of(tls->certificate));
-    e->paths[MP_TLS_KEY] = mp_dup(mp_str_of(tls->key));
-    e->paths[MP_TLS_CLIENT_CA] = mp_dup_text(tls->client_ca);
-    e->client_optional = tls->client == MP_CLIENT_OPTIONAL;
+    *e = (entry){.address = mp_dup(mp_str_of(address)), .client_optional = tls->client == MP_CLIENT_OPTIONAL};
+    mp_certificate_owner owner = owner_of(all, e);
+    e->files.made_at = mp_monotonic_ms();
+    e->files.is_ok = true;
+    e->files.paths[MP_TLS_CERTIFICATE] = mp_dup_text(tls->certificate);
+    e->files.paths[MP_TLS_KEY] = mp_dup_text(tls->key);
+    e->files.paths[MP_TLS_CLIENT_CA] = mp_dup_text(tls->client_ca);
     e->node_name = tls == &config->cluster_tls ? mp_dup_text(config->cluster_tls_name) : NULL;
+    if (tls->folder != NULL && (e->folder = mp_certificate_folder_new(config, tls, &owner, beat, report)) == NULL)
+        return -1;
     mp_tls *first = load_entry(e, &findings);
     put_findings(config, tls, &findings, report);
     if (first == NULL)
         return -1;
-    e->expires = mp_tls_expires(first);
+    e->files.expires = mp_tls_expires(first);
     e->slot = mp_tls_slot_new(first);
     return 0;
 }
 
-mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_buf *report)
+mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_certificate_beat beat,
+                                                 mp_buf *report)
 {
     mp_certificates *all = mp_new(sizeof *all);
     size_t count = mp_count_texts(config->listen);
@@ -124,17 +109,17 @@ mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool l
         const mp_config_tls *tls = listens ? mp_config_tls_of(config, i) : NULL;
         all->index[i] = tls == NULL ? SIZE_MAX : all->count;
         if (tls != NULL)
-            failed |= add_entry(all, config, tls, config->listen[i], report);
+            failed |= add_entry(all, config, tls, config->listen[i], beat, report);
     }
     const mp_config_tls *nodes_tls = listens && config->cluster_tls.certificate != NULL ? &config->cluster_tls : NULL;
     all->of_nodes = nodes_tls == NULL ? SIZE_MAX : all->count;
     if (nodes_tls != NULL)
-        failed |= add_entry(all, config, nodes_tls, MP_NEVER_NULL(config->cluster_listen), report);
+        failed |= add_entry(all, config, nodes_tls, MP_NEVER_NULL(config->cluster_listen), beat, report);
     const mp_config_tls *admin_tls = mp_config_admin_tls(config);
     const char *admin = config->admin_listen;
     if (listens && admin != NULL && admin_tls != NULL) {
         all->has_admin = true;
-        failed |= add_entry(all, config, admin_tls, admin, report);
+        failed |= add_entry(all, config, admin_tls, admin, beat, report);
     }
     if (failed == 0)
         return all;
@@ -148,11 +133,10 @@ void mp_certificates_free(mp_certificates *MP_NULLABLE all)
         return;
     for (size_t i = 0; i < all->count; i++) {
         mp_tls_slot_free(all->entries[i].slot);
-        for (int k = 0; k < 3; k++)
-            free(all->entries[i].paths[k]);
+        mp_certificate_folder_free(all->entries[i].folder);
+        mp_certificate_files_clear(&all->entries[i].files);
         free(all->entries[i].address);
         free(all->entries[i].node_name);
-        free(all->entries[i].why);
     }
     if (all->fd >= 0)
         close(all->fd);
@@ -184,7 +168,7 @@ typedef struct {
     char address[128];
     uint64_t made_at; /* the next process replaces the keys when this one would have */
     uint64_t client_optional;
-    signature files[3];
+    mp_file_signature files[3];
     unsigned char keys[MP_TLS_TICKET_KEYS];
 } handed_keys;
 
@@ -193,9 +177,9 @@ static void describe_keys(const entry *e, handed_keys *it)
 {
     memset(it, 0, sizeof *it);
     snprintf(it->address, sizeof it->address, "%s", e->address);
-    it->made_at = e->made_at;
+    it->made_at = e->files.made_at;
     it->client_optional = e->client_optional;
-    memcpy(it->files, e->tried, sizeof it->files);
+    memcpy(it->files, e->files.tried, sizeof it->files);
 }
 
 bool mp_certificates_hand(const mp_certificates *all, size_t i, mp_buf *out)
@@ -206,7 +190,7 @@ bool mp_certificates_hand(const mp_certificates *all, size_t i, mp_buf *out)
     const entry *e = &all->entries[i];
     mp_tls *tls = mp_tls_slot_get(e->slot);
     describe_keys(e, &it);
-    if (e->is_ok && mp_tls_get_ticket_keys(tls, it.keys))
+    if (e->files.is_ok && mp_tls_get_ticket_keys(tls, it.keys))
         mp_buf_put(out, (mp_str){(const char *)&it, sizeof it});
     mp_tls_unref(tls);
     explicit_bzero(&it, sizeof it);
@@ -224,7 +208,7 @@ static void take_keys(entry *e, const handed_keys *it)
     mp_tls *tls = mp_tls_slot_get(e->slot);
     mp_tls_set_ticket_keys(tls, it->keys);
     mp_tls_unref(tls);
-    e->made_at = it->made_at;
+    e->files.made_at = it->made_at;
 }
 
 void mp_certificates_take(const mp_certificates *all, mp_str handed)
@@ -262,15 +246,18 @@ static void watch_all(mp_certificates *all)
     if (all->fd >= 0)
         close(all->fd);
     all->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    for (size_t i = 0; all->fd >= 0 && i < all->count; i++)
+    for (size_t i = 0; all->fd >= 0 && i < all->count; i++) {
+        if (all->entries[i].folder != NULL)
+            mp_certificate_folder_watch(all->entries[i].folder, all->fd, IN_FOLDER);
         for (int k = 0; k < 3; k++) {
-            const char *path = all->entries[i].paths[k];
+            const char *path = all->entries[i].files.paths[k];
             if (path == NULL)
                 continue;
             watch_folder_of(all, path);
             if (realpath(path, real) != NULL)
                 watch_folder_of(all, real);
         }
+    }
 }
 
 void mp_certificates_watch(mp_certificates *all)
@@ -286,6 +273,14 @@ void mp_certificates_now(mp_certificates *all)
     atomic_store(&all->is_asked, true);
 }
 
+static bool is_busy(const mp_certificates *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->entries[i].folder != NULL && mp_certificate_folder_is_busy(all->entries[i].folder))
+            return true;
+    return false;
+}
+
 static uint64_t due_at(const mp_certificates *all)
 {
     uint64_t due = all->look_at;
@@ -293,10 +288,13 @@ static uint64_t due_at(const mp_certificates *all)
         uint64_t quiet = all->last_at + QUIET_MS, patience = all->first_at + MAX_SETTLE_MS;
         due = quiet < patience ? quiet : patience;
     }
-    for (size_t i = 0; i < all->count; i++)
-        if (all->entries[i].failed_at != 0 && all->entries[i].failed_at + GRACE_MS < due)
-            due = all->entries[i].failed_at + GRACE_MS;
-    return due;
+    for (size_t i = 0; i < all->count; i++) {
+        const entry *e = &all->entries[i];
+        uint64_t failed_at = e->folder == NULL ? e->files.failed_at : mp_certificate_folder_failed_at(e->folder);
+        if (failed_at != 0 && failed_at + MP_CERTIFICATE_GRACE_MS < due)
+            due = failed_at + MP_CERTIFICATE_GRACE_MS;
+    }
+    return is_busy(all) ? 0 : due;
 }
 
 int mp_certificates_next(const mp_certificates *all, int *wait_ms)
@@ -312,100 +310,45 @@ int mp_certificates_next(const mp_certificates *all, int *wait_ms)
 
 /* -- renewing ------------------------------------------------------------------------------------------------------ */
 
-static void log_findings(const entry *e, const mp_tls_findings *findings)
-{
-    for (size_t i = 0; i < findings->count; i++)
-        mp_log(findings->all[i].is_warning ? MP_WARN : MP_ERROR,
-               findings->all[i].is_warning ? "certificate" : "certificate refused",
-               mp_log_str("address", mp_str_of(e->address)), mp_log_str("why", mp_str_of(findings->all[i].err.text)),
-               mp_log_str("hint", mp_str_of(findings->all[i].err.hint)));
-}
-
-static void put_day(char room[32], int64_t at)
-{
-    struct tm parts;
-    time_t seconds = (time_t)at;
-    strftime(room, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
-}
-
-static void keep_result(mp_certificates *all, entry *e, bool is_ok, int64_t expires)
-{
-    MP_LOCKED(&all->lock);
-    e->is_ok = is_ok;
-    if (is_ok) {
-        e->expires = expires;
-        e->refused_at = 0;
-    }
-}
-
-static void keep_refusal(mp_certificates *all, entry *e, const mp_tls_findings *findings)
-{
-    size_t i = 0;
-    while (i + 1 < findings->count && findings->all[i].is_warning)
-        i++;
-    MP_LOCKED(&all->lock);
-    free(e->why);
-    e->why = strdup(findings->all[i].err.text);
-    if (e->refused_at == 0)
-        e->refused_at = (int64_t)time(NULL);
-}
-
-static bool lacked_descriptors(const mp_tls_findings *findings)
-{
-    for (size_t i = 0; i < findings->count; i++)
-        if (strstr(findings->all[i].err.text, strerror(EMFILE)) != NULL ||
-            strstr(findings->all[i].err.text, strerror(ENFILE)) != NULL)
-            return true;
-    return false;
-}
-
-static void try_entry(mp_certificates *all, entry *e, bool logs_failure, bool is_change)
+static void try_entry(mp_certificates *all, entry *e, mp_certificate_need need)
 {
     mp_tls_findings findings;
-    char day[32];
-    uint64_t now = mp_monotonic_ms();
     mp_tls *tls = load_entry(e, &findings);
-    e->made_at = now;
-    if (tls == NULL) {
-        keep_result(all, e, false, 0);
-        bool was_starved = e->is_starved;
-        e->is_starved = lacked_descriptors(&findings);
-        e->failed_at = logs_failure || (was_starved && e->is_starved) ? 0 : now;
-        if (!logs_failure)
-            return;
-        keep_refusal(all, e, &findings);
-        log_findings(e, &findings);
-        mp_log(MP_WARN, "certificate not renewed", mp_log_str("address", mp_str_of(e->address)),
-               mp_log_str("why", MP_STR("its files have errors: the previous certificate stays in use")));
-        return;
-    }
-    e->failed_at = 0;
-    e->is_starved = false;
-    keep_result(all, e, true, mp_tls_expires(tls));
-    put_day(day, mp_tls_expires(tls));
-    log_findings(e, &findings);
-    mp_tls_slot_set(e->slot, tls);
-    if (is_change)
-        mp_log(MP_INFO, "certificate renewed", mp_log_str("address", mp_str_of(e->address)),
-               mp_log_str("expires", mp_str_of(day)));
+    mp_certificate_owner owner = owner_of(all, e);
+    mp_certificate_files_settle(&e->files, &owner, need, tls != NULL, tls == NULL ? 0 : mp_tls_expires(tls), &findings);
+    if (tls != NULL)
+        mp_tls_slot_set(e->slot, tls);
 }
 
-/* `is_asked`: an admin or a signal requested the check, so a failure is logged at once; otherwise the files are read
- * once more first. */
 static void look_at_files(mp_certificates *all, bool is_asked)
 {
     uint64_t now = mp_monotonic_ms();
+    for (size_t i = 0; i < all->count; i++)
+        if (all->entries[i].folder != NULL)
+            mp_certificate_folder_begin(all->entries[i].folder, is_asked);
     watch_all(all); /* before the read, so that later changes are reported or seen */
     for (size_t i = 0; i < all->count; i++) {
         entry *e = &all->entries[i];
-        signature files[3];
-        sign_files(e, files);
-        bool is_change = memcmp(files, e->tried, sizeof files) != 0;
-        bool is_late = e->failed_at != 0 && now >= e->failed_at + GRACE_MS;
-        if (is_change || is_late || e->is_starved || now >= e->made_at + AGE_MS || (is_asked && !e->is_ok))
-            try_entry(all, e, is_asked || is_late, is_change || is_late || e->is_starved);
+        mp_file_signature files[3];
+        mp_certificate_files_sign(&e->files, files);
+        mp_certificate_need need = mp_certificate_files_need(&e->files, files, is_asked);
+        need.was_served = true;
+        if (need.is_needed || now >= e->files.made_at + AGE_MS)
+            try_entry(all, e, need);
     }
     all->look_at = now + LOOK_MS;
+}
+
+static void step_folders(mp_certificates *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        entry *e = &all->entries[i];
+        if (e->folder == NULL || !mp_certificate_folder_is_busy(e->folder) || !mp_certificate_folder_step(e->folder))
+            continue;
+        mp_tls *old = mp_tls_slot_get(e->slot);
+        mp_tls_slot_set(e->slot, mp_tls_with_names(old, mp_certificate_folder_names(e->folder)));
+        mp_tls_unref(old);
+    }
 }
 
 static bool take_news(const mp_certificates *all)
@@ -427,6 +370,9 @@ void mp_certificates_run(mp_certificates *all)
             all->first_at = now;
         all->last_at = now;
     }
+    step_folders(all);
+    if (is_busy(all)) /* what is asked for, or has changed, is looked at when the round is over */
+        return;
     bool is_asked = atomic_exchange(&all->is_asked, false);
     if (!is_asked && now < due_at(all))
         return;
@@ -442,80 +388,128 @@ static void put_member(mp_buf *out, const char *name, const char *MP_NULLABLE va
     mp_json_put_string(out, mp_str_of(value));
 }
 
+/* What is most urgent in a folder: the reason of a refusal, and the pair that expires first. The caller has the lock.
+ */
+static void put_folder(mp_buf *out, const entry *e)
+{
+    mp_certificate_shown shown[MP_CERTIFICATE_SHOWN];
+    size_t served, refused, count = mp_certificate_folder_show(e->folder, shown), soon = 0;
+    mp_certificate_folder_count(e->folder, &served, &refused);
+    for (size_t i = 0; i < count; i++)
+        if (shown[i].served != NULL &&
+            (shown[soon].served == NULL || shown[i].files->expires < shown[soon].files->expires))
+            soon = i;
+    mp_certificate_files whole = count == 0 ? (mp_certificate_files){.is_ok = true} : *shown[soon].files;
+    if (e->files.refused_at != 0) {
+        whole.refused_at = e->files.refused_at;
+        whole.why = e->files.why;
+    } else if (refused > 0) {
+        whole.refused_at = shown[0].files->refused_at;
+        whole.why = shown[0].files->why;
+    } else
+        whole.refused_at = 0;
+    whole.is_ok = refused == 0 && e->files.is_ok;
+    if (count > 0)
+        put_member(out, "name", shown[soon].name);
+    mp_certificate_files_put(&whole, out);
+    mp_buf_printf(out, ",\"served\":%zu,\"refused\":%zu", served, refused);
+}
+
 void mp_certificates_describe(mp_certificates *all, mp_buf *out)
 {
     mp_buf_putc(out, '[');
-    pthread_mutex_lock(&all->lock);
+    MP_LOCKED(&all->lock);
     for (size_t i = 0; i < all->count; i++) {
-        char day[32];
-        put_day(day, all->entries[i].expires);
+        const entry *e = &all->entries[i];
         mp_buf_printf(out, "%s{\"address\":", i == 0 ? "" : ",");
-        mp_json_put_string(out, mp_str_of(all->entries[i].address));
-        mp_buf_printf(out, ",\"expires\":\"%s\",\"ok\":%s", day, all->entries[i].is_ok ? "true" : "false");
-        if (all->entries[i].refused_at != 0) {
-            put_day(day, all->entries[i].refused_at);
-            mp_buf_printf(out, ",\"at\":\"%s\"", day);
-            put_member(out, "why", all->entries[i].why);
-        }
+        mp_json_put_string(out, mp_str_of(e->address));
+        if (e->folder != NULL)
+            put_folder(out, e);
+        else
+            mp_certificate_files_put(&e->files, out);
         mp_buf_putc(out, '}');
     }
-    pthread_mutex_unlock(&all->lock);
     mp_buf_putc(out, ']');
 }
 
-/* The caller has the lock. */
-static void put_certificate(mp_buf *out, const entry *e)
+/* The caller has the lock. `name`: of a pair of a folder. Frees `own`. */
+static void put_certificate(mp_buf *out, const entry *e, const char *MP_NULLABLE name,
+                            const mp_certificate_files *files, mp_tls_peer *own)
 {
-    char day[32];
-    mp_tls *tls = mp_tls_slot_get(e->slot);
-    mp_tls_peer *own = mp_tls_own(tls);
-    put_day(day, e->expires);
+    if (out->ptr[out->len - 1] != '[')
+        mp_buf_putc(out, ',');
     mp_buf_put(out, MP_STR("{\"address\":"));
     mp_json_put_string(out, mp_str_of(e->address));
-    mp_buf_printf(out, ",\"ok\":%s,\"expires\":\"%s\"", e->is_ok ? "true" : "false", day);
+    put_member(out, "name", name);
+    mp_certificate_files_put(files, out);
     put_member(out, "subject", own->subject);
     put_member(out, "issuer", own->issuer);
     put_member(out, "serial", own->serial);
     put_member(out, "fingerprint", own->fingerprint);
-    put_member(out, "certificate", e->paths[MP_TLS_CERTIFICATE]);
-    put_member(out, "client_ca", e->paths[MP_TLS_CLIENT_CA]);
+    put_member(out, "certificate", files->paths[MP_TLS_CERTIFICATE]);
+    put_member(out, "client_ca", e->files.paths[MP_TLS_CLIENT_CA]);
     mp_buf_put(out, MP_STR(",\"names\":["));
-    for (char **name = own->sans; name != NULL && *name != NULL; name++) {
-        if (name != own->sans)
+    for (char **san = own->sans; san != NULL && *san != NULL; san++) {
+        if (san != own->sans)
             mp_buf_putc(out, ',');
-        mp_json_put_string(out, mp_str_of(*name));
+        mp_json_put_string(out, mp_str_of(*san));
     }
     mp_buf_put(out, MP_STR("]}"));
     mp_tls_peer_free(own);
-    mp_tls_unref(tls);
 }
 
 void mp_certificates_describe_all(mp_certificates *all, mp_buf *out)
 {
+    mp_certificate_shown shown[MP_CERTIFICATE_SHOWN];
     mp_buf_putc(out, '[');
-    pthread_mutex_lock(&all->lock);
+    MP_LOCKED(&all->lock);
     for (size_t i = 0; i < all->count; i++) {
-        if (i > 0)
-            mp_buf_putc(out, ',');
-        put_certificate(out, &all->entries[i]);
+        const entry *e = &all->entries[i];
+        if (e->folder == NULL) {
+            mp_tls *tls = mp_tls_slot_get(e->slot);
+            put_certificate(out, e, NULL, &e->files, mp_tls_own(tls));
+            mp_tls_unref(tls);
+            continue;
+        }
+        size_t count = mp_certificate_folder_show(e->folder, shown);
+        for (size_t k = 0; k < count; k++)
+            put_certificate(out, e, shown[k].name, shown[k].files, mp_tls_pair_own(shown[k].served));
     }
-    pthread_mutex_unlock(&all->lock);
     mp_buf_putc(out, ']');
+}
+
+static void put_sample(mp_buf *out, const char *name, const entry *e, const char *MP_NULLABLE of, int64_t value)
+{
+    mp_buf_printf(out, "%s{address=\"", name);
+    mp_metrics_put_label(out, mp_str_of(e->address));
+    if (of != NULL) {
+        mp_buf_put(out, MP_STR("\",name=\""));
+        mp_metrics_put_label(out, mp_str_of(of));
+    }
+    mp_buf_printf(out, "\"} %lld\n", (long long)value);
 }
 
 void mp_certificates_put_metrics(mp_certificates *all, mp_buf *out)
 {
-    static const char *const names[] = {"moonpool_certificate_expiry_timestamp_seconds", "moonpool_certificate_ok"};
-    static const char *const texts[] = {"when a listener's certificate expires",
-                                        "0: the latest files of a listener's certificate are refused"};
+    static const char expiry[] = "moonpool_certificate_expiry_timestamp_seconds", ok[] = "moonpool_certificate_ok";
+    mp_certificate_shown shown[MP_CERTIFICATE_SHOWN];
     MP_LOCKED(&all->lock);
-    for (int k = 0; k < 2; k++) {
-        mp_metrics_put_head(out, names[k], "", "gauge", texts[k]);
-        for (size_t i = 0; i < all->count; i++) {
-            mp_buf_printf(out, "%s{address=\"", names[k]);
-            mp_metrics_put_label(out, mp_str_of(all->entries[i].address));
-            mp_buf_printf(out, "\"} %lld\n",
-                          (long long)(k == 0 ? all->entries[i].expires : all->entries[i].refused_at == 0));
-        }
+    mp_metrics_put_head(out, expiry, "", "gauge", "when a listener's certificate expires");
+    for (size_t i = 0; i < all->count; i++) {
+        const entry *e = &all->entries[i];
+        size_t count = e->folder == NULL ? 0 : mp_certificate_folder_show(e->folder, shown);
+        if (e->folder == NULL)
+            put_sample(out, expiry, e, NULL, e->files.expires);
+        for (size_t k = 0; k < count; k++)
+            if (shown[k].served != NULL)
+                put_sample(out, expiry, e, shown[k].name, shown[k].files->expires);
+    }
+    mp_metrics_put_head(out, ok, "", "gauge", "0: the latest files of a listener's certificate are refused");
+    for (size_t i = 0; i < all->count; i++) {
+        const entry *e = &all->entries[i];
+        size_t served, refused = 0;
+        if (e->folder != NULL)
+            mp_certificate_folder_count(e->folder, &served, &refused);
+        put_sample(out, ok, e, NULL, e->files.refused_at == 0 && refused == 0);
     }
 }

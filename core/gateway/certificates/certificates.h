@@ -1,16 +1,17 @@
 /* certificates.h: the TLS certificates of all listeners, and their replacement while the gateway serves. Files with
  * errors change nothing and are logged. */
-#ifndef MP_GATEWAY_CERTIFICATES_H
-#define MP_GATEWAY_CERTIFICATES_H
+#ifndef MP_GATEWAY_CERTIFICATES_CERTIFICATES_H
+#define MP_GATEWAY_CERTIFICATES_CERTIFICATES_H
 
 #include "config/config.h"
-#include "net/net.h"
+#include "files.h"
 
 typedef struct mp_certificates mp_certificates;
 
-/* Copies what it needs of `config`. Reads all files, or none if `listens` is false. Returns NULL on an error;
- * `report` receives the errors and warnings as text for people. */
-mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_buf *report);
+/* Copies what it needs of `config`. Reads all files, or none if `listens` is false, and calls
+ * `beat` between them. Returns NULL on an error; `report` receives the errors and warnings as text for people. */
+mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_certificate_beat beat,
+                                                 mp_buf *report);
 void mp_certificates_free(mp_certificates *MP_NULLABLE certificates);
 /* The TLS slot of the listener at this index of `listen`; NULL: no TLS. */
 mp_tls_slot *MP_NULLABLE mp_certificates_of(const mp_certificates *certificates, size_t index);
