@@ -15,6 +15,7 @@ local lfs = require "lfs"
 local beneath = require "bench.beneath"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
+local signing_in = require "spec.helpers.signing_in"
 local wait = require "spec.helpers.wait"
 
 local COUNT <const> = 2000 -- requests
@@ -101,6 +102,9 @@ local shapes = {
   -- events to the readers
   { name = "shown", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', tap = "/api/tap", is_named = true },
   { name = "shown_8", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', tap = "/api/tap", taps = 8, is_named = true },
+  -- with an API key, and with an access token of the gateway's own sign-in, which may be 3 % dearer
+  { name = "keyed", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', auth = "key" },
+  { name = "signed_in", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', auth = "sign_in" },
   { name = "list", message = { method = "tools/list", params = "" }, expect = "add_table" },
   { name = "read", message = read_of "text://fixed", expect = "fixed" },
   { name = "made", message = read_of "text://made", expect = "made" },
@@ -124,6 +128,8 @@ local function request_of(g, shape)
     { "host", "127.0.0.1" }, { "content-type", "application/json" }, { "accept", "application/json, text/event-stream" },
     { "mcp-protocol-version", revision },
   }
+  local token = shape.auth and (shape.token or TOKEN)
+  if token then headers[#headers + 1] = { "authorization", "Bearer " .. token } end
   local params = message.params
   if revision == "2026-07-28" then
     headers[#headers + 1] = { "mcp-method", message.method }
@@ -161,6 +167,12 @@ local function wait_asleep(stat)
   while not read(stat):find "%) S" and uv.hrtime() < deadline do uv.sleep(0) end
 end
 
+local function copied(all)
+  local made = {}
+  for name, value in pairs(all) do made[name] = value end
+  return made
+end
+
 -- The scripts and the configuration of the gateway for a shape; `below`: the upstream, or nil.
 local function options_of(shape, below)
   local made = { workers = 1, scripts = scripts, config = { scripts = { watch = false } } }
@@ -172,10 +184,12 @@ local function options_of(shape, below)
   if shape.tap then made.config.admin = { listen = "127.0.0.1:0", tokens = { operate = { bench = TOKEN } } } end
   if shape.audit then made.config.log = { audit = "audit.jsonl" } end
   if below then made.scripts, made.config.upstreams = {}, { beneath = { url = below.url } } end
-  if shape.policy then
-    local all = { ["policy/all.lua"] = shape.policy }
-    for path, text in pairs(made.scripts) do all[path] = text end
-    made.scripts = all
+  made.scripts = copied(made.scripts)
+  made.scripts["policy/all.lua"] = shape.policy
+  if shape.auth == "key" then made.scripts["auth/key.lua"] = ('return auth.bearer { secret = %q, scopes = { "a", "b" } }'):format(TOKEN) end
+  if shape.auth == "sign_in" then
+    made.config.seal_keys, made.config.store = { TOKEN }, { file = "store.db" }
+    made = signing_in.options(made.config, made)
   end
   return made
 end
@@ -188,11 +202,24 @@ local function open_tap(g, path)
   return reader
 end
 
+local native <const> = uv.fs_realpath(os.getenv "MOONPOOL" or "build/release/moonpool")
 local reports = {} -- gateway -> how many reports its callgrind has written
+
+-- The same for a shape with a sign-in, whose password a gateway without callgrind has checked: there it would take too
+-- long.
+local function start_signed_in(wrapper, shape)
+  gateway.binary = native
+  local before = gateway.start(options_of(shape))
+  shape.token = signing_in.tokens(before, (signing_in.register(before))).access_token
+  gateway.binary = wrapper
+  local g = signing_in.again(before)
+  return g, setmetatable({}, { __close = function() g:stop() end })
+end
 
 -- A gateway under callgrind for a shape, which is closed by leaving the scope of the second value.
 local function start(wrapper, shape)
   gateway.binary = wrapper
+  if shape.auth == "sign_in" then return start_signed_in(wrapper, shape) end
   local below = shape.upstream and beneath.start(shape.upstream, 1) or nil
   local g = gateway.start(options_of(shape, below))
   return g, setmetatable({}, { __close = function()
@@ -299,11 +326,11 @@ end
 local folder = gateway.new_folder()
 local wrapper, out = folder .. "/moonpool", folder .. "/callgrind"
 write(wrapper, ("#!/bin/sh\nexec valgrind -q --tool=callgrind --separate-threads=yes --callgrind-out-file=%s %s \"$@\"\n"):format(
-  out, uv.fs_realpath(os.getenv "MOONPOOL" or "build/release/moonpool")))
+  out, native))
 uv.fs_chmod(wrapper, 493) -- 0755
 
 local function is_own(shape)
-  return shape.upstream or shape.is_named or shape.is_whole or shape.policy
+  return shape.upstream or shape.is_named or shape.is_whole or shape.policy or shape.auth
 end
 
 local common, common_scope -- the gateway of all shapes without one of their own

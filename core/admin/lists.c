@@ -118,13 +118,18 @@ void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *cal
     ask_list(admin, stream, caller, "MCP tasks");
 }
 
+static bool is_mark(mp_str rest)
+{
+    bool is_hex = rest.len >= 8 && rest.len <= MP_ID;
+    for (size_t i = 0; i < rest.len && is_hex; i++)
+        is_hex = mp_hex_digit(rest.ptr[i]) >= 0;
+    return is_hex;
+}
+
 /* `rest`: the first digits of the task's id, at least 8. */
 void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    bool is_mark = rest.len >= 8 && rest.len <= MP_ID;
-    for (size_t i = 0; i < rest.len && is_mark; i++)
-        is_mark = mp_hex_digit(rest.ptr[i]) >= 0;
-    if (!is_mark) {
+    if (!is_mark(rest)) {
         mp_admin_refuse(stream, 404,
                         MP_STR("a task is named by the first 8 digits of its id: GET /api/tasks lists them"));
         return;
@@ -137,4 +142,56 @@ void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
                                            .requested = "task cancellation requested",
                                            .done = "task cancelled by operator",
                                            .why = {rest.ptr, 8}});
+}
+
+/* -- sign-ins ------------------------------------------------------------------------------------------------------ */
+
+void mp_api_sign_ins(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
+{
+    ask_list(admin, stream, caller, "sign-ins");
+}
+
+static void end_sign_ins(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, const char *member,
+                         mp_str name)
+{
+    mp_scoped_buf out = {0};
+    mp_buf_put(&out, MP_STR("\"what\":\"end sign-ins\""));
+    put_member(&out, member, name);
+    mp_admin_ask_change(admin, stream, caller,
+                        &(mp_admin_change){.params = mp_buf_str(&out),
+                                           .requested = "end of sign-ins requested",
+                                           .done = "signed out by operator",
+                                           .why = name});
+}
+
+/* `rest`: the sign-in's mark. */
+void mp_api_end_sign_in(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    if (is_mark(rest))
+        end_sign_ins(admin, stream, caller, "name", rest);
+    else
+        mp_admin_refuse(stream, 404, MP_STR("a sign-in is named by its mark: GET /api/sign-ins lists them"));
+}
+
+static int see_user(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+{
+    mp_str *user = ctx;
+    if (depth <= 1 && mp_str_is(key, "user") && type == MP_JSON_STRING && value.len <= MAX_NAME_BYTES)
+        *user = value;
+    return 0;
+}
+
+void mp_api_end_sign_ins(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
+{
+    mp_str user = MP_STR_NONE;
+    mp_json_type type = MP_JSON_NULL;
+    mp_scoped_buf name = {0};
+    if (mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_user, .ctx = &user}, &type,
+                     NULL) != MP_JSON_OK ||
+        type != MP_JSON_OBJECT || user.len == 0) {
+        mp_admin_refuse(stream, 400, MP_STR("send an object with the name of a user, as in {\"user\":\"ann\"}"));
+        return;
+    }
+    mp_json_unescape(&name, user);
+    end_sign_ins(admin, stream, caller, "user", mp_buf_str(&name));
 }

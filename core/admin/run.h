@@ -44,6 +44,11 @@ void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
 /* In switches.c. Shows a definition of an upstream that is not approved, and approves it. */
 void mp_api_approve(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
+/* Sign-ins at the gateway; and ends one, which `rest` names, or those of a user. */
+void mp_api_sign_ins(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_end_sign_in(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_end_sign_ins(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
 /* In switches.c. Removes the records of a node of the cluster that does not renew them. */
 void mp_api_drain_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_forget_node(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);

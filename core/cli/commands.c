@@ -351,6 +351,19 @@ const mp_cli_command mp_cli_commands[] = {
      "status drain forget",
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},
+    {"sessions",
+     "[-a ADDRESS] [--json] [--user NAME [--revoke]] [moonpool.yaml]",
+     "print who is signed in at the running gateway, or sign a user out",
+     "Prints a line for each sign-in at the running gateway (`sign_in`), by its admin listener: user,\n"
+     "client, since when, and when a client last got an access token; those of NAME alone with --user.\n"
+     "With --revoke all sign-ins of this user end: tokens are refused at once, and streams and calls\n"
+     "end within a second. The exit code is 1 if there was none. --revoke needs the role operate.\n",
+     "<file>",
+     mp_cli_admin,
+     {ADMIN,
+      {"user", 0, "NAME", "sign-ins of this user", NULL},
+      {"revoke", 0, NULL, "end the sign-ins of the user", NULL},
+      {"json", 0, NULL, "print the answer as JSON", NULL}}},
     {"dashboard",
      "[-a ADDRESS] [--open] [moonpool.yaml]",
      "print a link that opens the dashboard of the running gateway",

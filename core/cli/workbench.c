@@ -276,7 +276,8 @@ static void put_words(arguments *given, const mp_cli_args *args, mp_buf *words)
     put_argument(given, "words", words->ptr);
 }
 
-/* `reload`, `status`, `log`, `drain`, `switch`, `cluster`, `dashboard`, `upstreams`, `tap`, `profile` and `record`. */
+/* `reload`, `status`, `log`, `drain`, `switch`, `cluster`, `sessions`, `dashboard`, `upstreams`, `tap`, `profile` and
+ * `record`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
     const char *file = mp_cli_value(args, "config"), *command = args->command->name;
@@ -312,6 +313,8 @@ int mp_cli_admin(const mp_cli_args *args)
     put_argument(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
     put_argument(&given, "healthy", mp_cli_value(args, "healthy") == NULL ? NULL : "yes");
     put_argument(&given, "open", mp_cli_value(args, "open") == NULL ? NULL : "yes");
+    put_argument(&given, "user", mp_cli_value(args, "user"));
+    put_argument(&given, "revoke", mp_cli_value(args, "revoke") == NULL ? NULL : "yes");
     bool is_record = strcmp(command, "record") == 0 || mp_cli_value(args, "record") != NULL;
     bool has_filters = is_record || strcmp(command, "tap") == 0 || strcmp(command, "profile") == 0;
     for (int i = 0; has_filters && i < args->given_count; i++)

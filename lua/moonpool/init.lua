@@ -55,6 +55,7 @@ moonpool = {
   run_job = function(call, name, ...)
     if host.config.upstreams[1] and name == federated.job then return federated.tick() end
     if fanout and name == fanout.job then return fanout.run(...) end
+    if name == "moonpool/sign-ins" then return require("moonpool.sign_in.watch").run() end
     return job.run(call, name, ...)
   end,
   describe = function(form) return require "moonpool.registry.describe" (form) end,

@@ -14,6 +14,7 @@ const groups = {
   Now: {
     overview: "M2 12a6 6 0 1 1 12 0M8 12l3-4", calls: "M2 5h10M9 2l3 3-3 3M14 11H4M7 8l-3 3 3 3", sessions: "M8 8a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM2 14a6 4 0 0 1 12 0",
     streams: "M1 5q2-3 4.5 0t4.5 0 4.5 0M1 11q2-3 4.5 0t4.5 0 4.5 0", tasks: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM8 5v3l2 2",
+    signins: "M2 8h8M7 5l3 3-3 3M8 2h6v12H8",
   },
   Catalog: {
     tools: "M10 2a4 4 0 0 0-3.5 6L2 12.5 3.5 14 8 9.5A4 4 0 0 0 14 6l-2.5 1L9 4.5z", resources: "M4 2h5l3 3v9H4zM9 2v3h3", prompts: "M2 3h12v8H7l-3 3v-3H2z",

@@ -32,9 +32,12 @@ static mp_holdings pages; /* of the pages that are answered, those of each clien
 
 /* Authentications of one address have a turn in common, in which credentials take turns: else whoever sends much would
  * delay all others at the address. Invented credentials take the turns of that address alone. */
+#define TURN_BYTES 32 /* the last ones tell two long tokens apart: they are those of a signature */
 static unsigned turn_of(const mp_authn *authn)
 {
     mp_str credential = mp_stream_known_header(authn->stream, MP_HEADER_AUTHORIZATION, NULL);
+    if (credential.len > TURN_BYTES)
+        credential = mp_str_from(credential, credential.len - TURN_BYTES);
     uint32_t hash = 2166136261U; /* FNV-1a */
     for (size_t i = 0; i < credential.len; i++)
         hash = (hash ^ (unsigned char)credential.ptr[i]) * 16777619U;
@@ -225,8 +228,15 @@ bool mp_authn_is_page(const mp_authn *authn)
     return authn->is_page;
 }
 
+MP_COUNTER(sign_ins_begun, "sign_ins", "outcome", "signed_in", "people who signed in at the gateway itself")
+MP_COUNTER(sign_ins_refused, "sign_ins", "outcome", "refused",
+           "passwords, codes, refresh tokens and clients that sign-in refused")
+MP_COUNTER(sign_ins_over, "sign_ins", "outcome", "ended", "sign-ins that were ended before their time")
+
 void mp_authn_answer(mp_authn *authn, const mp_page *page)
 {
+    if (page->event != NULL && strcmp(page->event, "signed out") != 0)
+        mp_stat_add(strcmp(page->event, "signed in") == 0 ? &mp_stat_sign_ins_begun : &mp_stat_sign_ins_refused, 1);
     mp_stream *stream = mp_stream_ref(authn->stream);
     end_authn(authn);
     if (page->event != NULL)
@@ -255,6 +265,7 @@ void mp_sign_in_end(mp_rpc *MP_NULLABLE rpc, uint64_t sign_in, uint32_t seconds)
 {
     if (!mp_ended_put(sign_in, seconds) || rpc == NULL)
         return;
+    mp_stat_add(&mp_stat_sign_ins_over, 1);
     for (unsigned i = 0; i < mp_session_table_rpcs(rpc->table); i++) {
         mp_rpc *other = mp_session_table_rpc(rpc->table, i);
         if (!atomic_exchange(&are_posted[i], true))

@@ -315,6 +315,19 @@ local function change_node(change, member)
 end
 
 questions["forget node"], questions["drain node"] = change_node("forget", "removed"), change_node("drain", "drained")
+
+-- Sign-ins: the store may not answer, or not take an ending.
+local function about_sign_ins(what)
+  return function(params)
+    if not host.config.sign_in then return { sign_ins = json.array {}, total = 0, ended = 0, is_off = true, resultType = "complete" } end
+    local ok, answer = pcall(require("moonpool.sign_in.operated")[what], params)
+    if not ok and not (type(answer) == "table" and answer.sign_in_unavailable) then error(answer, 0) end
+    if not ok or not answer then return nil, errors.new("internal", "the store, or its file, does not take it now: try again") end
+    return answer
+  end
+end
+
+questions["sign-ins"], questions["end sign-ins"] = about_sign_ins "list", about_sign_ins "finish"
 questions.approve = function(params) return require "moonpool.methods.approvals" (params) end
 questions["MCP tasks"], questions["cancel task"] = list_tasks, cancel_task
 

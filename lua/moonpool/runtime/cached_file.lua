@@ -22,7 +22,7 @@ local is_loading, is_retired = true, false
 local retired = host.task.event() -- set with is_retired
 
 --- `fs` is the file library of `script`, which is { path, granted, key = the key of moonpool.yaml that names the file, if no
---- script does }; `parse(text)` returns the parsed value; or nil, why, and optionally the line and what to do. The reason
+--- script does, pause = seconds between two checks }; `parse(text)` returns the parsed value; or nil, why, and optionally the line and what to do. The reason
 --- contains nothing of the file.
 function watched.new(fs, script, path, parse)
   local self = setmetatable({ fs = fs, script = script, path = path, parse = parse, looked = -math.huge, flights = flight.new() }, watched)
@@ -66,7 +66,7 @@ end
 --- Returns the parsed contents, another table once they have changed; or nil, why.
 function watched:get()
   local now = host.time.now()
-  if now - self.looked >= PAUSE then
+  if now - self.looked >= (self.script.pause or PAUSE) then
     if self.value ~= nil then self.looked = now end -- other tasks use the contents that were read before
     self.flights:share("look", MAX_CHECK_S, function() return look(self) end)
     self.looked = host.time.now()

@@ -97,7 +97,7 @@ local function by_code(parameters, client)
     return fault(400, "invalid_target", "the resource is not the one of the sign-in")
   end
   records.ready()
-  local id, family, refresh, has_ended_one = families.begin(code, grant, text)
+  local id, family, refresh, has_ended_one = families.begin(code, grant, text, client.name)
   if not id then
     local used = families.find_code(code)
     if used and used.family then families.finish(used.family) end

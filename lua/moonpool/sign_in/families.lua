@@ -49,12 +49,13 @@ local function life_of(family) return math.max(0, math.min(config.idle, family.b
 local function successor_kind(token) return "successor " .. records.hash(token) end
 
 --- Ends a family for good: its tokens are refused from now on, also if the store does not take the ending, which raises
---- an error then. What it had in a full store is free before its ending needs a place.
-function families.finish(id)
+--- an error then. What it had in a full store is free before its ending needs a place. With `is_one_of_many` the caller
+--- calls records.settle().
+function families.finish(id, is_one_of_many)
   ended.note(id)
   records.drop("family", id)
   records.put("ended", id, true, ended.SECONDS)
-  records.settle()
+  if not is_one_of_many then records.settle() end
 end
 
 --- What was made of the family may be given to its client: it is on the disk, and the family has not ended meanwhile.
@@ -118,13 +119,14 @@ local function note(id, family)
   error({ sign_in_unavailable = "too many sign-ins of a person at once" }, 0)
 end
 
---- Uses the code, whose text is `text`, and begins a family. Its id, the family, its refresh token (nil: the client asked
+--- Uses the code, whose text is `text`, and begins a family. `name`: what the client calls itself, for people.
+--- Returns its id, the family, its refresh token (nil: the client asked
 --- for none), and whether the person's family that was unused longest has ended for it; or nil if the code was used
 --- meanwhile.
-function families.begin(code, grant, text)
+function families.begin(code, grant, text, name)
   local id, now = random(16), os.time()
   local family = { client = grant.client, user = grant.user, mark = grant.mark, resource = grant.resource, scopes = grant.scopes,
-    began = now, generation = 1 }
+    name = name, began = now, generation = 1 }
   local token = grant.refreshes and refresh_token(id) or nil
   family.current = token and records.hash(token)
   grant.family = id

@@ -62,7 +62,7 @@ end
 
 local path = host.config.sign_in.passwords
 local granted = { read = { path }, write = {} }
-local file = cached_file.new(fs.library(granted, "sign_in"), { path = "auth/sign_in", key = "sign_in.passwords", granted = granted }, path, parse)
+local file = cached_file.new(fs.library(granted, "sign_in"), { path = "auth/sign_in", key = "sign_in.passwords", granted = granted, pause = 0.25 }, path, parse)
 
 local allowed                    -- the set of names that may sign in; nil: all of them
 for _, name in ipairs(host.config.sign_in.allow.users or {}) do
@@ -77,6 +77,23 @@ function passwords.find(name)
   local all, why = file:get()
   if not all then return nil, why end
   return (not allowed or allowed[name]) and all[name] or nil
+end
+
+local judged, rules        -- the users of whom `rules` is the hash
+
+--- A hash of who may sign in, with which rights; nil: that is not known now.
+function passwords.rules()
+  local all = file:get()
+  if all and all ~= judged then
+    local lines = {}
+    for name in pairs(all) do
+      local user = passwords.find(name)
+      lines[#lines + 1] = user and name .. " " .. user.mark or nil
+    end
+    table.sort(lines)
+    judged, rules = all, records.hash(table.concat(lines, "\n"))
+  end
+  return all and rules
 end
 
 -- The hash of the word by the numbers and the salt of an entry; nil: there is none now.

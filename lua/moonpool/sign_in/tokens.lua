@@ -8,6 +8,7 @@ local people = require "moonpool.sign_in.people"
 local recent = require "moonpool.runtime.lru"
 local records = require "moonpool.sign_in.records"
 local sealed = require "moonpool.sign_in.sealed"
+local watch = require "moonpool.sign_in.watch"
 
 local tokens = {}
 
@@ -15,7 +16,7 @@ local PREFIX <const> = "mpa_"
 local VERSION <const>, MAX_BYTES <const>, MAX_KNOWN <const> = 1, 2048, 4096
 local MAX_SCOPES <const> = 256        -- as of any principal
 local RETRY_S <const> = 2
-local KNOWN_S <const> = 0.25          -- seconds until the file of users is looked at again; that a sign-in has ended counts at once
+local KNOWN_S <const> = 0.5          -- seconds until the file of users is looked at again; that a sign-in has ended counts at once
 
 --- An access token of the family, and the seconds for which it is valid. `scopes` are those of the family, or fewer.
 function tokens.make(id, family, scopes)
@@ -76,6 +77,7 @@ end
 --- What the loader gives to auth.set: an auth script of the gateway's own, which is asked before all others.
 function tokens.entry()
   ended.load()
+  watch.start()
   local made = auth.build("sign_in", auth.new({ authenticate, issuer = address.issuer }, true, true), nil, error)
   made.path, made.has_pages = "sign_in", true
   return made

@@ -23,6 +23,7 @@ local known = {
   ["POST /api/log/reopen"] = { "operate" }, ["POST /api/drain"] = { "operate" }, ["POST /api/upgrade"] = { "operate" }, ["POST /api/record"] = { "operate" },
   ["POST /api/record/stop"] = { "operate" }, ["GET /api/records"] = { "operate" }, ["POST /session"] = { "none", true }, ["POST /api/code"] = { "operate" },
   ["GET /api/streams"] = { "view" }, ["DELETE /api/stream/"] = { "operate" },
+  ["GET /api/sign-ins"] = { "view" }, ["POST /api/sign-ins/end"] = { "operate" }, ["DELETE /api/sign-in/"] = { "operate" },
   ["GET /api/tasks"] = { "view" }, ["DELETE /api/task/"] = { "operate" },
   ["GET /api/switch"] = { "view" }, ["POST /api/switch"] = { "operate" }, ["POST /api/approve"] = { "operate" },
 }

@@ -1,9 +1,10 @@
--- moonpool reload, status, upstreams, log, drain, upgrade, switch, cluster, dashboard, tap and profile: requests to the admin
+-- moonpool reload, status, upstreams, log, drain, upgrade, switch, cluster, sessions, dashboard, tap and profile: requests to the admin
 -- listener of a running gateway.
 
 local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
 local records = require "moonpool.workbench.client.records"
+local sign_ins = require "moonpool.workbench.format.sign_ins"
 local stderr = require "moonpool.workbench.format.stderr"
 local cluster = require "moonpool.workbench.format.cluster"
 local duration = require "moonpool.workbench.format.duration"
@@ -43,6 +44,10 @@ return function(args)
     ask, request, why = cluster.request(args.words)
     if not ask then return stderr.misuse(request, why) end
   end
+  if args.command == "sessions" then
+    ask, request, why = sign_ins.request(args)
+    if not ask then return stderr.misuse(request, why) end
+  end
   if args.healthy then
     if args.json then return stderr.misuse "--healthy and --json exclude each other" end
     ask = { "GET", "/healthz" }
@@ -80,6 +85,7 @@ return function(args)
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine and args.command == "cluster" then return cluster.print(body, args) end
+  if is_fine and args.command == "sessions" then return sign_ins.print(body, args) end
   if is_fine then
     io.stdout:write(args.command == "status" and not args.json and not args.healthy and summary(body) or body)
     if late then return stderr.wrong(late, see) end

@@ -2,6 +2,7 @@
 
 local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
+local put_table = require "moonpool.workbench.format.table"
 local stderr = require "moonpool.workbench.format.stderr"
 
 local cluster = {}
@@ -22,20 +23,6 @@ local function row_of(one)
   local age = ("%.1f s"):format((one.age_ms or 0) / 1000)
   local state = one.state .. (one.unreached and ", not reached" or "")
   return { one.node .. (one.own and " *" or ""), one.address, one.version, state, ("%d"):format(one.sessions or 0), age, one.scripts }
-end
-
--- Lines with columns of the same width.
-local function put_table(rows)
-  local widths, lines = {}, {}
-  for _, row in ipairs(rows) do
-    for i, text in ipairs(row) do widths[i] = math.max(widths[i] or 0, utf8.len(text) or #text) end
-  end
-  for n, row in ipairs(rows) do
-    local cells = {}
-    for i, text in ipairs(row) do cells[i] = text .. (" "):rep(widths[i] - (utf8.len(text) or #text)) end
-    lines[n] = (table.concat(cells, "  "):gsub(" +$", ""))
-  end
-  return table.concat(lines, "\n") .. "\n"
 end
 
 --- Prints the answer of the gateway. The exit code.
