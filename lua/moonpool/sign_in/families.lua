@@ -67,7 +67,8 @@ end
 
 --- Ends all families of a person.
 function families.finish_all(user)
-  for _, id in ipairs(records.get("person", records.hash(user)) or {}) do families.finish(id) end
+  for _, id in ipairs(records.get("person", records.hash(user)) or {}) do families.finish(id, true) end
+  records.settle()
 end
 
 -- -- families of a person -----------------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ if config.provider == "password" then
 
   people.passwords = passwords
 
+  --- A hash of what decides who may sign in; nil: that is not known now.
+  people.rules = passwords.rules
+
   --- What a principal says of the person: { id, issuer, subject }.
   function people.facts(user) return { id = "password:" .. user, issuer = address.issuer, subject = user } end
 
@@ -71,6 +74,8 @@ for _, text in ipairs(config.scopes or {}) do
     if not own_scopes[scope] then given[#given + 1], own_scopes[scope] = scope, true end
   end
 end
+
+function people.rules() return people.mark end
 
 function people.facts(user) return { id = user, issuer = provider.issuer, subject = user:sub(#provider.name + 2) } end
 

@@ -4,7 +4,7 @@
 
 local host = require "moonpool.host"
 local families = require "moonpool.sign_in.families"
-local passwords = require "moonpool.sign_in.passwords"
+local people = require "moonpool.sign_in.people"
 local records = require "moonpool.sign_in.records"
 
 local watch = {}
@@ -20,8 +20,8 @@ local is_judging = false
 
 -- True if the person of a family may still sign in, or that is not known.
 local function may(family)
-  local user, away = passwords.find(family.user)
-  return away ~= nil or user ~= nil and user.mark == family.mark
+  local is_allowed, _, is_unknown = people.may(family.user, family.mark)
+  return is_allowed or is_unknown
 end
 
 -- Judges all sign-ins: the number of those that have ended.
@@ -49,10 +49,10 @@ local function judge(rules)
 end
 
 local function look()
-  local rules = passwords.rules()
+  local rules = people.rules()
   if not rules or rules == judged or is_judging then return end
   host.time.sleep(STEADY_S)
-  if passwords.rules() ~= rules then return end
+  if people.rules() ~= rules then return end
   is_judging = host.job.begin(function() pcall(judge, rules) end, JUDGE_S, JUDGE_CPU_S) == true
 end
 
