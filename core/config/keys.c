@@ -64,6 +64,12 @@ const mp_config_key mp_config_keys[] = {
      .doc = "on: each connection to this address comes from one of trusted_proxies and begins with a header of the "
             "PROXY protocol, version 1 or 2, "
             "which has the address of the client. Other connections are closed. The default is off."},
+    {"acme", MP_KEY_SECTION,
+     .doc = "For a client of ACME on this machine, such as certbot, that gets the certificates."},
+    {"acme.challenges", MP_KEY_PATH, SLOT(rpc.challenges), .least = 1, .most = 4000,
+     .doc = "A folder with a file for each challenge. GET /.well-known/acme-challenge/TOKEN is answered with the file "
+            "TOKEN, of at most 1 KiB, at each address of listen, for any Host, without authentication. A certificate "
+            "authority asks for it at port 80."},
     {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto", .restarts = true,
      .doc = "Number of serving threads, each with its own event loop and Lua state. auto: one per processor."},
     {"scripts", MP_KEY_SECTION, .bare = "scripts.path",

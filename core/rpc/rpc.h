@@ -53,6 +53,7 @@ typedef struct {
     bool streams_expire;              /* an event stream ends when the credentials that opened it expire */
     /* TLS between nodes: the DNS name in all certificates, and the path of their authorities; NULL: without */
     const char *MP_NULLABLE nodes_name, *MP_NULLABLE nodes_ca;
+    const char *MP_NULLABLE challenges; /* folder with a file for each challenge of ACME; NULL: none */
     bool keeps_tokens; /* calls keep the Authorization of their request: an upstream gets a token of each caller */
 } mp_rpc_config;
 

@@ -63,6 +63,8 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     mp_rpc *rpc = ctx;
     mp_phase_set(MP_PHASE_AUTH);
     const mp_auth_facts *facts = rpc->auth;
+    if (rpc->config->challenges != NULL && mp_serve_challenge(rpc, stream))
+        return;
     if (facts->resource_metadata.len > 0 &&
         (mp_serve_metadata(rpc, stream) || (facts->has_pages && mp_page_begin(rpc, stream))))
         return;

@@ -251,7 +251,7 @@ function apart.yaml(self, block)
   certificate = certificate or certificates.make { days = 90, sans = "IP:127.0.0.1,DNS:localhost,DNS:moonpool-prod" }
   local here, env = certificate, { SECRETS = ("s"):rep(43) }
   local text = block.text:gsub("[%w/._-]*key%.pem", "KEY"):gsub("[%w/._-]*%.pem", "cert.pem"):gsub("KEY", "key.pem")
-    :gsub("folder: /etc/%S+", "folder: tls")
+    :gsub("folder: /etc/[%w/._-]+", "folder: tls")
     :gsub("%${file:[^}]*}", "${SECRETS}"):gsub("/var/%l+/moonpool/", "")
   for name in text:gmatch "%${([%u_]+)" do env[name] = env[name] or "x" end
   local dir = gateway.prepare { files = {

@@ -20,6 +20,9 @@ void mp_authn_cancel_all(mp_rpc *rpc, const char *why);
 /* Where there are metadata: answers a request for them (RFC 9728), from any origin. False if the request has another
  * path. */
 bool mp_serve_metadata(mp_rpc *rpc, mp_stream *stream);
+/* Where there is a folder of challenges of ACME: answers a request for one. False if the request is for something else.
+ */
+bool mp_serve_challenge(mp_rpc *rpc, mp_stream *stream);
 /* Appends scheme and host as clients see them (A-12): as the process says that has sent the request on, from
  * public_url, or from the request's Host, which is among `hosts`. False if Host has a character that no host name
  * has. */
