@@ -33,7 +33,7 @@ struct mp_certificate_folder {
 typedef struct {
     char **paths; /* of certificates */
     size_t count, cap;
-    bool is_full;
+    bool is_full; /* there are more than the folder may have */
 } listing;
 
 static bool ends_in(mp_str name, mp_str end)
@@ -49,10 +49,6 @@ static void put_path(listing *all, const char *folder, const struct dirent *foun
         (!is_pem && found->d_type != DT_DIR && found->d_type != DT_LNK && found->d_type != DT_UNKNOWN) ||
         ends_in(name, MP_STR(".key")))
         return;
-    if (all->count == PAIRS) {
-        all->is_full = true;
-        return;
-    }
     if (all->count == all->cap)
         all->paths = mp_resize(all->paths, (all->cap = all->cap * 2 + 64) * sizeof *all->paths);
     mp_buf path = {0};
@@ -132,14 +128,32 @@ static int compare_to(const mp_certificate_folder *folder, size_t i, const listi
                               : strcmp(folder->entries[i]->files.paths[MP_TLS_CERTIFICATE], now->paths[k]);
 }
 
-/* Brings the entries up to date with the folder. */
+/* The number of entries that stay. */
+static size_t count_kept(const mp_certificate_folder *folder, const listing *now)
+{
+    size_t kept = 0;
+    for (size_t i = 0, k = 0; i < folder->count;) {
+        int order = compare_to(folder, i, now, k);
+        kept += order == 0 || (order < 0 && !may_go(folder, folder->entries[i]));
+        i += order <= 0;
+        k += order >= 0;
+    }
+    return kept;
+}
+
+/* Brings the entries up to date with the folder. New ones beyond the limit are left out: none takes another's place. */
 static void take_listing(mp_certificate_folder *folder, listing *now)
 {
     entry **next = mp_new((folder->count + now->count + 1) * sizeof *next),
           **gone = mp_new((folder->count + 1) * sizeof *gone);
     size_t count = 0, gone_count = 0;
-    for (size_t i = 0, k = 0; i < folder->count || k < now->count;) {
+    for (size_t i = 0, k = 0, all = count_kept(folder, now); i < folder->count || k < now->count;) {
         int order = compare_to(folder, i, now, k);
+        if (order > 0 && all++ >= PAIRS) {
+            now->is_full = true;
+            free(now->paths[k++]);
+            continue;
+        }
         entry *e = order > 0 ? new_entry(folder, now->paths[k]) : folder->entries[i];
         if (order >= 0 || !may_go(folder, e))
             next[count++] = e;
@@ -180,13 +194,13 @@ static int begin(mp_certificate_folder *folder, bool is_asked)
         free(now.paths);
         return -1;
     }
+    take_listing(folder, &now);
     if (now.is_full && !folder->was_full) {
         mp_scoped_buf why = {0};
         mp_buf_printf(&why, "%s has more than %zu certificates: the others are not served%c", folder->path, PAIRS, 0);
         warn(folder, why.ptr);
     }
     folder->was_full = now.is_full;
-    take_listing(folder, &now);
     folder->is_busy = true;
     return 0;
 }

@@ -293,6 +293,11 @@ describe("thousands of certificates", function()
       before = function(dir) many(dir, count + 1) end, patience = 120 })
     g:wait_log("certificate", { why = ("tls has more than %d certificates: the others are not served"):format(count) })
     assert.equal(count, g:status().certificates[1].served)
+    certificates.write(g.dir .. "/tls/00000.key", a.key) -- the first one of all takes the place of none
+    certificates.write(g.dir .. "/tls/00000.pem", a.certificate)
+    certificates.write(g.dir .. "/tls/00002.pem", "broken")
+    g:wait_log "certificate refused"
+    assert.is_nil(g:log():find "certificate removed")
     local seen = {}
     for i = 1, count, count // 100 do
       local print = facts(g, ("h%05d.test"):format(i)).fingerprint
