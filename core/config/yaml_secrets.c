@@ -99,6 +99,17 @@ static bool is_end(const scan *s, char c)
     return is_break(c) || (s->depth > 0 && (c == ',' || c == '}' || c == ']'));
 }
 
+/* True for a time such as 10m, as below sign_in.tokens: no secret is that short. */
+static bool is_time(mp_str text)
+{
+    size_t digits = 0;
+    while (digits < text.len && text.ptr[digits] >= '0' && text.ptr[digits] <= '9')
+        digits++;
+    mp_str unit = mp_str_from(text, digits);
+    return digits > 0 && digits <= 4 &&
+           (mp_str_is(unit, "ms") || (unit.len == 1 && memchr("smhd", *unit.ptr, 4) != NULL));
+}
+
 /* Hides the scalar at `i`; the place behind it. */
 static size_t hide_scalar(scan *s, size_t i)
 {
@@ -110,7 +121,8 @@ static size_t hide_scalar(scan *s, size_t i)
     }
     while (!is_end(s, at(s, end)) && !(end > i && at(s, end) == '#' && at(s, end - 1) == ' '))
         end++;
-    hide_span(s, i, end);
+    if (!is_time(mp_str_trim((mp_str){s->text.ptr + i, end - i})))
+        hide_span(s, i, end);
     return end;
 }
 

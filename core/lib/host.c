@@ -298,6 +298,8 @@ static void add_sign_in(lua_State *L, const mp_lib_config *config)
     lua_setfield(L, -2, "passwords");
     mp_field_text(L, "provider", mp_sign_in_providers[from->provider]);
     /* one answer of the provider is for all sign-ins of a person in this time */
+    /* for which a used refresh token gives the same successor */
+    mp_field_integer(L, "grace", MP_LIMIT(sign_in_grace_ms, 60000) / 1000);
     mp_field_integer(L, "fresh", MP_LIMIT(sign_in_fresh_ms, 60000) / 1000);
     add_list(L, "ask", from->ask);
     add_list(L, "scopes", from->scopes);

@@ -31,7 +31,7 @@ local function load()
   end
   function records.drop(kind, id) kept.found[kind .. ":" .. id] = nil end
   local stubs = {
-    ["moonpool.host"] = { config = { sign_in = { access = 60, refresh = 86400, idle = 3600 } } },
+    ["moonpool.host"] = { config = { sign_in = { access = 60, refresh = 86400, idle = 3600, grace = 60 } } },
     ["moonpool.keys"] = { base64url = function(text) return text end, random = function()
       number = number + 1
       return "r" .. number

@@ -1,6 +1,7 @@
 -- Clients: who they say they are. A registration (RFC 7591) stores nothing: the client's id is its metadata, sealed.
 --   client   { id, redirects, name, method, refreshes, key }: `key` is its short name for principals and the audit
 
+local characters = require "moonpool.runtime.characters"
 local form = require "moonpool.sign_in.form"
 local keys = require "moonpool.keys"
 local records = require "moonpool.sign_in.records"
@@ -12,6 +13,7 @@ local clients = {}
 local MAX_REDIRECTS <const>, MAX_NAME <const>, MAX_ID <const> = 10, 100, 2048
 local methods = { none = true, client_secret_basic = true, client_secret_post = true }
 local VERSION <const> = 1
+local PREFIX <const> = "mpd" .. VERSION .. "."        -- not those of tokens, mpa_, mpr_ and mpc_, which scanners look for
 
 local function is_list(value)
   if type(value) ~= "table" then return false end
@@ -30,7 +32,7 @@ end
 
 local function name_fault(name)
   if type(name) ~= "string" or not utf8.len(name) or utf8.len(name) > MAX_NAME then return true end
-  return name:find "[%c\127]" or name:find "\226\128[\139-\143\168-\174]" or name:find "\226\129[\160-\175]" or name:find "\u{FEFF}"
+  return name:find "%c" or characters.hidden(name)
 end
 
 -- The fault of a client's metadata: an error code of RFC 7591 and its description.
@@ -70,7 +72,7 @@ function clients.register(metadata)
   local grants = metadata.grant_types or { "authorization_code" }
   local refreshes = has(grants, "refresh_token")
   local content = { VERSION, metadata.redirect_uris, metadata.client_name or false, method, refreshes }
-  local id = "mpr" .. VERSION .. "." .. sealed.make("registration", content, "", true)
+  local id = PREFIX .. sealed.make("registration", content, "", true)
   if #id > MAX_ID then return nil, "invalid_client_metadata", "the metadata are too long" end
   local answer = {
     client_id = id, client_name = metadata.client_name, redirect_uris = metadata.redirect_uris, token_endpoint_auth_method = method,
@@ -84,8 +86,7 @@ end
 --- The client with this id; nil: there is none, or its seal key is none any more.
 function clients.find(id)
   if type(id) ~= "string" or #id > MAX_ID then return nil end
-  local text = id:match "^mpr1%.(.+)$"
-  local content = text and sealed.open("registration", text)
+  local content = id:sub(1, #PREFIX) == PREFIX and sealed.open("registration", id:sub(#PREFIX + 1))
   return content and made(id, content) or nil
 end
 

@@ -1,8 +1,10 @@
 -- A family: what one sign-in of a person with a client gave, from its code to its end.
 --   generation   its number grows with each refresh: one refresh token is the current one, one was used before it
+--   seen         the generation of which an access token was used last
 -- A used refresh token gives the same successor for GRACE_S after its first use, to whoever asks: two requests of one
--- client, or a lost answer. The successor is kept sealed by a key that follows from the used token alone. Later use ends
--- the family: one of two that have the token is a thief.
+-- client, or a lost answer. The successor is kept sealed by a key that follows from the used token alone. Later it gets
+-- a second chance, once, if nothing of the new generation was ever seen: that generation is dead then, and there is
+-- another one (SD-06). All else ends the family: one of two that have the token is a thief.
 
 local ended = require "moonpool.sign_in.ended"
 local host = require "moonpool.host"
@@ -12,9 +14,10 @@ local sealed = require "moonpool.sign_in.sealed"
 
 local families = {}
 
-local CODE_S <const>, GRACE_S <const> = 60, 60
+local CODE_S <const>, GRACE_S <const> = 60, host.config.sign_in.grace
 local MOST_OF_CLIENT <const>, MOST_OF_PERSON <const> = 16, 64      -- families of one person, with one client and in all
 local TRIES <const> = 8
+local MOST_DEAD <const> = 64
 local config = host.config.sign_in
 
 local function random(bytes) return keys.base64url(keys.random(bytes)) end
@@ -127,7 +130,7 @@ end
 function families.begin(code, grant, text, name)
   local id, now = random(16), os.time()
   local family = { client = grant.client, user = grant.user, mark = grant.mark, resource = grant.resource, scopes = grant.scopes,
-    name = name, began = now, generation = 1 }
+    name = name, began = now, generation = 1, seen = 0 }
   local token = grant.refreshes and refresh_token(id) or nil
   family.current = token and records.hash(token)
   grant.family = id
@@ -148,22 +151,55 @@ function families.of(token)
   return family, id, text
 end
 
+-- Another generation of the family, for the refresh token with this hash: the next refresh token.
+local function advance(token, family, id, hash)
+  local next_token = refresh_token(id)
+  family.before, family.used, family.current = hash, os.time(), records.hash(next_token)
+  family.successor = sealed.make(successor_kind(token), next_token)
+  family.generation = family.generation + 1
+  return next_token
+end
+
+-- The generation that nobody has seen is dead. Those that are kept outlive their access tokens: a refresh with a second
+-- chance takes a minute at least, and one that may have one a use of a token before.
+local function bury(family)
+  local dead = family.dead or {}
+  table.insert(dead, 1, family.generation)
+  dead[MOST_DEAD + 1] = nil
+  family.dead, family.second = dead, family.before
+end
+
 --- Uses a refresh token of the family: the family as it is now and the next refresh token; or nil and "reused", or
 --- "again": another request changed the family meanwhile.
 function families.rotate(token, family, id, text)
-  local hash, now = records.hash(token), os.time()
+  local hash = records.hash(token)
   if hash == family.before then
-    local next_token = now <= family.used + GRACE_S and sealed.open(successor_kind(token), family.successor)
-    if not next_token then return nil, "reused" end
-    return family, next_token
+    local next_token = os.time() <= family.used + GRACE_S and sealed.open(successor_kind(token), family.successor)
+    if next_token then return family, next_token end
+    if family.second == hash or family.seen == family.generation then return nil, "reused" end
+    bury(family)
+  elseif hash ~= family.current then
+    return nil, "reused"
   end
-  if hash ~= family.current then return nil, "reused" end
-  local next_token = refresh_token(id)
-  family.before, family.used, family.current = hash, now, records.hash(next_token)
-  family.successor = sealed.make(successor_kind(token), next_token)
-  family.generation = family.generation + 1
+  local next_token = advance(token, family, id, hash)
   if not records.replace("family", id, text, family, math.max(1, life_of(family))) then return nil, "again" end
   return family, next_token
+end
+
+--- An access token of this generation is used for the first time here: that is noted before a call of it is answered.
+--- False: the generation is dead.
+function families.see(id, generation)
+  for _ = 1, TRIES do
+    local family, text = records.get("family", id)
+    if not family then return true end           -- it is idle for longer than sign_in.tokens.idle; its tokens stay valid
+    for _, dead in ipairs(family.dead or {}) do
+      if dead == generation then return false end
+    end
+    if generation ~= family.generation or family.seen == generation then return true end
+    family.seen = generation
+    if records.replace("family", id, text, family) then return true end
+  end
+  error({ sign_in_unavailable = "too many changes of a sign-in at once" }, 0)
 end
 
 return families

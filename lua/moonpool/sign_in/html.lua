@@ -1,5 +1,6 @@
 -- Pages of sign-in: static HTML without a script, from escaped values; and the headers of every page.
 
+local characters = require "moonpool.runtime.characters"
 local host = require "moonpool.host"
 local address = require "moonpool.sign_in.address"
 
@@ -17,12 +18,8 @@ local POLICY <const> = "default-src 'none'; style-src 'sha256-" .. host.base64.e
 
 local entities = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
 
---- The text for HTML, without control characters and those that change the direction of text or are not seen.
-function html.escape(text)
-  text = text:gsub("[%c\127]", " "):gsub("\u{200B}", ""):gsub("\u{FEFF}", ""):gsub("\u{061C}", "")
-    :gsub("\226\128[\142\143\168-\174]", ""):gsub("\226\129[\160-\175]", "")
-  return (text:gsub("[&<>\"']", entities))
-end
+--- The text for HTML. Characters that are not seen, or that change the direction of text, are named.
+function html.escape(text) return (characters.shown(text):gsub("[&<>\"']", entities)) end
 
 --- A page with this title and body, which is HTML.
 function html.page(status, title, body, more)

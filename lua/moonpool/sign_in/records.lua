@@ -38,7 +38,7 @@ function records.add(kind, id, value, seconds)
   return need(host.store.add(key, sealed.make("record", value, key), seconds))
 end
 
---- Replaces the record whose text is `text`; false if it is another one meanwhile.
+--- Replaces the record whose text is `text`; false if it is another one meanwhile. Without `seconds` it lasts as long as it did.
 function records.replace(kind, id, text, value, seconds)
   local key = key_of(kind, id)
   return need(host.store.cas(key, text, sealed.make("record", value, key), seconds))

@@ -3,6 +3,7 @@
 local address = require "moonpool.sign_in.address"
 local auth = require "moonpool.access.auth"
 local ended = require "moonpool.sign_in.ended"
+local families = require "moonpool.sign_in.families"
 local host = require "moonpool.host"
 local people = require "moonpool.sign_in.people"
 local recent = require "moonpool.runtime.lru"
@@ -13,7 +14,7 @@ local watch = require "moonpool.sign_in.watch"
 local tokens = {}
 
 local PREFIX <const> = "mpa_"
-local VERSION <const>, MAX_BYTES <const>, MAX_KNOWN <const> = 1, 2048, 4096
+local VERSION <const>, MAX_BYTES <const>, MAX_KNOWN <const> = 2, 2048, 4096
 local MAX_SCOPES <const> = 256        -- as of any principal
 local RETRY_S <const> = 2
 local KNOWN_S <const> = 0.5          -- seconds until the file of users is looked at again; that a sign-in has ended counts at once
@@ -22,7 +23,8 @@ local KNOWN_S <const> = 0.5          -- seconds until the file of users is looke
 function tokens.make(id, family, scopes)
   local seconds = math.min(host.config.sign_in.access, family.began + host.config.sign_in.refresh - os.time()) // 1 | 0
   local expires = os.time() + seconds
-  return PREFIX .. sealed.make("access token", { VERSION, id, family.user, family.mark, family.client, family.resource, scopes, expires }), seconds
+  local content = { VERSION, id, family.user, family.mark, family.client, family.resource, scopes, expires, family.generation }
+  return PREFIX .. sealed.make("access token", content), seconds
 end
 
 local A_FAMILY <const> = ("x"):rep(22)
@@ -30,7 +32,7 @@ local A_FAMILY <const> = ("x"):rep(22)
 --- Why no token of a sign-in can have these scopes; nil: it can. `grant`: as families.code takes it.
 function tokens.trouble(grant)
   if #grant.scopes > MAX_SCOPES then return "more than " .. MAX_SCOPES .. " scopes" end
-  local family = { user = grant.user, mark = grant.mark, client = grant.client, resource = grant.resource, began = os.time() }
+  local family = { user = grant.user, mark = grant.mark, client = grant.client, resource = grant.resource, began = os.time(), generation = 99999 }
   if #tokens.make(A_FAMILY, family, grant.scopes) > MAX_BYTES then return "scopes for which an access token of " .. MAX_BYTES .. " bytes has no room" end
 end
 
@@ -43,7 +45,7 @@ local function read(token)
   if found then return found end
   local content = sealed.open("access token", token:sub(#PREFIX + 1))
   if not content or content[1] ~= VERSION then return nil end
-  found = { family = content[2], user = content[3], mark = content[4], resource = content[6], expires = content[8] }
+  found = { family = content[2], user = content[3], mark = content[4], resource = content[6], expires = content[8], generation = content[9] }
   local facts = people.facts(found.user)
   facts.client, facts.scopes, facts.expires = content[5], people.scopes(content[7]), found.expires
   found.principal = auth.keep(facts)
@@ -71,6 +73,14 @@ local function authenticate(request)
   local ok, has_ended = pcall(ended.has, found.family)
   if not ok then return nil, "it cannot be found out whether the sign-in has ended", RETRY_S end
   if has_ended then return nil, "the sign-in has ended" end
+  if not found.is_seen then
+    ok, found.is_seen = pcall(families.see, found.family, found.generation)
+    if not ok then
+      found.is_seen = nil
+      return nil, "the first use of an access token cannot be noted", RETRY_S
+    end
+    if not found.is_seen then return nil, "the access token was replaced by another one before it was used" end
+  end
   return found.principal, math.min(KNOWN_S, found.expires - os.time())
 end
 

@@ -93,6 +93,17 @@ describe("a report about a configuration", function()
     os.remove(dir)
   end)
 
+  it("shows times below sign_in.tokens, which are none", function()
+    for _, config in ipairs { "sign_in: {tokens: {access: 1h, refresh: 90d, wrong: 1}}\n", "sign_in:\n  tokens:\n    access: 1hour\n" } do
+      local dir = gateway.prepare { config = config }
+      local _, out, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
+      assert.equal(config:find "1hour" and "access: *****" or "access: 1h", (out .. err):match "access: [*%w]+")
+      os.remove(dir .. "/moonpool.yaml")
+      os.remove(dir .. "/scripts")
+      os.remove(dir)
+    end
+  end)
+
   it("shows the names of variables and files, and not what ${NAME:-text} has for them", function()
     local config = 'upstreams: {a: {url: "http://h/", headers: {x: "${NAME}", y: "Bearer ${file:/run/a-b}", z: "${NAME:-' .. MARK .. '}"}, wrong: 1}}\n'
     local dir = gateway.prepare { config = config }

@@ -107,7 +107,7 @@ describe("a request to authorize", function()
       { code_challenge_method = "plain" }, { code_challenge_method = false }, { code_challenge = "short" }, { prompt = "none" },
       { request_uri = "http://169.254.169.254/" }, { request = "e30.e30." }, { resource = "https://other.example/mcp" },
       { redirect_uri = signing_in.redirect .. "/" }, { redirect_uri = "http://127.0.0.1:4711/callback?x" }, { redirect_uri = "https://evil.example/" },
-      { redirect_uri = false }, { client_id = "mpr1.AAAA" }, { client_id = false }, { scope = 'a"b' }, { state = ("s"):rep(1025) },
+      { redirect_uri = false }, { client_id = "mpd1.AAAA" }, { client_id = false }, { scope = 'a"b' }, { state = ("s"):rep(1025) },
     } do
       local response = ann:begin(client, more)
       assert.same({ 400, nil }, { response.status, response.headers.location }, next(more))
