@@ -326,6 +326,10 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Roles of an application in Entra, or of a realm in Keycloak."},
     {"sign_in.allow.tenants", MP_KEY_LIST, SLOT(lib.sign_in.tenants), .least = 1, .most = 64, .form = "a tenant id",
      .doc = "With entra: the only tenants whose people may sign in. An issuer for several of them needs this key."},
+    {"sign_in.clients", MP_KEY_SECTION, .doc = "Which clients may ask people to sign in."},
+    {"sign_in.clients.cimd", MP_KEY_CHOICE, SLOT(lib.sign_in.refuses_documents), .preset = "true", .choices = noes,
+     .doc = "Clients whose id is the https URL of a document about them (Client ID Metadata Documents): the gateway "
+            "fetches it, from public addresses alone. false: clients register, and the gateway asks nobody."},
     {"sign_in.tokens", MP_KEY_SECTION, .doc = "How long clients may act for a person."},
     {"sign_in.tokens.access", TIME(60000, DAY), SLOT(lib.sign_in.access_ms), .preset = "1h",
      .doc = "An access token is valid for this time; then the client asks for another one."},

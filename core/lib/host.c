@@ -296,6 +296,8 @@ static void add_sign_in(lua_State *L, const mp_lib_config *config)
     mp_set_struct(L, sign_in, config);
     push_absolute(L, from->passwords);
     lua_setfield(L, -2, "passwords");
+    lua_pushboolean(L, from->refuses_documents == 0);
+    lua_setfield(L, -2, "documents");
     mp_field_text(L, "provider", mp_sign_in_providers[from->provider]);
     /* one answer of the provider is for all sign-ins of a person in this time */
     /* for which a used refresh token gives the same successor */

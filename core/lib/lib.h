@@ -24,14 +24,14 @@ typedef struct {
 } mp_cluster_config;
 
 extern const char *const mp_sign_in_providers[]; /* `provider` is the number of one */
-/* The section `sign_in`; what is not given is NULL. */
 typedef struct {
     enum { MP_SIGN_IN_OFF, MP_SIGN_IN_PASSWORD /* and further ones */ } provider;
+    unsigned refuses_documents; /* clients that are known by the URL of a document are not taken */
     char *MP_NULLABLE passwords, *MP_NULLABLE issuer, *MP_NULLABLE client, *MP_NULLABLE secret, **MP_NULLABLE ask;
     char *MP_NULLABLE authorize_url, *MP_NULLABLE token_url, *MP_NULLABLE user_url, **MP_NULLABLE scopes;
     char **MP_NULLABLE users, **MP_NULLABLE emails, **MP_NULLABLE groups, **MP_NULLABLE roles, **MP_NULLABLE tenants;
     uint64_t access_ms, refresh_ms, idle_ms, unchecked_ms; /* how long tokens and sign-ins are valid */
-} mp_sign_in_config;
+} mp_sign_in_config;                                       /* the section `sign_in` */
 
 typedef struct {
     const char *server_name, *server_version, *MP_NULLABLE instructions; /* serverInfo; instructions may be NULL */

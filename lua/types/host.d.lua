@@ -98,7 +98,7 @@ host.rock = {}
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
 ---@field cluster? { name: string, url: string, password: string?, timeout: number, listens: boolean, sentinels: string[], limits: string, quotas: string, beat_ms: integer, task_again_ms: integer }   nil: this gateway is alone
----@field sign_in? { provider: string, passwords: string?, issuer: string?, client: string?, secret: string?, ask: string[]?, scopes: string[]?, authorize_url: string?, token_url: string?, user_url: string?, public_url: string, prefix: string?, access: number, refresh: number, idle: number, unchecked: number, fresh: integer, grace: integer, allow: { users: string[]?, emails: string[]?, groups: string[]?, roles: string[]?, tenants: string[]? } }   nil: nobody signs in at this gateway
+---@field sign_in? { provider: string, documents: boolean, passwords: string?, issuer: string?, client: string?, secret: string?, ask: string[]?, scopes: string[]?, authorize_url: string?, token_url: string?, user_url: string?, public_url: string, prefix: string?, access: number, refresh: number, idle: number, unchecked: number, fresh: integer, grace: integer, allow: { users: string[]?, emails: string[]?, groups: string[]?, roles: string[]?, tenants: string[]? } }   nil: nobody signs in at this gateway
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field is_exposed boolean         Other machines can reach a listener, perhaps through a proxy
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file

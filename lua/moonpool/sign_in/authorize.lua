@@ -43,8 +43,12 @@ end
 
 -- Everything that is shown and granted later; or nil and the page to show instead.
 local function read(query)
-  local client = clients.find(query.client_id)
-  if not client then
+  local client, document_fault, is_away = clients.find(query.client_id, query.redirect_uri)
+  if document_fault then
+    local page = html.fault(is_away and 503 or 400, "What the program says of itself at its address cannot be used: " .. document_fault .. ".", nil, true)
+    page.reason = document_fault
+    return nil, page
+  elseif not client then
     return nil, html.fault(400, "The program is not known here. Remove this server from it and connect again, so that it registers anew.", nil, true)
   end
   if not query.redirect_uri or not redirects.fits(client.redirects, query.redirect_uri) then
@@ -57,7 +61,7 @@ local function read(query)
   end
   local wanted, stays = scopes.asked(query.scope)
   return { client = client.id, redirect = query.redirect_uri, resource = address.resource(query.resource), scopes = wanted, stays = stays,
-    challenge = query.code_challenge, state = query.state }, client
+    challenge = query.code_challenge, state = query.state, about = client.about }, client
 end
 
 -- -- pages --------------------------------------------------------------------------------------------------------------
@@ -66,7 +70,10 @@ local function consent_page(request, asked, client)
   local hash, headers = browser.known(request)
   local name, is_near = redirects.described(asked.redirect)
   local parts = { "<p class=\"host\"><b>", html.escape(name), "</b> asks for access in your name.</p>" }
-  if client.name then parts[#parts + 1] = "<p>It calls itself <b>" .. html.escape(client.name) .. "</b> (unverified).</p>" end
+  if client.name then
+    local from = client.host and ", at " .. html.escape(client.host) or " (unverified)"
+    parts[#parts + 1] = "<p>It calls itself <b>" .. html.escape(client.name) .. "</b>" .. from .. ".</p>"
+  end
   if is_near then parts[#parts + 1] = "<p class=\"warn\">Any program on this computer can claim this. Go on only if you have just started it yourself.</p>" end
   parts[#parts + 1] = "<p>It gets access to <b>" .. html.escape(asked.resource) .. "</b>"
   if asked.scopes then
@@ -118,6 +125,12 @@ function authorize.consent(request)
   local parameters, asked, id = posted("consent", request)
   if not parameters then return asked end
   if parameters.answer ~= "allow" then return returning.go(asked, { "error", "access_denied", "error_description", "the person refused" }) end
+  local client = clients.find(asked.client)
+  if not client or not redirects.fits(client.redirects, asked.redirect) then return html.fault(403, returning.AGAIN, nil, true) end
+  if client.about ~= asked.about then          -- its document is another one than the person has seen
+    asked.about = client.about
+    return consent_page(request, asked, client)
+  end
   if people.passwords then return password_page(request, asked) end
   if not records.add("form", records.hash(id), true, USED_S) then return html.fault(403, returning.AGAIN, nil, true) end
   return callback.begin(request, asked)

@@ -1,7 +1,9 @@
 -- Clients: who they say they are. A registration (RFC 7591) stores nothing: the client's id is its metadata, sealed.
---   client   { id, redirects, name, method, refreshes, key }: `key` is its short name for principals and the audit
+--   client   { id, redirects, name, method, refreshes, key, host, about }: `key` is its short name for principals and the
+--            audit; of a client that has a document: the document's host, and a hash of what people are shown of it
 
 local characters = require "moonpool.runtime.characters"
+local documents = require "moonpool.sign_in.documents"
 local form = require "moonpool.sign_in.form"
 local keys = require "moonpool.keys"
 local records = require "moonpool.sign_in.records"
@@ -83,9 +85,26 @@ function clients.register(metadata)
   return answer
 end
 
---- The client with this id; nil: there is none, or its seal key is none any more.
-function clients.find(id)
+-- The client of a document: it has no secret, which everybody could read.
+local function of_document(id, redirect)
+  local metadata, from, is_away = documents.find(id, function(its)
+    return not redirect or is_list(its.redirect_uris) and redirects.fits(its.redirect_uris, redirect)
+  end)
+  if not metadata then return nil, from, is_away end
+  local _, why = fault(metadata)
+  local method = metadata.token_endpoint_auth_method
+  if not why and method ~= nil and method ~= "none" then why = "the client authenticates in a way that is not taken: only none is" end
+  if why then return nil, why end
+  return { id = id, redirects = metadata.redirect_uris, name = metadata.client_name, method = "none", key = id, host = from,
+    refreshes = has(metadata.grant_types or {}, "refresh_token"),
+    about = records.hash(metadata.client_name .. " " .. table.concat(metadata.redirect_uris, " ")):sub(1, 16) }
+end
+
+--- The client with this id; nil: there is none, or its seal key is none any more; then perhaps why, and whether that may
+--- pass. `redirect`: an address that the client should have.
+function clients.find(id, redirect)
   if type(id) ~= "string" or #id > MAX_ID then return nil end
+  if documents.is_url(id) then return of_document(id, redirect) end
   local content = id:sub(1, #PREFIX) == PREFIX and sealed.open("registration", id:sub(#PREFIX + 1))
   return content and made(id, content) or nil
 end
@@ -104,8 +123,8 @@ function clients.authenticate(request, parameters)
   elseif request.headers.authorization then
     return nil, "this way of client authentication is not known"
   end
-  local client = clients.find(id)
-  if not client then return nil, "the client is not known: it has to register again" end
+  local client, why, is_away = clients.find(id)
+  if not client then return nil, why or "the client is not known: it has to register again", is_away end
   if client.method ~= way then return nil, "the client registered another way of authentication" end
   if way ~= "none" and sealed.open("client secret", secret) ~= records.hash(client.id) then return nil, "the client's secret is wrong" end
   return client

@@ -39,7 +39,8 @@ local function read(request)
   end
   local parameters, why = form.parse(request.body)
   if not parameters then return nil, fault(400, "invalid_request", why) end
-  local client, wrong = clients.authenticate(request, parameters)
+  local client, wrong, is_away = clients.authenticate(request, parameters)
+  if is_away then return nil, fault(503, "temporarily_unavailable", wrong, wrong) end
   if not client then return nil, fault(401, "invalid_client", wrong, wrong) end
   return parameters, client
 end

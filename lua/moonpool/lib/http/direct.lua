@@ -47,10 +47,12 @@ function direct.header_of(head, name)
   end
 end
 
---- The JSON of an answer, {} for other bodies, and its status; or nil and a failure.
-function direct.ask(method, url, reach, headers, body, seconds)
+--- The JSON of an answer, {} for other bodies, its status and its head; or nil and a failure. `seconds` and `most`, the
+--- limits of time and of the body's bytes, have defaults.
+function direct.ask(method, url, reach, headers, body, seconds, most)
   local status, head, text, kind = host.http.send {
-    method = method, url = url, headers = headers, body = body, most = MAX_ANSWER_BYTES, seconds = seconds or TIMEOUT_S, reach = reach, repeatable = false,
+    method = method, url = url, headers = headers, body = body,
+    most = most or MAX_ANSWER_BYTES, seconds = seconds or TIMEOUT_S, reach = reach, repeatable = false,
   }
   if not status then
     if kind ~= "refused" then return nil, direct.outage "the authorization server does not answer" end
@@ -64,7 +66,7 @@ function direct.ask(method, url, reach, headers, body, seconds)
   end
   if status >= 300 and status < 400 then return nil, direct.refusal "the authorization server answers with a redirect, which is not followed" end
   local value = json.decode(text)
-  return type(value) == "table" and value or {}, status
+  return type(value) == "table" and value or {}, status, head
 end
 
 --- A form's text from a list of { name, value }; fields without a value are left out.

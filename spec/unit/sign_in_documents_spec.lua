@@ -1,0 +1,135 @@
+-- Documents about clients (lua/moonpool/sign_in/documents.lua): which URLs they may have, what they must say, and how often
+-- they are fetched. Where connections may lead is for host.http.send, which specs with real sockets try.
+
+local URL <const> = "https://client.example/app.json"
+
+-- The module with a web of its own: `kept.web` = URL -> { status, metadata, headers } or { failure = kind }.
+local function load()
+  local kept = { web = {}, fetched = {}, now = 1000, tokens = math.huge, limits = {} }
+  local stubs = {
+    ["moonpool.host"] = {
+      config = { sign_in = { documents = true } }, time = { now = function() return kept.now end }, log = { write = function() end },
+      http = {
+        address = function(name) return name:find "^[%d.]+$" and name or nil end,
+        url = function(text)
+          local name = text:match "^https://([^/]+)/"
+          return name and { url = text, host = name } or nil
+        end,
+      },
+      store = { take = function()
+        kept.tokens = kept.tokens - 1
+        return kept.tokens >= 0
+      end },
+      semaphore = { take = function() return setmetatable({}, { __close = function() end }) end },
+    },
+    ["moonpool.json"] = { null = {} }, ["moonpool.sign_in.address"] = { host = "mcp.example.com" },
+    ["moonpool.runtime.single_flight"] = { new = function() return { share = function(_, _, _, f) return f() end } end },
+    ["moonpool.lib.http.direct"] = {
+      header_of = function(head, name) return head[name] end,
+      ask = function(_, url, reach, _, _, seconds, most)
+        kept.fetched[#kept.fetched + 1] = url
+        kept.limits = { reach, seconds, most }
+        local it = kept.web[url] or { 404, {} }
+        if it.failure then return nil, { kind = it.failure, why = "no answer" } end
+        local copy = {}
+        for key, value in pairs(it[2]) do copy[key] = value end
+        return copy, it[1], it[3] or { ["content-type"] = "application/json" }
+      end,
+    },
+  }
+  local before = {}
+  for name, stub in pairs(stubs) do before[name], package.loaded[name] = package.loaded[name] or false, stub end
+  kept.documents = dofile "lua/moonpool/sign_in/documents.lua"
+  for name, old in pairs(before) do package.loaded[name] = old or nil end
+  return kept.documents, kept
+end
+
+local function metadata(more)
+  local made = { client_id = URL, client_name = "App", redirect_uris = { "https://client.example/back" } }
+  for key, value in pairs(more or {}) do made[key] = value or nil end
+  return made
+end
+
+describe("the document of a client", function()
+  it("is fetched from a public address, in 5 s and 5 KiB, and kept for an hour at least", function()
+    local documents, kept = load()
+    kept.web[URL] = { 200, metadata() }
+    local found, host = documents.find(URL)
+    assert.same({ "App", "client.example" }, { found.client_name, host })
+    assert.same({ "public", 5, 5120 }, kept.limits)
+    kept.now = kept.now + 3599
+    documents.find(URL)
+    assert.equal(1, #kept.fetched)
+    kept.now = kept.now + 2
+    documents.find(URL)
+    assert.equal(2, #kept.fetched)
+    kept.web[URL][3] = { ["content-type"] = "application/json", ["cache-control"] = "max-age=99999999" }
+    kept.now = kept.now + 3601
+    documents.find(URL)
+    kept.now = kept.now + 7 * 86400 - 1
+    documents.find(URL)
+    assert.equal(3, #kept.fetched)
+    kept.now = kept.now + 2
+    documents.find(URL)
+    assert.equal(4, #kept.fetched)
+  end)
+
+  it("has a URL with a path, without a port, user, fragment or dots, and none of this gateway", function()
+    local documents, kept = load()
+    for _, url in ipairs { "https://client.example", "https://client.example/", "https://client.example:443/a", "https://client.example:8443/a",
+      "https://user@client.example/a", "https://claude.ai@evil.example/c", "https://client.example/a#b", "https://client.example/../a",
+      "https://client.example/a/%2e%2E/b", "https://client.example/a/.", "https://client.example/a%2fb", "https://client.example/a\\b",
+      "https://CLIENT.example/a", "https://127.0.0.1/a", "https://[::1]/a", "https://mcp.example.com/a", "https://client.example/a b",
+      "https://client.example/" .. ("a"):rep(256) } do
+      assert.is_nil((documents.find(url)), url)
+    end
+    assert.equal(0, #kept.fetched)
+  end)
+
+  it("says the same client_id, has a name and no secret, and is JSON with status 200", function()
+    local documents, kept = load()
+    for _, it in ipairs { { 200, metadata { client_id = URL .. "x" } }, { 200, metadata { client_id = false } }, { 200, metadata { client_name = false } },
+      { 200, metadata { client_secret = "x" } }, { 404, {} }, { 200, metadata(), { ["content-type"] = "text/html" } }, { 200, metadata(), {} } } do
+      kept.web[URL] = it
+      local found, why, is_away = documents.find(URL)
+      assert.same({ nil, "string", false }, { found, type(why), is_away })
+      kept.now = kept.now + 11
+    end
+  end)
+
+  it("that cannot be had is not asked for again at once, and the last one serves for a day", function()
+    local documents, kept = load()
+    kept.web[URL] = { failure = "outage" }
+    for _ = 1, 3 do assert.same({ nil, "no answer", true }, { documents.find(URL) }) end
+    assert.equal(1, #kept.fetched)
+    kept.now, kept.web[URL] = kept.now + 11, { 200, metadata() }
+    assert.truthy((documents.find(URL)))
+    kept.now, kept.web[URL] = kept.now + 3601, { failure = "outage" }
+    assert.truthy((documents.find(URL)))
+    kept.now = kept.now + 86400
+    assert.is_nil((documents.find(URL)))
+    kept.now, kept.web[URL] = kept.now + 11, { 200, metadata() }
+    assert.truthy((documents.find(URL)))
+    kept.now, kept.web[URL] = kept.now + 3601, { 410, {} }
+    assert.is_nil((documents.find(URL)))
+  end)
+
+  it("is fetched again where it does not have what a request needs", function()
+    local documents, kept = load()
+    kept.web[URL] = { 200, metadata() }
+    documents.find(URL)
+    local function wants_more(its) return #its.redirect_uris == 2 end
+    kept.web[URL] = { 200, metadata { redirect_uris = { "https://client.example/back", "https://client.example/two" } } }
+    assert.equal(1, #documents.find(URL, wants_more).redirect_uris)
+    kept.now = kept.now + 11
+    assert.equal(2, #documents.find(URL, wants_more).redirect_uris)
+    assert.equal(2, #kept.fetched)
+  end)
+
+  it("is fetched from one host at a rate", function()
+    local documents, kept = load()
+    kept.tokens = 3
+    for i = 1, 10 do documents.find("https://client.example/" .. i) end
+    assert.equal(3, #kept.fetched)
+  end)
+end)
