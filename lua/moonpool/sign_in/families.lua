@@ -41,6 +41,9 @@ local function has_ended(id) return records.is_there("ended", id) end
 
 -- -- tokens of a family -------------------------------------------------------------------------------------------------
 
+-- As many digits for each generation: that one was seen always has a place in a full store, as its record does not grow.
+local function seen_as(generation) return ("%08d"):format(generation) end
+
 -- A refresh token has the id of its family: an old one is recognized without a record of its own.
 local function refresh_token(id) return "mpr_" .. id .. "." .. random(32) end
 
@@ -130,7 +133,7 @@ end
 function families.begin(code, grant, text, name)
   local id, now = random(16), os.time()
   local family = { client = grant.client, user = grant.user, mark = grant.mark, resource = grant.resource, scopes = grant.scopes,
-    name = name, began = now, generation = 1, seen = 0 }
+    name = name, began = now, generation = 1, seen = seen_as(0) }
   local token = grant.refreshes and refresh_token(id) or nil
   family.current = token and records.hash(token)
   grant.family = id
@@ -176,7 +179,7 @@ function families.rotate(token, family, id, text)
   if hash == family.before then
     local next_token = os.time() <= family.used + GRACE_S and sealed.open(successor_kind(token), family.successor)
     if next_token then return family, next_token end
-    if family.second == hash or family.seen == family.generation then return nil, "reused" end
+    if family.second == hash or family.seen == seen_as(family.generation) then return nil, "reused" end
     bury(family)
   elseif hash ~= family.current then
     return nil, "reused"
@@ -195,8 +198,8 @@ function families.see(id, generation)
     for _, dead in ipairs(family.dead or {}) do
       if dead == generation then return false end
     end
-    if generation ~= family.generation or family.seen == generation then return true end
-    family.seen = generation
+    if generation ~= family.generation or family.seen == seen_as(generation) then return true end
+    family.seen = seen_as(generation)
     if records.replace("family", id, text, family) then return true end
   end
   error({ sign_in_unavailable = "too many changes of a sign-in at once" }, 0)

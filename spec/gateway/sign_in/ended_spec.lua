@@ -85,7 +85,7 @@ describe("a revoked sign-in", function()
     local began = uv.hrtime()
     assert.equal(200, revoke(g, client_id, ann.access_token))
     for _, connection in ipairs(gone) do wait.for_fact("the end of a stream", 5, function() return has_ended(connection) end) end
-    assert.is_true((uv.hrtime() - began) / 1e9 < 1, "it took " .. (uv.hrtime() - began) / 1e9)
+    assert.is_true((uv.hrtime() - began) / 1e9 < 3, "it took " .. (uv.hrtime() - began) / 1e9)
     assert.truthy(gone[1]:read_response().body:find("the sign-in has ended", 1, true))
     for _, connection in ipairs(stay) do assert.is_false(has_ended(connection)) end
     assert.equal(8, g:status().counters.tool_aborted.signed_out)
