@@ -193,8 +193,8 @@ void mp_call_stay(mp_call *call);
  * client's call is left. on_call is not called for it. Returns NULL above MP_MAX_TASKS. */
 mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
-/* Makes a detached call of the newest revision that does not come from another call. NULL above MP_MAX_TASKS. */
-mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
+/* The same, of the newest revision and like no other call. `is_own`: it has one of the places of the gateway itself. */
+mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, bool is_own, uint64_t ms);
 /* Cancels a detached call. */
 void mp_call_stop(mp_call *call, const char *why);
 

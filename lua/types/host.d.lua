@@ -916,6 +916,16 @@ function host.job.spawn(call, f, seconds, id) end
 ---@return string? why
 function host.job.begin(f, seconds, more, bytes) end
 
+--- As host.job.begin, for work of which a Lua state has a few tasks at once, whatever clients and scripts do: their tasks do
+--- not fill its room.
+---@param f fun(call: moonpool.Call)
+---@param seconds number
+---@param more? number
+---@param bytes? integer
+---@return boolean? ok
+---@return string? why
+function host.job.begin_own(f, seconds, more, bytes) end
+
 --- Cancels a job. Does nothing if the job has ended.
 ---@param job userdata
 ---@param why? string

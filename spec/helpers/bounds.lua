@@ -300,6 +300,7 @@ row([[call:progress
   host.call.ask
   host.call.question
   host.job.begin
+  host.job.begin_own
   host.topic.publish
   host.bus.broadcast
   host.bus.send_on

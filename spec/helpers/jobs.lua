@@ -35,6 +35,8 @@ function jobs.add(vm)
     return job and true, why
   end
 
+  vm.host.job.begin_own = function(...) return vm.host.job.begin(...) end
+
   function vm.host.job.stop(job, why)
     if is_over(job) then return end
     job.stopped, job.call.cancelled = why or "stopped", true

@@ -38,7 +38,7 @@ local function load(kept, has_followers)
     log = { write = function(_, event) node.logged[#node.logged + 1] = event end },
     topic = { count = function(what, n) node.counts[what] = (node.counts[what] or 0) + n end },
     redis = { channel = function() return {} end, connection = function() return {} end },
-    job = { listen = nothing, is_allowed = function() return true end, begin = function(f) node.task = f return true end },
+    job = { listen = nothing, is_allowed = function() return true end, begin_own = function(f) node.task = f return true end },
   }
   function host.redis.renew()
     node.renewed = node.renewed + 1

@@ -47,7 +47,7 @@ local function load()
   local fakes = {
     ["moonpool.host"] = {
       store = store, time = { now = function() return 0 end, clock = function() return 0 end }, nodes = { tell = function() return {} end },
-      job = { is_allowed = function() return true end, begin = function(f) node.tasks[#node.tasks + 1] = coroutine.create(f) end },
+      job = { is_allowed = function() return true end, begin_own = function(f) node.tasks[#node.tasks + 1] = coroutine.create(f) end },
     },
     ["moonpool.json"] = { decode = function() return {} end },
     ["moonpool.runtime.bus"] = { on = function(_, f) node.take = f end },

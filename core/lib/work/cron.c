@@ -68,7 +68,8 @@ static bool begin_job(mp_cron *job, mp_rpc *rpc)
     mp_scoped_buf name = {0}, principal = {0};
     mp_buf_printf(&principal, "job:%s", job->name);
     mp_principal *itself = mp_principal_new(mp_buf_str(&principal), mp_buf_str(&principal), 0);
-    mp_call *call = mp_call_spawn_alone(rpc, itself, job->limit_ms);
+    mp_call *call =
+        mp_call_spawn_alone(rpc, itself, job->when == NULL, job->limit_ms); /* not shown: the gateway's own */
     mp_principal_unref(itself);
     if (call != NULL) {
         mp_lib_task_start(job->lib->vm, &mp_cron_work, call)->scheduled = job;

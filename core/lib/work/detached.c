@@ -213,10 +213,7 @@ static int l_spawn(lua_State *L)
     return 1;
 }
 
-/* job.begin(f, seconds[, more[, bytes]]): starts a background task that runs f(call) for at most `seconds` and belongs
- * to no other call. `more`: seconds of processor time beyond limits.call.cpu; `bytes`: memory beyond
- * limits.call.memory. True; or nil, why.  [-0, +1|2, throws] */
-static int l_begin(lua_State *L)
+static int begin(lua_State *L, bool is_own)
 {
     mp_lib *lib = mp_lib_of(L);
     luaL_checktype(L, 1, LUA_TFUNCTION);
@@ -236,7 +233,8 @@ static int l_begin(lua_State *L)
     lua_pushvalue(L, 2);
     int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* nothing below raises an error, so `ref` is not lost */
     mp_principal *itself = mp_principal_new(MP_STR("moonpool"), MP_STR("moonpool"), 0);
-    mp_call *call = lib->rpc == NULL ? NULL : mp_call_spawn_alone(lib->rpc, itself, (uint64_t)ceil(seconds * 1000));
+    mp_call *call =
+        lib->rpc == NULL ? NULL : mp_call_spawn_alone(lib->rpc, itself, is_own, (uint64_t)ceil(seconds * 1000));
     mp_principal_unref(itself);
     if (call == NULL) {
         luaL_unref(L, LUA_REGISTRYINDEX, ref);
@@ -251,6 +249,21 @@ static int l_begin(lua_State *L)
     mp_call_bind(L, 3, task);
     lua_pushboolean(L, 1);
     return 1;
+}
+
+/* job.begin(f, seconds[, more[, bytes]]): starts a background task that runs f(call) for at most `seconds` and belongs
+ * to no other call. `more`: seconds of processor time beyond limits.call.cpu; `bytes`: memory beyond
+ * limits.call.memory. True; or nil, why.  [-0, +1|2, throws] */
+static int l_begin(lua_State *L)
+{
+    return begin(L, false);
+}
+
+/* job.begin_own(f, seconds[, more[, bytes]]): as job.begin, in a room that the tasks of clients and scripts do not
+ * fill: for work of which a Lua state has a few at once, whatever clients do.  [-0, +1|2, throws] */
+static int l_begin_own(lua_State *L)
+{
+    return begin(L, true);
 }
 
 /* job.is_allowed(): true if jobs of this process start: of the processes of a gateway the newest one starts them.
@@ -273,8 +286,13 @@ static int l_stop(lua_State *L)
 
 MP_LIBRARY(detached)
 {
-    static const luaL_Reg functions[] = {{"job.spawn", l_spawn}, {"job.begin", l_begin},           {"job.stop", l_stop},
-                                         {"job.note", l_note},   {"job.is_allowed", l_is_allowed}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"job.spawn", l_spawn},
+                                         {"job.begin", l_begin},
+                                         {"job.begin_own", l_begin_own},
+                                         {"job.stop", l_stop},
+                                         {"job.note", l_note},
+                                         {"job.is_allowed", l_is_allowed},
+                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
     lua_pushnumber(L, (double)config->call_ms / 1000);
     lua_pushcclosure(L, l_schedule, 1);

@@ -315,7 +315,11 @@ static void finish_call(mp_call *call)
     mp_link_put(&rpc->ended, &call->link);
     if (call->is_detached) {
         rpc->detached_count--;
-        mp_quota_give_for(rpc->table, MP_QUOTA_DETACHED, call->owner);
+        mp_owner *owner = call->owner;
+        if (owner != NULL)
+            mp_quota_give_for(rpc->table, MP_QUOTA_DETACHED, owner);
+        else
+            mp_own_job_give();
         return;
     }
     rpc->count--;

@@ -21,15 +21,9 @@ static void drop_answer(MP_UNUSED mp_call *call, MP_UNUSED int status, MP_UNUSED
 
 static const mp_transport detached = {.name = "detached", .send = send_nothing, .answer = drop_answer};
 
-static mp_call *MP_NULLABLE spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
+/* `owner`: whose place it takes; NULL: one of the gateway's own. */
+static mp_call *spawn_call(mp_rpc *rpc, const mp_call *like, mp_owner *MP_NULLABLE owner, uint64_t ms)
 {
-    /* a call that began in another one without a client counts for the client of the first */
-    mp_str address = like->rpc == NULL   ? MP_STR_NONE
-                     : like->is_detached ? mp_owner_name(like->owner)
-                                         : mp_call_address(like);
-    mp_owner *owner = mp_quota_take_for(rpc->table, MP_QUOTA_DETACHED, like->principal, address);
-    if (owner == NULL)
-        return NULL;
     mp_call *call = mp_new(sizeof *call + like->id.len + like->method.len);
     call->rpc = rpc;
     call->transport = &detached;
@@ -51,14 +45,21 @@ static mp_call *MP_NULLABLE spawn_call(mp_rpc *rpc, const mp_call *like, uint64_
 
 mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms)
 {
-    mp_call *call = spawn_call(like->rpc, like, ms);
-    if (call != NULL)
-        mp_call_keep_token(call, like->stream);
+    mp_owner *of_like = like->owner;
+    /* a call that began in another one without a client counts for the client of the first */
+    mp_str address = !like->is_detached ? mp_call_address(like)
+                     : of_like == NULL  ? MP_STR_NONE
+                                        : mp_owner_name(of_like);
+    mp_owner *owner = mp_quota_take_for(like->rpc->table, MP_QUOTA_DETACHED, like->principal, address);
+    if (owner == NULL)
+        return NULL;
+    mp_call *call = spawn_call(like->rpc, like, owner, ms);
+    mp_call_keep_token(call, like->stream);
     const char *authorization = like->authorization;
     mp_trace *of = like->trace;
-    if (call != NULL && call->authorization == NULL && authorization != NULL)
+    if (call->authorization == NULL && authorization != NULL)
         call->authorization = mp_dup(mp_str_of(authorization));
-    if (call != NULL && of != NULL) {
+    if (of != NULL) {
         mp_trace *trace = mp_trace_begin_linked(of, MP_ROOT_SPAN);
         if (trace != NULL) {
             mp_span_name(trace, MP_ROOT_SPAN, MP_STR("task"));
@@ -69,10 +70,12 @@ mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms)
     return call;
 }
 
-mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms)
+mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, bool is_own, uint64_t ms)
 {
     const mp_call like = {.era = mp_era_newest(), .id = MP_STR("0"), .method = MP_STR("job"), .principal = principal};
-    return spawn_call(rpc, &like, ms);
+    mp_owner *owner = is_own ? NULL : mp_quota_take_for(rpc->table, MP_QUOTA_DETACHED, principal, MP_STR_NONE);
+    bool has_place = is_own ? mp_own_job_take() : owner != NULL;
+    return has_place ? spawn_call(rpc, &like, owner, ms) : NULL;
 }
 
 void mp_call_stop(mp_call *call, const char *why)

@@ -34,7 +34,7 @@ struct mp_call {
     mp_trace *MP_NULLABLE trace; /* owned; NULL: the call is not recorded, or has ended */
     size_t bytes_in, bytes_out;
     mp_link client_requests;
-    mp_owner *owner;                       /* of a detached call, whose place is counted for it; else unset */
+    mp_owner *MP_NULLABLE owner;           /* whose place a detached call has; NULL: one of the gateway itself */
     mp_subscriber *MP_NULLABLE subscriber; /* NULL if the call does not listen to topics */
     uint64_t mark;                         /* 0: it was not asked for yet */
     uint64_t serial;                       /* number of the call, unique in its rpc */

@@ -267,3 +267,24 @@ void mp_owners_take(mp_owners *owners, mp_str body)
         take_count(owners, (uint16_t)number, (mp_str){bytes, len}, sessions);
     }
 }
+
+/* -- the gateway itself -------------------------------------------------------------------------------------------- */
+
+MP_ACCOUNT(own_jobs, "own_jobs", "", "", "running background tasks of the gateway itself")
+MP_REFUSED(refused_own_jobs, "own_jobs", MP_LIMIT_REACHED, "background tasks of the gateway itself over 1,024")
+
+/* Neither clients nor scripts determine their number: a Lua state has ten of them or so at once, there are 64 Lua
+ * states, and as many again while a reload takes place. */
+#define MOST_OWN MP_LIMIT(own_jobs, 1024)
+
+bool mp_own_job_take(void)
+{
+    bool is_taken = mp_account_take(&mp_account_own_jobs, 1, MOST_OWN);
+    mp_stat_add(&mp_stat_refused_own_jobs, !is_taken);
+    return is_taken;
+}
+
+void mp_own_job_give(void)
+{
+    mp_account_give(&mp_account_own_jobs, 1);
+}

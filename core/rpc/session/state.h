@@ -222,6 +222,9 @@ void mp_session_table_give_authn(mp_session_table *table, unsigned share);
 mp_owner *MP_NULLABLE mp_quota_take_for(mp_session_table *table, mp_quota quota, const mp_principal *principal,
                                         mp_str address);
 void mp_quota_give_for(mp_session_table *table, mp_quota quota, mp_owner *owner);
+/* Takes a place for a background task of the gateway itself. False, which is counted: there is none. */
+bool mp_own_job_take(void);
+void mp_own_job_give(void);
 
 /* A session to be added to the table. */
 typedef struct {

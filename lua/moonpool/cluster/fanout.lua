@@ -12,6 +12,7 @@
 local bus = require "moonpool.runtime.bus"
 local host = require "moonpool.host"
 local server = require "moonpool.lib.cluster_server"
+local single_task = require "moonpool.runtime.single_task"
 
 local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
 local CHANNEL <const> = "mp:" .. host.config.cluster.name .. ":f"
@@ -44,7 +45,7 @@ fanout.job = "moonpool/fan-out"
 local queue, waiting = {}, {}                -- the keys of publications in their order; key -> { kind, body, at }
 local unsent = {}                            -- those that are sent next; of the task that sends
 local skipped = 0                            -- publications that were dropped before they had a number
-local is_sending, is_away, is_retired = false, false, false
+local is_away, is_retired = false, false
 
 local function text_of(number, kind, body) return ("1 %s %d %s\n%s"):format(OWN, number, kind, body) end
 
@@ -132,13 +133,7 @@ local function send_unsent()
   return last ~= nil or queue[1] ~= nil
 end
 
-local begin_sending
-
 local function send_waiting()
-  local _ <close> = setmetatable({}, { __close = function()
-    is_sending = false
-    if unsent[1] or queue[1] then begin_sending() end
-  end })
   repeat
     while not unsent[1] and not host.job.is_allowed() do
       drop_held()
@@ -148,8 +143,10 @@ local function send_waiting()
   until not take_waiting() or not send_unsent()
 end
 
-function begin_sending()
-  if not (is_sending or is_away) then is_sending = host.job.begin(send_waiting, MAX_SENDING_S) == true end
+local begin_task = single_task.new(send_waiting, function() return not is_away and (unsent[1] or queue[1]) ~= nil end, MAX_SENDING_S)
+
+local function begin_sending()
+  if not is_away then begin_task() end
 end
 
 local function put(kind, topic, body)

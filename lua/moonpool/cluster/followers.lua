@@ -6,6 +6,7 @@ local bus = require "moonpool.runtime.bus"
 local fanout = require "moonpool.cluster.fanout"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local single_task = require "moonpool.runtime.single_task"
 local subscriptions = require "moonpool.registry.subscriptions"
 
 local GATHER_S <const>, SPREAD_S <const> = 1, 5      -- seconds from a loss until clients are told: further ones are told with it, each node at another time
@@ -51,18 +52,9 @@ fanout.on("resource", subscriptions.updated_elsewhere)
 
 -- -- after a loss ---------------------------------------------------------------------------------------------------------
 
-local is_telling, is_due = false, false
+local is_due = false
 
-local function begin_telling(tell)
-  is_due = true
-  if not is_telling then is_telling = host.job.begin(tell, MAX_TELLING_S, TELLING_CPU_S) == true end
-end
-
-local function tell()
-  local _ <close> = setmetatable({}, { __close = function()
-    is_telling = false
-    if is_due then begin_telling(tell) end
-  end })
+local begin_task = single_task.new(function()
   is_due = false
   subscriptions.list_may_have_changed()
   local names, from
@@ -71,13 +63,18 @@ local function tell()
     for _, uri in ipairs(names) do subscriptions.may_be_updated(uri) end
     if from then host.time.sleep(PAUSE_S) end
   until not from
+end, function() return is_due end, MAX_TELLING_S, TELLING_CPU_S)
+
+local function begin_telling()
+  is_due = true
+  begin_task()
 end
 
 fanout.at_gap(function()
   local before = tonumber(host.store.get(TOLD) or nil)
   local more = before and math.min(math.max(MORE_S, 2 * before), MAX_MORE_S) or 0
   local due = now() + more + GATHER_S + SPREAD_S * string.unpack("I4", host.random.bytes(4)) / 0x100000000
-  if host.store.add(DUE, ("%.3f %g"):format(due, more)) == nil then begin_telling(tell) end
+  if host.store.add(DUE, ("%.3f %g"):format(due, more)) == nil then begin_telling() end
 end)
 
 fanout.at_tick(function()
@@ -85,8 +82,8 @@ fanout.at_tick(function()
   if not due or now() < tonumber(due) then return end
   host.store.delete(DUE)
   host.store.set(TOLD, more, MAX_MORE_S)
-  begin_telling(tell)
+  begin_telling()
   host.bus.relay("tell followers", "")
 end)
 
-bus.on("tell followers", function() begin_telling(tell) end)
+bus.on("tell followers", function() begin_telling() end)

@@ -117,7 +117,7 @@ end
 fanout.on("switch", take_message)
 
 -- A node that does not reach the server has asked this one.
-bus.on("node_message", function(body) host.job.begin(function() take_message(body) end, TAKING_S) end)
+bus.on("node_message", function(body) host.job.begin_own(function() take_message(body) end, TAKING_S) end)
 
 -- -- an operator switches -------------------------------------------------------------------------------------------------
 

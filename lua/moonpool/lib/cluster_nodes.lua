@@ -254,18 +254,15 @@ end
 
 bus.on("cluster turn", function()
   local function rest() host.nodes.settle() end
-  local begun = host.job.begin(function()
+  local begun = host.job.begin_own(function()
     local _ <close> = setmetatable({}, { __close = rest })
     turn()
   end, TURN_S)
-  if not begun then
-    host.nodes.take()
-    rest()
-  end
+  if not begun then rest() end           -- nothing is known of the server by that
 end)
 
 bus.on("cluster number", function(number)
-  host.job.begin(function()
+  host.job.begin_own(function()
     local ends = server.deadline()
     if not server.is_ready(ends) then return end
     local done, text = cluster_operation.send({ "HGET", PREFIX .. "n", number }, ends)

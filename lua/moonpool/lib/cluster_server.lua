@@ -101,7 +101,7 @@ local function has_primary(seconds)
       found:set()
     end
     looking = found
-    if not host.job.begin(function()
+    if not host.job.begin_own(function()
       local _ <close> = setmetatable({}, { __close = land })
       find_primary()
     end, MAX_LOOK_S) then land() end

@@ -237,7 +237,7 @@ local function refresh_later()
     if host.time.now() < over then registry.refresh() end
   end
   waits_until = over
-  if not host.job.begin(wait, AWAY_S) then waits_until = 0 end      -- a VM that does not serve yet refreshes when it does
+  if not host.job.begin_own(wait, AWAY_S) then waits_until = 0 end      -- a VM that does not serve yet refreshes when it does
 end
 
 --- Called with the things that were in the lists (thing -> true) once the lists follow switches of which their clients

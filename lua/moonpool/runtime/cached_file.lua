@@ -25,7 +25,7 @@ local retired = host.task.event() -- set with is_retired
 --- script does, pause = seconds between two checks }; `parse(text)` returns the parsed value; or nil, why, and optionally the line and what to do. The reason
 --- contains nothing of the file.
 function watched.new(fs, script, path, parse)
-  local self = setmetatable({ fs = fs, script = script, path = path, parse = parse, looked = -math.huge, flights = flight.new() }, watched)
+  local self = setmetatable({ fs = fs, script = script, path = path, parse = parse, looked = -math.huge, flights = flight.new(host.job.begin_own) }, watched)
   if not is_loading then return self end
   all[#all + 1] = self
   if script.path:find "^auth/" then guards[#guards + 1] = self end
@@ -92,7 +92,7 @@ end
 -- Reads the files of auth scripts, again and again until each was read once. Requests of clients would cause that, too,
 -- but `/readyz` keeps clients away meanwhile. Each try is a task of its own, with the limits of one.
 local function try_guards()
-  host.job.begin(function()
+  host.job.begin_own(function()
     local unread = 0
     for _, self in ipairs(guards) do unread = unread + (self:get() == nil and 1 or 0) end
     if is_retired then return end

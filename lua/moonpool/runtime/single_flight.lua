@@ -6,7 +6,8 @@ local host = require "moonpool.host"
 local flight = {}
 flight.__index = flight
 
-function flight.new() return setmetatable({ under_way = {} }, flight) end
+--- `begin`: host.job.begin_own if few keys are under way at once, whatever clients do; else host.job.begin.
+function flight.new(begin) return setmetatable({ under_way = {}, begin = begin or host.job.begin }, flight) end
 
 local function land(self, key, it)
   if self.under_way[key] == it then self.under_way[key] = nil end
@@ -21,7 +22,7 @@ function flight:share(key, seconds, f)
   if not it then
     it = { signal = host.task.event() }
     self.under_way[key] = it
-    local begun, why = host.job.begin(function()
+    local begun, why = self.begin(function()
       local _ <close> = setmetatable({}, { __close = function() land(self, key, it) end })
       it.outcome = table.pack(f())
     end, seconds)

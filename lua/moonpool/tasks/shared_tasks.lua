@@ -14,6 +14,7 @@ local digest = require "moonpool.lib.digest"
 local errors = require "moonpool.runtime.rpc_error"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local single_task = require "moonpool.runtime.single_task"
 local task_record = require "moonpool.tasks.task_record"
 local tasks = require "moonpool.tasks.tasks"
 
@@ -78,14 +79,15 @@ local function index_of(record) return record.is_listed and owner_key(record.own
 
 -- -- other nodes are told --------------------------------------------------------------------------------------------------
 
+local notify = single_task.each(function(id)
+  local record = task_record.get(id)
+  if record and record.is_far then tasks.notify_far(record) end
+end, TELL_S)
+
 -- Notifies those of this process that wait for a task of another node, or follow it.
 local function tell(id)
   host.bus.broadcast("task far", id)
-  if not host.topic.audiences("task:" .. id)[1] then return end
-  host.job.begin(function()
-    local record = task_record.get(id)
-    if record and record.is_far then tasks.notify_far(record) end
-  end, TELL_S)
+  if host.topic.audiences("task:" .. id)[1] then notify(id) end
 end
 
 local function publish(id)
@@ -95,7 +97,7 @@ end
 if fanout then
   fanout.on("task", tell)
   fanout.at_gap(function()
-    host.job.begin(function()
+    host.job.begin_own(function()
       local names, from
       repeat
         names, from = host.topic.names("task:", from)
@@ -111,7 +113,7 @@ end
 -- id -> record. unwritten: the server may not have it as it is; held: it has, and the task runs. Any task may be preempted
 -- at any instruction: a record leaves `unwritten` before it is read, and what changes then comes again.
 local unwritten, held = {}, {}
-local is_flushing, is_retired = false, false
+local is_retired = false
 local wake = host.task.event()
 
 -- A reader has ended the record, since it found this process gone: the task ends.
@@ -184,13 +186,7 @@ local function write_some()
   return is_done
 end
 
-local begin
-
-local function flush()
-  local _ <close> = setmetatable({}, { __close = function()
-    is_flushing = false
-    if next(unwritten) or next(held) then begin() end
-  end })
+local begin_task = single_task.new(function()
   local over, again = now() + RUN_S, now() + AGAIN_S
   while (next(unwritten) or next(held)) and now() < over do
     wake:clear()
@@ -201,11 +197,11 @@ local function flush()
       for id, record in pairs(round) do unwritten[id] = record end
     end
   end
-end
+end, function() return (next(unwritten) or next(held)) ~= nil end, MOST_RUN_S, CPU_S)
 
-function begin()
+local function begin()
   wake:set()
-  if not is_flushing then is_flushing = host.job.begin(flush, MOST_RUN_S, CPU_S) == true end
+  begin_task()
 end
 
 function task_record.share(record, is_new)

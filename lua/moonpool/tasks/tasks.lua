@@ -14,6 +14,7 @@ local failure = require "moonpool.runtime.outcome"
 local bus = require "moonpool.runtime.bus"
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
+local single_task = require "moonpool.runtime.single_task"
 local subscriptions = require "moonpool.registry.subscriptions"
 local task_record = require "moonpool.tasks.task_record"
 
@@ -385,19 +386,25 @@ bus.on("task", function(id)
   end
 end)
 
--- A bus message: the record with this id, of another node, has changed. Only a task can read it.
-bus.on("task far", function(id)
+local function waiters_for(id)
   local waiters = {}
   for waiter in pairs(bucket(id)) do
     if waiter.id == id then waiters[#waiters + 1] = waiter end
   end
-  if waiters[1] then host.job.begin(function()
-    local record = task_record.get(id)
-    for _, waiter in ipairs(record and waiters or {}) do
-      waiter.signal:set()
-      if bucket(id)[waiter] then waiter.on_change(record) end
-    end
-  end, FAR_LOOK_S) end
+  return waiters
+end
+
+local look_far = single_task.each(function(id)
+  local record = task_record.get(id)
+  for _, waiter in ipairs(record and waiters_for(id) or {}) do
+    waiter.signal:set()
+    if bucket(id)[waiter] then waiter.on_change(record) end
+  end
+end, FAR_LOOK_S)
+
+-- A bus message: the record with this id, of another node, has changed. Only a task can read it.
+bus.on("task far", function(id)
+  if waiters_for(id)[1] then look_far(id) end
 end)
 
 bus.on("missed", function()

@@ -10,6 +10,7 @@ local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local message = require "moonpool.upstream.message"
+local single_task = require "moonpool.runtime.single_task"
 
 local observer = {}
 
@@ -52,15 +53,10 @@ function observer.note(of, event)
   host.job.begin(function() take(one) end, MAX_S)
 end
 
-local is_reading, has_more = false, false    -- a task reads observations; more have come since it began
-local begin_reading
+local has_more = false                       -- observations have come since the task that reads them began
 
-local function read()
+local begin_reading = single_task.new(function()
   has_more = false
-  local _ <close> = setmetatable({}, { __close = function()
-    is_reading = false
-    if has_more then begin_reading() end      -- an observation may have arrived after the last look
-  end })
   for event in host.upstream.observed do
     local ok, why = xpcall(take, failure.handler, event)
     if not ok then
@@ -68,12 +64,11 @@ local function read()
     end
     event.channel:release()
   end
-end
-
-function begin_reading() is_reading = host.job.begin(read, MAX_S) ~= nil end
+end, function() return has_more end, MAX_S)    -- one may have arrived after the last look
 
 bus.on("observed", function()
-  if is_reading then has_more = true else begin_reading() end
+  has_more = true
+  begin_reading()
 end)
 
 return observer

@@ -480,7 +480,7 @@ local function change_task(record, id, ends)
   local changes = changing[record.name]
   if not changes then
     changing[record.name] = {}
-    if not host.job.begin(function() change_tasks(record) end, TASKS_S) then
+    if not host.job.begin_own(function() change_tasks(record) end, TASKS_S) then
       changing[record.name] = nil
       return
     end

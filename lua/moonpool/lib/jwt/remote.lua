@@ -150,7 +150,7 @@ end
 local function begin(self, for_unknown)
   local it = { signal = host.task.event(), is_ours = true, ends = host.time.now() + MAX_FETCH_S }
   self.under_way = it
-  local begun, why = host.job.begin(function()
+  local begun, why = host.job.begin_own(function()
     local _ <close> = setmetatable({}, { __close = function()
       land(self, it)
       bus.everywhere(TOPIC, self.name)
