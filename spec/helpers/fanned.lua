@@ -49,12 +49,18 @@ function fanned.options(more)
   local options = copied(more or {})
   options.scripts = copied(options.scripts or fanned.scripts)
   options.constants = copied(options.constants or {})
-  options.constants.fanout_ms, options.constants.redis_idle_ms = 1000, 60000
+  options.constants.fanout_ms, options.constants.redis_idle_ms = 500, 60000
   return options
 end
 
 --- A node at `at`; see fanned.settle.
 function fanned.node(at, more) return nodes.start(at, fanned.options(more)) end
+
+--- Waits until `count` nodes listen, of which some have reloaded their scripts just now: for a moment they do not.
+function fanned.wait_reloaded(server, count)
+  wait.quietly(0.6)
+  fanned.wait_listeners(server, count)
+end
 
 --- Waits until a node has opened its connections: they stay.
 function fanned.settle(g)
@@ -122,6 +128,23 @@ end
 
 --- A script of the node updates a resource.
 function fanned.update(c, uri) assert.is_true(code.run(c, ("resource_updated(%q) return true"):format(uri or "note://one"))) end
+
+--- Updates note://one at the node of each client, and waits until all clients were notified: what was sent to them before
+--- that has come by then.
+function fanned.fence(clients)
+  local before = fanned.count(clients[1], "note://one")
+  for i, c in ipairs(clients) do
+    fanned.update(c)
+    fanned.wait_count(clients, "note://one", before + i)
+  end
+end
+
+--- The list of fanned.told() with note://one `count` times, and then `more`.
+function fanned.notes(count, more)
+  local list = {}
+  for i = 1, count do list[i] = "note://one" end
+  return table.move(more or {}, 1, #(more or {}), count + 1, list)
+end
 
 --- The lines of the log about losses and connections, for messages of failures.
 function fanned.losses(...)

@@ -11,7 +11,7 @@ local sorted = require "moonpool.runtime.sorted_keys"
 local subscriptions = require "moonpool.registry.subscriptions"
 
 local now <const> = host.time.now
-local LIVES_S <const> = 5                    -- seconds after its last beat for which a node counts
+local LIVES_S <const> = host.config.cluster.beat_ms / 200      -- five beats: for so long a node counts after its last one
 local EVERY_S <const> = 5                    -- seconds between two notifications of one list
 local SEVERAL <const> = "fanout:several:"    -- key of the store: nodes serve several versions of a list
 local lists <const> = { { "tools", "tools" }, { "prompts", "prompts" }, { "resources", "resources", "templates" } }

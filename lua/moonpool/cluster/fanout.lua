@@ -21,16 +21,17 @@ local MAX_BODY <const>, MAX_WAITING <const> = 4096, 4096      -- bytes of one pu
 local BATCH <const>, MAX_RATE <const> = 100, 1000             -- publications that are sent together; those of a process in a second
 local MAX_SENDING_S <const>, MAX_VOIDS <const> = 60, 64
 local HELD_S <const>, HELD_PAUSE_S <const> = 10, 0.25         -- seconds for which publications wait while an upgrade takes place
+local BEAT_S <const> = host.config.cluster.beat_ms / 1000
 -- Seconds without the own beat after which the subscription is made again; they double until it comes.
-local SILENT_S <const>, MAX_SILENT_S <const> = 3, 60
+local SILENT_S <const>, MAX_SILENT_S <const> = 2 * BEAT_S, 60
 -- Seconds until a hole is a loss: connections of several workers overtake each other, and the next beat says which numbers
 -- are void. And how many holes one sender may have.
-local HOLE_S <const>, MAX_HOLES <const> = 1.5 + host.config.cluster.timeout, 256
+local HOLE_S <const>, MAX_HOLES <const> = 1.5 * BEAT_S + host.config.cluster.timeout, 256
 -- Seconds until a sender that is not heard again after a loss may have been missed. Who was silent for some beats before the
 -- loss had ended by then.
-local DOUBT_S <const>, ENDED_S <const> = 15, 5
-local COUNT_S <const> = 5                    -- seconds in which all gateways that are there have sent beats
-local SETTLED_S <const> = 3                  -- seconds after the first subscription in which all other nodes were heard
+local DOUBT_S <const>, ENDED_S <const> = 15 * BEAT_S, 5 * BEAT_S
+local COUNT_S <const> = 5 * BEAT_S                  -- seconds in which all gateways that are there have sent beats
+local SETTLED_S <const> = 3 * BEAT_S                -- seconds after the first subscription in which all other nodes were heard
 local FORGET_S <const>, SAY_S <const> = 3600, 60
 local NUMBER <const>, SEEN <const>, VOID <const> = "fanout:number:" .. OWN, "fanout:seen:", "fanout:void:" .. OWN .. ":"
 local SINCE <const>, HEARD <const>, AWAY <const>, SECOND <const> = "fanout:since", "fanout:heard", "fanout:away", "fanout:second:"
@@ -439,7 +440,7 @@ local RUN_S <const> = 30
 --- Begins, once this Lua state serves. Call it only while scripts load.
 function fanout.start()
   source = host.redis.channel(nil, CHANNEL, false)      -- the first tick says at which server
-  host.job.listen(fanout.job, source, nil, RUN_S, host.config.cluster.beat_ms / 1000)
+  host.job.listen(fanout.job, source, nil, RUN_S, BEAT_S)
 end
 
 bus.on("attached", function() attached_at = now() end)

@@ -6,11 +6,16 @@ local bus = require "moonpool.runtime.bus"
 local fanout = require "moonpool.cluster.fanout"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local server = require "moonpool.lib.cluster_server"
 local single_task = require "moonpool.runtime.single_task"
 local subscriptions = require "moonpool.registry.subscriptions"
 
-local GATHER_S <const>, SPREAD_S <const> = 1, 5      -- seconds from a loss until clients are told: further ones are told with it, each node at another time
-local MORE_S <const>, MAX_MORE_S <const> = 5, 60     -- seconds that are added where a loss follows the last one; they double while that goes on
+local BEAT_S <const> = host.config.cluster.beat_ms / 1000
+-- Seconds from a loss until clients are told: further losses are told with it, and each node tells at a moment
+-- that it chooses in SPREAD_S for each node, MAX_SPREAD_S at most.
+local GATHER_S <const>, SPREAD_S <const>, MAX_SPREAD_S <const> = BEAT_S / 2, BEAT_S / 2, 5 * BEAT_S
+-- Seconds that are added where a loss follows the last one; they double while that goes on.
+local MORE_S <const>, MAX_MORE_S <const> = 5 * BEAT_S, 60 * BEAT_S
 local now <const> = host.time.now            -- taken while this file loads: later, a recorder of calls replaces host.time.now
 -- Keys of the store: when clients are told of a loss, with the seconds that were added; and these, for a while after that.
 local DUE <const>, TOLD <const> = "fanout:due", "fanout:told"
@@ -73,7 +78,8 @@ end
 fanout.at_gap(function()
   local before = tonumber(host.store.get(TOLD) or nil)
   local more = before and math.min(math.max(MORE_S, 2 * before), MAX_MORE_S) or 0
-  local due = now() + more + GATHER_S + SPREAD_S * string.unpack("I4", host.random.bytes(4)) / 0x100000000
+  local spread = math.min(SPREAD_S * server.nodes(), MAX_SPREAD_S)
+  local due = now() + more + GATHER_S + spread * string.unpack("I4", host.random.bytes(4)) / 0x100000000
   if host.store.add(DUE, ("%.3f %g"):format(due, more)) == nil then begin_telling() end
 end)
 

@@ -36,8 +36,8 @@ describe("nodes of a cluster", function()
       fanned.wait_count(all, "note://one", i)
     end
     fanned.update(all[1], "notes://7")
-    wait.quietly(1.5)
-    for _, each in ipairs(all) do assert.same({ "note://one", "note://one", "note://one", "note://one", "note://one", "note://one" }, fanned.told(each)) end
+    fanned.fence(all)
+    for _, each in ipairs(all) do assert.same(fanned.notes(12), fanned.told(each)) end
     for _, g in ipairs { a, b, c } do assert.equal(0, fanned.gaps(g)) end
     fanned.close(table.unpack(all))
     assert_at_rest(a, b, c)
@@ -52,12 +52,9 @@ describe("nodes of a cluster", function()
     fanned.wait_count(all, "tools", 1)
     write(a, "scripts/prompts/hello.lua", 'return prompt { "Hello again.", "hello" }')
     fanned.wait_count(all, "prompts", 1)
-    wait.quietly(1)
-    fanned.wait_listeners(server, 2)
-    fanned.update(all[2])                                          -- the node that was reloaded twice still receives
-    fanned.wait_count(all, "note://one", 1)
-    wait.quietly(1.5)
-    for _, each in ipairs(all) do assert.same({ "note://one", "prompts", "tools" }, fanned.told(each), fanned.losses(a, b)) end
+    fanned.wait_reloaded(server, 2)
+    fanned.fence(all)                                              -- the node that was reloaded twice still receives
+    for _, each in ipairs(all) do assert.same(fanned.notes(4, { "prompts", "tools" }), fanned.told(each), fanned.losses(a, b)) end
     fanned.close(table.unpack(all))
     assert_at_rest(a, b)
   end)
@@ -80,7 +77,7 @@ describe("nodes of a cluster", function()
     local guests = { fanned.session(a, guest), fanned.session(b, guest), fanned.listener(b, guest) }
     local function told(bosses_lists, guests_lists)
       for i, lists in ipairs { bosses_lists, guests_lists } do
-        for _, each in ipairs(({ bosses, guests })[i]) do assert.same(lists, fanned.told(each)) end
+        for _, each in ipairs(({ bosses, guests })[i]) do assert.same(lists, fanned.told(each), fanned.losses(a, b)) end
       end
     end
     write(a, "scripts/tools/more.lua", 'return tool { "More.", scopes = { "ops" }, function() return "more" end }')
@@ -92,8 +89,9 @@ describe("nodes of a cluster", function()
     write(a, "scripts/prompts/hello.lua", 'return prompt { "Hello again.", "hello" }')
     fanned.wait_count(bosses, "prompts", 1)
     fanned.wait_count(guests, "prompts", 1)
-    wait.quietly(1.5)
-    told({ "prompts", "tools", "tools" }, { "prompts" })
+    fanned.wait_reloaded(server, 2)
+    fanned.fence(table.move(guests, 1, 3, 4, table.move(bosses, 1, 3, 1, {})))
+    told(fanned.notes(6, { "prompts", "tools", "tools" }), fanned.notes(6, { "prompts" }))
     fanned.close(table.unpack(bosses))
     fanned.close(table.unpack(guests))
     assert_at_rest(a, b)
@@ -107,11 +105,11 @@ describe("nodes of a cluster", function()
     local text = 'return tool { "New.", function() return "new" end }'
     write(a, "scripts/tools/new.lua", text)
     fanned.wait_count(all, "tools", 1)
-    wait.quietly(2.5)                                              -- each node knows that they differ
+    wait.quietly(1.3)                                              -- each node knows that they differ
     for _, each in ipairs(all) do assert.same({ "tools" }, fanned.told(each)) end
     write(b, "scripts/tools/new.lua", text)
     fanned.wait_count(all, "tools", 3)
-    wait.quietly(2.5)
+    wait.quietly(1.3)
     for _, each in ipairs(all) do assert.same({ "tools", "tools", "tools" }, fanned.told(each)) end
     fanned.close(table.unpack(all))
     assert_at_rest(a, b)
@@ -132,18 +130,18 @@ describe("nodes of a cluster", function()
       assert.equal("2", server:cli("CLIENT", "KILL", "TYPE", "pubsub"))
       fanned.wait_listeners(server, 2)
     end
-    wait.quietly(4)
+    wait.quietly(2)
     for _, each in ipairs(all) do assert.same({ "note://one" }, fanned.told(each)) end
     between:mute_subscriptions()                                   -- a silent network: the connection stays open
     fanned.update(there)
     fanned.wait_count(all, "tools", 1)
-    wait.quietly(3)
+    wait.quietly(1.5)
     for _, each in ipairs(all) do assert.same({ "note://one", "note://one", "prompts", "resources", "tools" }, fanned.told(each)) end
     assert.same({ 0, 1 }, { fanned.gaps(a), fanned.gaps(b) })
     assert.equal(2, fanned.count(there, "note://one"))
     fanned.update(there)
     fanned.wait_count(all, "note://one", 3)
-    wait.quietly(2)
+    wait.quietly(1)
     assert.equal(1, fanned.gaps(b))
     fanned.close(there, mine, other)
     a:stop()
@@ -160,7 +158,7 @@ describe("nodes of a cluster", function()
       fanned.update(mine)
       fanned.wait_count({ mine }, "note://one", i)
     end
-    wait.quietly(5)
+    wait.quietly(2.5)
     server:kill "sigcont"
     fanned.wait_count({ other }, "note://one", 1)
     wait.for_fact("a publication of after that", 20, function()
@@ -169,12 +167,12 @@ describe("nodes of a cluster", function()
       wait.quietly(0.5)
       return fanned.count(other, "note://one") == before + 1
     end)
-    wait.quietly(3)
+    wait.quietly(1.5)
     local before, count = fanned.told(other), fanned.count(other, "note://one")
     server:cli "FLUSHALL"
     fanned.update(mine)
     fanned.wait_count({ other }, "note://one", count + 1)
-    wait.quietly(3)
+    wait.quietly(1.5)
     assert.equal(#before + 1, #fanned.told(other), fanned.losses(a, b))
     server:stop()
     fanned.update(mine)
@@ -219,7 +217,7 @@ describe("nodes of a cluster", function()
     wait.for_fact("the flood to be sent", 30, function() return a:status().gauges.fanout_waiting == 0 end)
     assert.is_true(a:status().counters.dropped.fanout > 1000)
     assert.is_true(fanned.gaps(b) >= 1)
-    wait.quietly(3)
+    wait.quietly(1.5)
     local before = fanned.count(other, "note://one")
     fanned.update(mine)
     fanned.wait_count({ other }, "note://one", before + 1)
@@ -239,7 +237,7 @@ describe("nodes of a cluster", function()
     assert.matches("needs %+subscribe", line.fields.hint)
     server:cli("ACL", "SETUSER", "moonpool", "+publish", "&mp:spec:f")      -- only now PUBLISH is possible
     server:cli("ACL", "SETUSER", "moonpool", "-subscribe")
-    wait.quietly(5)
+    wait.quietly(2.5)
     for _, text in ipairs { "redis subscription refused", "subscription made again" } do
       assert.is_true(select(2, a:log():gsub(text, "")) <= 1, a:log())
     end
@@ -284,14 +282,14 @@ describe("nodes of a cluster", function()
     a:must_upgrade_by_signal()
     local new = fanned.session(a)
     fanned.wait_listeners(server, 2)
-    wait.quietly(2)                                                -- each knows the numbers of the other
+    wait.quietly(1)                                                -- each knows the numbers of the other
     local all = { old, new, other }
     for i, each in ipairs(all) do
       fanned.update(each)
       fanned.wait_count(all, "note://one", i)
     end
-    wait.quietly(1.5)
-    for _, each in ipairs(all) do assert.same({ "note://one", "note://one", "note://one" }, fanned.told(each)) end
+    fanned.fence(all)
+    for _, each in ipairs(all) do assert.same(fanned.notes(6), fanned.told(each)) end
     fanned.close(old, new, other)
     b:stop()
   end)
@@ -301,10 +299,10 @@ describe("nodes of a cluster", function()
     server:stop()
     local a <close> = fanned.node(server.at)
     local mine = fanned.session(a)
-    wait.quietly(4)
+    wait.quietly(2)
     server:begin()
     fanned.wait_count({ mine }, "tools", 1)
-    wait.quietly(2)
+    wait.quietly(1)
     assert.same({ "note://one", "prompts", "resources", "tools" }, fanned.told(mine))
     fanned.close(mine)
     a:stop()
