@@ -405,6 +405,7 @@ int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const m
     mp_stream_start(live, status, length, NULL, headers, count);
     stream->state = MP_STREAM_EVENTS;
     stream->is_passage = true;
+    stream->is_events = length == SIZE_MAX;
     mp_stream_detect_close(stream);
     return 0;
 }
