@@ -265,8 +265,8 @@ static int push_answers(lua_State *L, MP_UNUSED int status, lua_KContext context
 }
 
 /* nodes.tell(text): sends the bus message "node_message" to one VM of each other node that renews its record, and waits
- * for a second at most: { node, address, is_taken } of each process; empty if none is known.  [-0, +1, throws, parks]
- */
+ * for what they decide, a second at most: { node, address, is_taken } of each process; empty if none is known.
+ *  [-0, +1, throws, parks] */
 static int l_tell(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1);
@@ -278,6 +278,17 @@ static int l_tell(lua_State *L)
     it->rpc = rpc;
     it->round = mp_rpc_tell_nodes(rpc, text, on_done, it);
     return mp_op_park_then(L, &it->super.super, push_answers, 2);
+}
+
+/* nodes.decide(id, is_taken): answers the node that has sent the bus message "node_message" with this id: what an
+ * operator has switched there holds here, or not.  [-0, +0, throws] */
+static int l_decide(lua_State *L)
+{
+    mp_rpc *rpc = mp_lib_of(L)->rpc;
+    uint64_t id = (uint64_t)luaL_checkinteger(L, 1);
+    if (rpc != NULL)
+        mp_rpc_answer_switch(rpc, id, lua_toboolean(L, 2));
+    return 0;
 }
 
 /* A hash that only who has the key can make, by which nodes compare what none of them shows: the key itself, or `of`.
@@ -292,11 +303,17 @@ static void push_fingerprint(lua_State *L, const mp_seal_key *key, mp_str of)
 
 MP_LIBRARY(nodes)
 {
-    static const luaL_Reg functions[] = {{"nodes.own", l_own},     {"nodes.uid", l_uid},
-                                         {"nodes.take", l_take},   {"nodes.answer", l_answer},
-                                         {"nodes.lives", l_lives}, {"nodes.settle", l_settle},
-                                         {"nodes.leave", l_leave}, {"nodes.renumber", l_renumber},
-                                         {"nodes.tell", l_tell},   {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"nodes.own", l_own},
+                                         {"nodes.uid", l_uid},
+                                         {"nodes.take", l_take},
+                                         {"nodes.answer", l_answer},
+                                         {"nodes.lives", l_lives},
+                                         {"nodes.settle", l_settle},
+                                         {"nodes.leave", l_leave},
+                                         {"nodes.renumber", l_renumber},
+                                         {"nodes.tell", l_tell},
+                                         {"nodes.decide", l_decide},
+                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
     if (config->cluster.name == NULL)
         return;

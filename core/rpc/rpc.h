@@ -87,7 +87,7 @@ typedef struct {
     /* Appends the principal as text, for another process; nothing if it is of scripts that are no more. */
     void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);
     /* Delivers a message of another process about a task of this one (lua/moonpool/tasks/tasks.lua); or `is_switch`: of
-     * another node, on which an operator has switched something (lua/moonpool/cluster). False if it does not fit. */
+     * another node, about what an operator has switched there: mp_rpc_answer_switch(). False if it does not fit. */
     bool (*on_message)(void *ctx, bool is_switch, mp_str text);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
@@ -129,8 +129,7 @@ void mp_session_table_forget_owners(mp_session_table *table, uint16_t number);
 /* `config` and `hooks` are borrowed for the life of the rpc, or until it gets another configuration. */
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_session_table *table, mp_loop *loop, const mp_rpc_hooks *hooks,
                    void *ctx);
-/* Replaces the configuration. Called on the rpc's thread. */
-void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
+void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config); /* replaces it; on the rpc's thread */
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
 unsigned mp_rpc_index(const mp_rpc *rpc);
 mp_processes *mp_rpc_processes(const mp_rpc *rpc);
@@ -146,7 +145,8 @@ bool mp_rpc_is_orphan(mp_rpc *rpc, mp_str id, mp_str uid);
 bool mp_rpc_send_task_message(mp_rpc *rpc, mp_str id, mp_str text);
 /* Sends the text to all other nodes, for `on_message`. `done` runs once, perhaps inside this function. */
 mp_node_round *mp_rpc_tell_nodes(mp_rpc *rpc, mp_str text, void (*done)(void *ctx), void *ctx);
-void mp_rpc_free_round(mp_rpc *rpc, mp_node_round *round); /* in any case; what is under way goes on */
+void mp_rpc_free_round(mp_rpc *rpc, mp_node_round *round);          /* in any case; what is under way goes on */
+void mp_rpc_answer_switch(mp_rpc *rpc, uint64_t id, bool is_taken); /* it holds here, or not: see on_message */
 /* Hands new calls and notifications to `ctx` from now on. Pending authentications start again with its auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* The on_request function of a listener. */

@@ -1229,10 +1229,16 @@ function host.nodes.leave() end
 ---@return boolean
 function host.nodes.renumber() end
 
---- Sends the bus message "node_message" to one VM of each other node that renews its record, and waits a second at most.
+--- Sends the bus message "node_message", an id, a newline and the text, to one VM of each other node that renews its record, and waits for
+--- what it decides, a second at most.
 ---@param text string
 ---@return { node: string, address: string, is_taken: boolean }[] answers  Of each process; empty if none is known
 function host.nodes.tell(text) end
+
+--- Answers the node that has sent the bus message "node_message" with this id: what an operator has switched there holds here, or not.
+---@param id integer
+---@param is_taken boolean
+function host.nodes.decide(id, is_taken) end
 
 -- -- Redis (core/lib/redis.c) -------------------------------------------------------------------------------------------
 

@@ -339,6 +339,7 @@ row([[host.nodes.leave
   host.nodes.answer
   host.nodes.lives]], 1, "the facts of one process")
 row("host.store.saved\nhost.store.is_saved", 1, "begins a wait for the thread that writes the file")
+row("host.nodes.decide", 20, "looks through 64 requests at most")
 row("host.nodes.tell", 20, "begins to send the text to 256 processes at most")
 row("host.nodes.renumber", 20, "ends the sessions of the process, some microseconds for each, when another one has its number")
 row("host.served.publish", 40, "one row for each tool, when the tools that are served have changed; at most 4 MiB of answers are freed")

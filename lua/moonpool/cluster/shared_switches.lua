@@ -108,16 +108,26 @@ local function take(field, text)
   if note_switch(word, name, function(has) return wins(one, has) and one or nil end) then follow(word, name) end
 end
 
--- What another node has switched. `body`: the field of the hash, a newline, and its text.
+-- What another node has switched. `body`: the field of the hash, a newline, and its text. True if it holds here then, and
+-- not what was noted of it before.
 local function take_message(body)
   local field, text = body:match "^(.-)\n(.*)$"
-  if field and host.job.is_allowed() then take(field, text) end      -- older processes have the store of this one
+  if not (field and host.job.is_allowed()) then return false end      -- older processes have the store of this one
+  take(field, text)
+  local one, now_noted = parse(text), noted(field:match "^(%a+):(.+)$")
+  return one ~= nil and now_noted ~= nil and now_noted.on == one.on
 end
 
 fanout.on("switch", take_message)
 
--- A node that does not reach the server has asked this one.
-bus.on("node_message", function(body) host.job.begin_own(function() take_message(body) end, TAKING_S) end)
+-- A node that does not reach the server has asked this one, and waits for what comes of it.
+bus.on("node_message", function(text)
+  local id, body = text:match "^(%d+)\n(.*)$"
+  local decided = math.tointeger(tonumber(id))
+  if not decided then return end
+  local begun = host.job.begin_own(function() host.nodes.decide(decided, take_message(body)) end, TAKING_S)
+  if not begun then host.nodes.decide(decided, false) end
+end)
 
 -- -- an operator switches -------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ describe("a reader that does not read, of another node's session", function()
       most = math.max(most, two:rss "RssAnon" - before)
       return slow(one) + slow(two) == READERS
     end)
-    assert.is_true(most < READERS * MOST_EACH * wait.slower, ("%d KiB each"):format(most // READERS >> 10))
+    assert.is_true(wait.slower > 1 or most < READERS * MOST_EACH, ("%d KiB each"):format(most // READERS >> 10))
     assert.equal("n1", text(me, "place"))
     for _, stream in ipairs(streams) do stream:hang_up() end
     c:is_quiet()
@@ -115,7 +115,7 @@ describe("large requests and results between nodes", function()
       end
       assert.is_true(tries < 40)
     end
-    assert.is_true(two:rss "VmHWM" < (4 * ROOM) * wait.slower, two:rss "VmHWM" // MiB)
+    assert.is_true(wait.slower > 1 or two:rss "VmHWM" < 4 * ROOM, two:rss "VmHWM" // MiB)
     assert.equal("n1", text(me, "place"))
     c:is_quiet()
     me:close()

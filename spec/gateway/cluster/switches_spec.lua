@@ -175,7 +175,7 @@ describe("moonpool switch while the server is away", function()
     c:signal "sigstop"
     local exit, out, err = switch(b, true, "place")
     c:signal "sigcont"
-    assert.same({ 1, "tool place is on\nnode n1: on\nnode n3: not reached at " .. c.node_address .. "\n" }, { exit, out })
+    assert.same({ 1, "tool place is on\nnode n1: on\nnode n3: not switched, at " .. c.node_address .. "\n" }, { exit, out })
     assert.matches("1 of 2 other nodes switch when it is back", err)
     wait_on({ all[1], all[2] }, true, "place")
     -- Off again, also for a node that is restarted meanwhile, and once the server is back.
@@ -194,5 +194,32 @@ describe("moonpool switch while the server is away", function()
     wait_on(all, true, "place")
     fanned.close(table.unpack(all))
     again:stop()
+  end)
+
+  -- The status of the answer to what a node asks another one.
+  local function ask(g, text)
+    local body = "tool:place\n" .. text
+    local hop = cluster.keys():seal { to = g.number, uid = g.uid, method = "POST", session = "", body = #body, address = "", principal = "anonymous", endpoint = 4 }
+    return client.request(tonumber(g.node_address:match ":(%d+)$"), { method = "POST", path = "/-/switch", headers = { ["moonpool-hop"] = hop }, body = body }).status
+  end
+
+  it_real("says which have noted a newer switch, and keep it", function()
+    local made = options()
+    made.tls = false
+    local two <close>, a, b = cluster.start(made)
+    for _, g in ipairs { a, b } do nodes.wait(g, nodes.are { n1 = "serving", n2 = "serving" }) end
+    local mine, theirs = a:client "2026-07-28", b:client "2026-07-28"
+    two.server:stop()
+    local ahead = (os.time() + 30) * 1000
+    assert.equal(204, ask(b, ("%d off {}"):format(ahead)))
+    assert.is_false(is_on(theirs, "place"))
+    for text, status in pairs { ["%d off {}"] = 204, ["%d on {}"] = 409, ["x"] = 409 } do
+      assert.equal(status, ask(b, text:format(ahead - 1)), text)
+    end
+    local exit, out, err = switch(a, true, "place")
+    assert.same({ 1, "tool place is on\nnode n2: not switched, at " .. b.node_address .. "\n" }, { exit, out })
+    assert.matches("1 of 1 other nodes", err, 1, true)
+    assert.same({ true, false }, { is_on(mine, "place"), is_on(theirs, "place") })
+    fanned.close(mine, theirs)
   end)
 end)

@@ -605,6 +605,7 @@ void mp_hops_abort(mp_rpc *rpc)
     MP_EACH(mp_passage, passage, &hops->all, link)
         mp_passage_end(passage);
     mp_hops_end_waiting(rpc, true);
+    mp_hops_end_switches(rpc, true);
 }
 
 void mp_hops_free(mp_rpc *rpc)
@@ -613,6 +614,7 @@ void mp_hops_free(mp_rpc *rpc)
     while (!mp_link_is_alone(&hops->all))
         free_passage(mp_container(hops->all.next, mp_passage, link));
     mp_hops_end_waiting(rpc, false);
+    mp_hops_end_switches(rpc, false);
     mp_hops_end_errands(rpc);
     free(hops->node_peers);
     mp_client_free(hops->client);

@@ -73,6 +73,8 @@ struct mp_hops {
     int node_peer_count;
     mp_link waiting; /* requests for numbers of which it has to be found out whether a process has them */
     mp_timer peek;   /* looks at these */
+    mp_link switches; /* requests of other nodes that wait for what Lua decides about what an operator has switched */
+    uint64_t last_switch;
     bool has_news;   /* the transfer of an errand has something new */
 };
 
@@ -124,6 +126,13 @@ bool mp_hops_send_message(mp_rpc *rpc, uint16_t to, const mp_node_record *MP_NUL
 void mp_hops_turn_errands(mp_rpc *rpc);
 /* Cancels all errands that are under way. */
 void mp_hops_end_errands(mp_rpc *rpc);
+
+/* -- switches.c ------------------------------------------------------------------------------------------------ */
+
+/* Answers the request once Lua has decided. */
+void mp_hop_obey_switch(mp_rpc *rpc, mp_stream *stream);
+/* Ends the requests that wait for what Lua decides about a switch: `with_answer` they are refused. */
+void mp_hops_end_switches(mp_rpc *rpc, bool with_answer);
 
 /* -- nodes.c --------------------------------------------------------------------------------------------------- */
 

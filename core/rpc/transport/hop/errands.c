@@ -102,11 +102,13 @@ static bool send_errand(mp_rpc *rpc, errand *it)
 static void settle_answer(errand *it, bool is_taken)
 {
     mp_node_round *round = it->round;
+    const mp_transfer *transfer = it->transfer;
     if (round == NULL)
         return;
     it->round = NULL;
     round->answers[it->place].is_taken = is_taken;
-    mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(it->rpc->processes)), it->to, is_taken);
+    mp_nodes_note_reached(MP_NEVER_NULL(mp_processes_nodes(it->rpc->processes)), it->to,
+                          transfer != NULL && mp_transfer_status(transfer) != 0);
     if (--round->left == 0)
         round->done(round->ctx);
 }

@@ -38,13 +38,6 @@ static void obey_errand(mp_rpc *rpc, mp_stream *stream, uint16_t to)
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "a worker does not take messages now");
 }
 
-/* What an operator has switched on another node. */
-static void obey_switch(mp_rpc *rpc, mp_stream *stream)
-{
-    rpc->hooks->on_message(rpc->ctx, true, mp_stream_request(stream)->body);
-    mp_stream_answer(stream, 202, NULL, MP_STR(""), NULL, 0);
-}
-
 /* Takes ownership of `hop`. */
 static void serve_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
 {
@@ -146,7 +139,7 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
     else if (hop->endpoint == MP_HOP_TASK_MESSAGES)
         obey_errand(rpc, stream, hop->to);
     else if (hop->endpoint == MP_HOP_SWITCH)
-        obey_switch(rpc, stream);
+        mp_hop_obey_switch(rpc, stream);
     else {
         serve_hop(rpc, stream, hop);
         return;

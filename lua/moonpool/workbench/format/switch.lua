@@ -66,7 +66,7 @@ function switch.text(body)
   end
   local what = answer.kind .. " " .. plain(answer.name) .. " is " .. (answer.on and "on" or "off")
   for _, one in ipairs(answer.nodes or {}) do
-    what = ("%s\nnode %s: %s"):format(what, plain(one.node), one.is_taken and (answer.on and "on" or "off") or "not reached at " .. plain(one.address))
+    what = ("%s\nnode %s: %s"):format(what, plain(one.node), one.is_taken and (answer.on and "on" or "off") or "not switched, at " .. plain(one.address))
   end
   if answer.on or answer.lasts == "store" then return what .. "\n" end
   return what .. ", until the gateway ends: store.file in the configuration would keep it\n"
