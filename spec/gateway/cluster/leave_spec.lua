@@ -11,7 +11,7 @@ local wire = require "spec.helpers.wire"
 local it = cluster.it(it, pending)
 local MODERN <const>, STATEFUL <const> = "2026-07-28", "2025-11-25"
 local BOUND <const> = 20 * wait.slower -- seconds
-local QUICK <const> = { node_turn_ms = 200, node_stale_ms = 3000 }
+local QUICK <const> = { node_turn_ms = 200, node_stale_ms = 3000, leave_ms = 1000 }
 
 local function start(options)
   options.constants = QUICK
@@ -142,6 +142,29 @@ describe("a node that leaves", function()
     for _, each in ipairs { early, later, old } do each:close() end
     assert.equal(204, delete(two, session))
     wait_for_end(one)
+    c:kill(one)
+  end)
+
+  it("ends streams of HTTP+SSE of other nodes' sessions, also those that come on kept connections", function()
+    local c <close>, one, two = start { leave = "60s", config = { limits = { linger = "1500ms" } } }
+    nodes.wait(one, nodes.are { n1 = "serving", n2 = "serving" })
+    local function open(connection)
+      connection:send { method = "GET", path = "/sse", headers = { Accept = "text/event-stream" } }
+      connection:read_head()
+      wait.for_fact("the endpoint", BOUND, function() return connection.events[1] end)
+      two:wait_status(function(status) return status.gauges.sessions.sse == 1 end, BOUND)
+    end
+    local early, late = one:connect(), one:connect()
+    late:request { method = "GET", path = "/nothing" }
+    leaves(one, two)
+    open(early)                                                     -- at n2, within limits.linger
+    early:wait_closed(BOUND)
+    closed(one)
+    two:wait_status(function(status) return status.gauges.sessions.sse == 0 end, BOUND)
+    open(late)
+    late:wait_closed(BOUND)
+    wait_for_end(one)
+    assert.matches("nothing is left to serve", one:log(), 1, true)
     c:kill(one)
   end)
 end)

@@ -199,8 +199,11 @@ describe("moonpool switch while the server is away", function()
   -- The status of the answer to what a node asks another one.
   local function ask(g, text)
     local body = "tool:place\n" .. text
-    local hop = cluster.keys():seal { to = g.number, uid = g.uid, method = "POST", session = "", body = #body, address = "", principal = "anonymous", endpoint = 4 }
-    return client.request(tonumber(g.node_address:match ":(%d+)$"), { method = "POST", path = "/-/switch", headers = { ["moonpool-hop"] = hop }, body = body }).status
+    local headers = { ["moonpool-hop"] = cluster.keys():seal {
+      to = g.number, uid = g.uid, method = "POST", session = "", body = #body, address = "", principal = "anonymous", endpoint = 4,
+    } }
+    local port = tonumber(g.node_address:match ":(%d+)$")
+    return client.request(port, { method = "POST", path = "/-/switch", headers = headers, body = body }).status
   end
 
   it_real("says which have noted a newer switch, and keep it", function()
@@ -213,8 +216,8 @@ describe("moonpool switch while the server is away", function()
     local ahead = (os.time() + 30) * 1000
     assert.equal(204, ask(b, ("%d off {}"):format(ahead)))
     assert.is_false(is_on(theirs, "place"))
-    for text, status in pairs { ["%d off {}"] = 204, ["%d on {}"] = 409, ["x"] = 409 } do
-      assert.equal(status, ask(b, text:format(ahead - 1)), text)
+    for text, expected in pairs { ["%d off {}"] = 204, ["%d on {}"] = 409, ["x"] = 409 } do
+      assert.equal(expected, ask(b, text:format(ahead - 1)), text)
     end
     local exit, out, err = switch(a, true, "place")
     assert.same({ 1, "tool place is on\nnode n2: not switched, at " .. b.node_address .. "\n" }, { exit, out })

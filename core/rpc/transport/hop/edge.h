@@ -71,11 +71,11 @@ struct mp_hops {
     mp_hop_peer peers[MP_OLDER_MOST + 1];
     mp_node_peer *MP_NULLABLE node_peers; /* NULL before the first request for another node */
     int node_peer_count;
-    mp_link waiting; /* requests for numbers of which it has to be found out whether a process has them */
-    mp_timer peek;   /* looks at these */
+    mp_link waiting;  /* requests for numbers of which it has to be found out whether a process has them */
+    mp_timer peek;    /* looks at these */
     mp_link switches; /* requests of other nodes that wait for what Lua decides about what an operator has switched */
     uint64_t last_switch;
-    bool has_news;   /* the transfer of an errand has something new */
+    bool has_news; /* the transfer of an errand has something new */
 };
 
 extern const mp_stat mp_stat_hops, mp_stat_refused_hops;
