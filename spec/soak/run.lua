@@ -9,6 +9,7 @@
 --   statements  SOAK_CUTS=N SOAK_SEED=N
 --   cluster     SOAK_FAULTS=N SOAK_RATE=N (calls a second) SOAK_SEED=N SOAK_KINDS=A,B (names of faults)
 --   balanced    SOAK_CALLS=N SOAK_CALLERS=N
+--   rolling     SOAK_ROUNDS=N SOAK_SSE=N
 --   shared      SOAK_TRIALS=A,B (rates, quota, jobs, lost, moved)
 local children = require "spec.helpers.children"
 
@@ -90,6 +91,12 @@ function soaks.balanced()
   return #report.violations == 0 and report.ran == report.calls
 end
 
+function soaks.rolling()
+  local rolling = require "spec.soak.rolling"
+  print(rolling.describe(rolling.run { rounds = variable "ROUNDS" or 10, streams = variable "SSE" or 10, say = print }))
+  return true
+end
+
 function soaks.shared()
   local shared, is_well = require "spec.soak.shared", true
   local options = { rates = { seconds = 60 }, quota = { calls = 100000 }, jobs = { periods = 1000 }, lost = { nodes = 25, rounds = 4 },
@@ -113,7 +120,8 @@ function soaks.upgrades()
 end
 
 if not soaks[name] or not minutes or minutes <= 0 then
-  io.stderr:write "dev: soak [kills | gone | departures | forwards | profiles | upgrades | restarts | statements | cluster | balanced | shared] [MINUTES]\n"
+  io.stderr:write("dev: soak [kills | gone | departures | forwards | profiles | upgrades | restarts | statements | cluster | balanced"
+    .. " | rolling | shared] [MINUTES]\n")
   os.exit(2)
 end
 io.stdout:setvbuf "line"

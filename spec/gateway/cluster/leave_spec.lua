@@ -1,20 +1,19 @@
 -- A node that is asked to end leaves first: /readyz is 503, it takes no clients, and its sessions are answered by way of the
 -- others until they end, or cluster.leave is over. A rolling restart costs no request. Times are shorter.
-local uv = require "luv"
 local client = require "spec.helpers.client"
 local cluster = require "spec.helpers.cluster"
 local gateway = require "spec.helpers.gateway"
 local nodes = require "spec.helpers.nodes"
+local rolling = require "spec.soak.rolling"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
 local it = cluster.it(it, pending)
 local MODERN <const>, STATEFUL <const> = "2026-07-28", "2025-11-25"
 local BOUND <const> = 20 * wait.slower -- seconds
-local QUICK <const> = { node_turn_ms = 200, node_stale_ms = 3000, leave_ms = 1000 }
 
 local function start(options)
-  options.constants = QUICK
+  options.constants = rolling.QUICK
   return cluster.start(options)
 end
 
@@ -170,73 +169,11 @@ describe("a node that leaves", function()
 end)
 
 describe("a rolling restart of all nodes", function()
-  it("costs no request of clients whose sessions are shorter than cluster.leave", function()
-    local c <close> = start { nodes = 3, leave = "1500ms", config = { limits = { linger = "200ms" } } }
-    local counts = { modern = 0, session = 0, opened = 0, lost = 0 }
-
-    -- What f gives for a node that takes a connection, as of a balancer.
-    local function any(f)
-      local first = math.random(#c.all)
-      for i = 0, #c.all - 1 do
-        local done, result = pcall(f, c.all[(first + i - 1) % #c.all + 1])
-        if done then return result end
-        if not tostring(result):find "cannot connect" then error(result, 0) end
-      end
-      error("no node takes connections", 0)
-    end
-
-    local message = wire.message(1, "tools/call", { name = "place", _meta = wire.meta() })
-    local function modern()
-      local answer = any(function(g) return wire.post(g, message, wire.mirrored(message)) end)
-      assert.equal(200, answer.status, answer.body)
-      counts.modern = counts.modern + 1
-    end
-
-    local sessions = {}
-    local function stateful(i)
-      local one = sessions[i]
-      if not one then
-        one = { born = uv.hrtime() }
-        local answer = any(function(g) return wire.post(g, wire.initialize_message(STATEFUL)) end)
-        assert.equal(200, answer.status, answer.body)
-        one.id = answer.headers["mcp-session-id"]
-        sessions[i], counts.opened = one, counts.opened + 1
-      end
-      local status = any(function(g) return ping(g, one.id) end)
-      counts.session = counts.session + 1
-      if i == 1 and status == 404 then                             -- the one that is never ended
-        sessions[1], counts.lost = nil, counts.lost + 1
-        return
-      end
-      assert.equal(200, status)
-      if i > 1 and uv.hrtime() - one.born > 3e8 then
-        local ended = any(function(g) return wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = one.id }) end)
-        assert.equal(204, ended.status)
-        sessions[i] = nil
-      end
-    end
-
-    local function load()
-      modern()
-      for i = 1, 4 do stateful(i) end
-    end
-
-    for _ = 1, 2 do
-      for i = 1, 3 do
-        local g = c.all[1]
-        assert.equal("n" .. i, g.node)
-        for _ = 1, 5 do load() end
-        g:signal "sigterm"
-        wait.for_fact(g.node .. " to end", BOUND, function()
-          load()
-          return has_ended(g)
-        end)
-        c:again(g)                                                  -- at the end of the list
-        c:kill(g)
-        nodes.joined(c.all[#c.all])
-      end
-    end
-    assert.is_true(counts.modern > 60 and counts.session > 240 and counts.opened > 20, ("%d %d %d"):format(counts.modern, counts.session, counts.opened))
-    assert.is_true(counts.lost <= 6, counts.lost)
+  it("costs no request of clients whose sessions are shorter than cluster.leave, and those of HTTP+SSE one initialize each", function()
+    local report = rolling.run { rounds = 2 }
+    local counts = report.counts
+    assert.is_true(counts.modern > 60 and counts.session > 240 and counts.opened > 20 and counts.streams > 100, rolling.describe(report))
+    assert.is_true(counts.lost <= counts.restarts, rolling.describe(report))
+    for _, times in ipairs(counts.initialized) do assert.is_true(times > 1 and times <= 1 + counts.restarts, rolling.describe(report)) end
   end)
 end)
