@@ -102,6 +102,7 @@ presets.oauth2 = {
   identity = function(ask, at, access)
     local claims, status = ask(at.user.url, at.user.reach, access)
     if not claims then return nil, status end
+    if status ~= 200 then return nil, direct.outage(("the provider's user endpoint answers %d"):format(status)) end
     claims.sub = number_text(claims.sub) or number_text(claims.id)
     return claims
   end,

@@ -237,5 +237,8 @@ describe("another provider", function()
     assert.is_nil((sign_in(idp, { issuer = false, urls = urls, allow = { users = { "8" } } })))
     idp.userinfo = function() return { name = cjson.null } end
     assert.is_nil((sign_in(idp, { issuer = false, urls = urls })))
+    idp.routes["/userinfo"] = function(_, _, reply) reply:send(403, { ["content-type"] = "application/json" }, '{"id":"forbidden"}') end
+    local id, page = sign_in(idp, { issuer = false, urls = urls })          -- an error is not a person
+    assert.same({ nil, 503 }, { id, page.status })
   end)
 end)
