@@ -81,6 +81,9 @@ local function read_metadata(found)
     local said = tostring(found.issuer):sub(1, 200)
     return nil, direct.refusal(("the provider's metadata name the issuer %q: sign_in.issuer has to be the same, byte for byte"):format(said))
   end
+  if preset.template and found.issuer:find "{tenantid}" and not config.allow.tenants then
+    return nil, direct.refusal "sign_in.issuer is that of the people of all tenants: sign_in.allow.tenants has to say of which"
+  end
   local made = { issuer = found.issuer, authorize = place_of(found.authorization_endpoint), token = place_of(found.token_endpoint),
     user = not preset.is_alone and place_of(found.userinfo_endpoint) or nil, jwks = place_of(found.jwks_uri),
     in_body = is_in_body(found.token_endpoint_auth_methods_supported), is_offline = has(found.scopes_supported, "offline_access"),

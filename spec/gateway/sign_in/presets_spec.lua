@@ -67,6 +67,17 @@ describe("entra", function()
     idp.people.ann.tid = nil
     assert.is_nil((sign_in(idp, keys)))
   end)
+
+  it("with an issuer for several tenants lets nobody in without sign_in.allow.tenants, however the issuer is written", function()
+    local idp <close> = provider.start { name = "entra", path = "/common/v2.0" }
+    idp.metadata = function(m) m.issuer = idp.url .. "/{tenantid}/v2.0" end
+    for _, keys in ipairs { { issuer = idp.issuer .. "/" }, { allow = { roles = { "Notes.Read" } } } } do
+      local g <close> = idp:gateway(keys, nil, { workers = 1 })
+      local ann = signing_in.browser(g)
+      assert.equal(503, ann:allow(ann:begin((signing_in.register(g)))).status)
+      assert.truthy(g:log():find("sign_in.allow.tenants has to say of which", 1, true), g:log())
+    end
+  end)
 end)
 
 describe("google", function()
