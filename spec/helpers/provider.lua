@@ -54,7 +54,7 @@ function idp:visit(location, name, more)
   assert(asked.code_challenge_method == "S256" and #asked.code_challenge == 43, location)
   local code = self:random()
   self.codes[code] = { name = name, nonce = asked.nonce, challenge = asked.code_challenge, scope = asked.scope }
-  local answer = { code = code, state = asked.state, iss = self.names_itself and self.issuer or nil }
+  local answer = { code = code, state = asked.state, iss = self.names_itself and self.issuer .. (self.answers_as or "") or nil }
   for key, value in pairs(more or {}) do answer[key] = value or nil end
   return "/oauth/callback?" .. signing_in.form(answer)
 end

@@ -89,7 +89,7 @@ end
 -- What is wrong with the issuer of an answer (RFC 9207); nil: nothing.
 local function issuer_fault(meta, iss)
   if iss == nil then return meta.names_itself and "the provider's answer does not name its issuer" or nil end
-  return iss ~= meta.issuer and iss ~= provider.issuer and "the answer is of another issuer" or nil
+  return iss ~= meta.issuer and iss ~= provider.issuer and iss ~= meta.answers_as and "the answer is of another issuer" or nil
 end
 
 -- The provider refuses. Its words do not pass.

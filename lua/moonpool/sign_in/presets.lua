@@ -7,6 +7,7 @@
 --               brought no refresh token
 --   subject, aliases, email, domain, groups, roles, trouble    functions of the claims, as in `usual`
 --   endpoints   a function of the issuer: the provider has no metadata
+--   answers_as  a function of the issuer: the `iss` of its answers, where that is another one
 --   identity    a function of ask and an access token that gives claims, or nil and a failure: there is no ID token
 --   is_alone    what the claims name is not asked for at userinfo
 --   in_body     the gateway's secret is sent in the body
@@ -142,6 +143,7 @@ presets.github = {
     return { authorize = issuer .. "/login/oauth/authorize", token = issuer .. "/login/oauth/access_token",
       api = is_public and "https://api.github.com" or issuer .. "/api/v3" }
   end,
+  answers_as = function(issuer) return issuer:gsub("/+$", "") .. "/login/oauth" end,
   identity = function(ask, at, access)
     local user, status = ask(at.api.url .. "/user", at.api.reach, access)
     if not user then return nil, status end

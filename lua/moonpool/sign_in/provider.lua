@@ -114,6 +114,7 @@ local flights = flight.new()
 
 local function configured()
   local made, at = { issuer = provider.issuer, in_body = preset.in_body }, preset.endpoints(provider.issuer)
+  made.answers_as = preset.answers_as and preset.answers_as(provider.issuer)
   for name, text in pairs(at) do
     local url = host.http.url(text)
     made[name] = { url = text, reach = direct.configured_reach(url, true), at = url }

@@ -119,6 +119,7 @@ local function github(more)
     end
   end
   idp = provider.start { name = "github", is_plain = true, is_without_refresh = true, authorize_path = "/login/oauth/authorize",
+    names_itself = true, answers_as = "/login/oauth",
     token_path = "/login/oauth/access_token", error_status = 200, bad_grant = "bad_verification_code",
     users = { ann = { id = 4711, login = "ann-x", name = "Ann" } },
     orgs = {}, emails = { ann = {} }, routes = {
@@ -147,6 +148,17 @@ describe("github", function()
     local _, page, log = sign_in(idp, keys)
     assert.equal(503, page.status)
     assert.truthy(log:find("the provider answers incorrect_client_credentials", 1, true), log)
+  end)
+
+  it("names itself in its answers otherwise than in its people, and nothing else is taken", function()
+    local idp <close> = github()
+    local g <close> = idp:gateway({ allow = { users = { "4711" } } }, nil, { workers = 1 })
+    local client = signing_in.register(g)
+    assert.truthy((idp:code(g, client)))
+    local ann = signing_in.browser(g)
+    local path = idp:visit(ann:allow(ann:begin(client)).headers.location, "ann", { iss = idp.issuer .. "/login" })
+    assert.equal(403, ann:send("GET", path).status)
+    assert.equal(1, idp:count "/login/oauth/access_token")
   end)
 
   it("has the primary verified address", function()
