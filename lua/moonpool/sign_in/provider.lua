@@ -55,10 +55,12 @@ end
 
 local issuer = host.http.url(provider.issuer)
 
--- The place of a URL that the metadata name; nil: they name none that may be used.
+-- The place of a URL that the metadata name; nil: they name none that may be used. An address or a name of this machine
+-- would be a grant for it.
 local function place_of(text)
   local url = type(text) == "string" and host.http.url(text)
   local reach = url and direct.named_reach(url, issuer, true)
+  if reach == "public" and (host.http.address(url.host) or ("." .. url.host):find "%.localhost%.?$") then return nil end
   return reach and { url = url.url, reach = reach, at = url } or nil
 end
 

@@ -160,6 +160,10 @@ describe("the provider's metadata", function()
     ["a slash more"] = function(m) m.issuer = m.issuer .. "/" end,
     ["a token endpoint at another address of this machine"] = function(m) m.token_endpoint = "http://127.0.0.2:1/token" end,
     ["keys at another port"] = function(m) m.jwks_uri = "http://127.0.0.1:1/keys" end,
+    ["keys at an address"] = function(m) m.jwks_uri = m.jwks_uri:gsub("^http:", "https:") end,
+    ["keys at a private address"] = function(m) m.jwks_uri = "https://10.0.0.5:8443/keys" end,
+    ["keys at this machine"] = function(m) m.jwks_uri = "https://localhost:1/keys" end,
+    ["keys at a name below localhost"] = function(m) m.jwks_uri = "https://a.localhost:1/keys" end,
     ["an authorization endpoint without https"] = function(m) m.authorization_endpoint = "http://login.example/authorize" end,
     ["no keys"] = function(m) m.jwks_uri = nil end,
   }
