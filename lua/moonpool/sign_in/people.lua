@@ -198,7 +198,7 @@ local function ask(user, key, account)
     end_all(user, key)
     return nil, why
   end
-  if failure.kind == "gone" then
+  if failure.kind == "gone" or failure.kind == "other" then
     end_all(user, key)
     return nil, failure.why
   end

@@ -2,7 +2,8 @@
 -- gateway is its client, and asks it with PKCE, state and nonce.
 --   place     { url, reach }: an endpoint, and the addresses that it may lead to
 --   failure   { kind, why }: "outage" it does not answer now; "barred" an operator has to change something; "gone" it
---             has ended what the person gave; "unasked" nothing is left to ask it with; "false" its answer is not true
+--             has ended what the person gave; "unasked" nothing is left to ask it with; "false" its answer is not true;
+--             "other" it speaks of another person
 
 local address = require "moonpool.sign_in.address"
 local direct = require "moonpool.lib.http.direct"
@@ -33,6 +34,7 @@ provider.issuer = config.issuer or preset.issuer or config.authorize_url:match "
 provider.redirect = address.issuer .. "/oauth/callback"
 
 local function bad(why) return { kind = "false", why = why } end
+local function other(why) return { kind = "other", why = why } end
 
 -- -- requests --------------------------------------------------------------------------------------------------------------
 
@@ -268,7 +270,7 @@ local function ask_user(meta, tokens, claims)
   local found, status = ask_with(meta.user.url, meta.user.reach, tokens.access)
   if not found then return nil, status end
   if status ~= 200 then return nil, direct.outage(("the provider's userinfo answers %d"):format(status)) end
-  if found.sub ~= claims.sub then return nil, bad "userinfo is about another person" end
+  if found.sub ~= claims.sub then return nil, other "userinfo is about another person" end
   return found
 end
 
@@ -282,14 +284,16 @@ local function claims_of(meta, tokens, nonce, before)
   if preset.identity then
     local claims, failure = preset.identity(ask_with, meta, tokens.access)
     if not claims then return nil, failure end
-    if before and claims.sub ~= before.sub then return nil, bad "the tokens are another person's" end
+    if before and claims.sub ~= before.sub then return nil, other "the tokens are another person's" end
     return bounded(without_nulls(claims))
   end
   local claims, failure
   if tokens.id_token then
     claims, failure = read_id_token(meta, tokens, nonce)
     if not claims then return nil, failure end
-    if before and (claims.sub ~= before.sub or claims.iss ~= before.iss) then return nil, bad "the ID token is another person's" end
+    if before and (claims.sub ~= before.sub or preset.template and claims.iss ~= before.iss) then
+      return nil, other "the ID token is another person's"
+    end
   elseif not before then
     return nil, bad "the provider gave no ID token: openid has to be among sign_in.ask"
   end

@@ -100,13 +100,17 @@ describe("a refresh", function()
     end)
   end)
 
-  it("that brings another person's ID token ends the sign-in", function()
+  it("that brings another person's ID token or userinfo ends the sign-in", function()
     local idp <close> = provider.start()
-    local g <close> = gateway(idp, { tokens = { unchecked = "0s" } })
+    local g <close> = gateway(idp)
     local client = signing_in.register(g)
-    local tokens = idp:tokens(g, client)
-    idp.id_token = function(claims) claims.sub = "1002" end
-    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+    for _, what in ipairs { "id_token", "userinfo" } do
+      local tokens = idp:tokens(g, client)
+      idp[what] = function(claims) claims.sub = "1002" end
+      assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+      assert.equal(401, (signing_in.who(g, tokens.access_token)))
+      idp[what] = nil
+    end
   end)
 
   it("of many clients of a person at once asks the provider once", function()
