@@ -15,7 +15,7 @@ local provider = not people.passwords and require "moonpool.sign_in.provider"
 local callback = {}
 
 local FLOW_S <const> = 600
-local FLOWS <const>, OF_ADDRESS <const> = 5000, 120      -- flows that begin in FLOW_S, of all and of one address: no more than twice as many live
+local FLOWS <const>, OF_ADDRESS <const> = 5000, 1000     -- flows that begin in FLOW_S, of all and of one address: no more than twice as many live
 local MAX_ANSWER <const> = 4096
 
 -- -- pages -----------------------------------------------------------------------------------------------------------------

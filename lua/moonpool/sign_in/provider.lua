@@ -259,8 +259,11 @@ local function lacks(claims)
   return allow.emails and not preset.email(claims) or allow.groups and not preset.groups(claims) or allow.roles and not preset.roles(claims)
 end
 
+-- The claims, with those of userinfo that they lack. Whether an address is verified is said of that address alone.
 local function filled(claims, more)
-  for name, value in pairs(without_nulls(more)) do
+  without_nulls(more)
+  if claims.email == nil then claims.email_verified = nil elseif claims.email ~= more.email then more.email_verified = nil end
+  for name, value in pairs(more) do
     if claims[name] == nil then claims[name] = value end
   end
   return claims
@@ -288,6 +291,7 @@ local function claims_of(meta, tokens, nonce, before)
     return bounded(without_nulls(claims))
   end
   local claims, failure
+  if before and not tokens.id_token and not meta.user then return nil, { kind = "unasked", why = "the provider says nothing of the person" } end
   if tokens.id_token then
     claims, failure = read_id_token(meta, tokens, nonce)
     if not claims then return nil, failure end
@@ -301,9 +305,9 @@ local function claims_of(meta, tokens, nonce, before)
     local found
     found, failure = ask_user(meta, tokens, claims or before)
     if not found then return nil, failure end
-    claims = claims and filled(claims, found) or filled(without_nulls(found), before)
+    claims = filled(claims or { iss = before.iss }, found)
   end
-  return bounded(claims or before)
+  return bounded(claims)
 end
 
 --- Redeems a code of the provider: the person's claims, and { access, refresh?, ends? }; or nil and a failure.

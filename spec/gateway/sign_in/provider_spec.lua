@@ -260,4 +260,16 @@ describe("sign_in.allow", function()
     idp.userinfo = function(claims) claims.sub = "1002" end
     assert.equal(403, page_of(idp, g).status)
   end)
+
+  it("does not take userinfo's word for an address that is another one", function()
+    local idp <close> = provider.start { more = { ann = { email = "eve@evil.example", email_verified = true } } }
+    idp.people.ann.email_verified = nil
+    local g <close> = idp:gateway { allow = { emails = { "*@example.com" } } }
+    assert.equal(403, page_of(idp, g).status)
+    idp.people.ann.email, idp.people.ann.email_verified = nil, true
+    idp.more.ann = { email = "ann@example.com", email_verified = false }
+    assert.equal(403, page_of(idp, g).status)
+    idp.more.ann.email_verified = true
+    assert.truthy((idp:code(g, (signing_in.register(g)))))
+  end)
 end)

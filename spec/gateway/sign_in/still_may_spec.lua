@@ -62,6 +62,28 @@ describe("a refresh", function()
     assert.equal(401, (signing_in.who(g, tokens.access_token)))
   end)
 
+  it("believes no claim that the provider does not repeat", function()
+    local idp <close> = provider.start { more = { ann = { groups = { "ops" } } } }
+    local g <close> = gateway(idp, { allow = { groups = { "ops" } }, tokens = { unchecked = "1h" } })
+    local client = signing_in.register(g)
+    local tokens = idp:tokens(g, client)
+    idp.answer = function(answer) answer.id_token = nil end          -- OpenID Connect Core, 12.2: it may be absent
+    tokens = signing_in.refresh(g, client, tokens.refresh_token):json()
+    assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, tokens.access_token)))
+    idp.more.ann.groups = nil
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+  end)
+
+  it("that brings no word about the person counts as no answer", function()
+    local idp <close> = provider.start { metadata = function(m) m.userinfo_endpoint = nil end }
+    local g <close> = gateway(idp, { tokens = { unchecked = "0s" } })
+    local client = signing_in.register(g)
+    local tokens = signing_in.refresh(g, client, idp:tokens(g, client).refresh_token):json()
+    assert.truthy(tokens.access_token)
+    idp.answer = function(answer) answer.id_token = nil end
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+  end)
+
   it("goes on while the provider does not answer, or an answer is not of it", function()
     local idp <close> = provider.start()
     local g <close> = gateway(idp)
