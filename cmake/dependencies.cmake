@@ -68,8 +68,8 @@ foreach(file lib/http1 lib/tunnel lib/handler/chunked lib/handler/headers_util l
     list(APPEND h2o_files ${h2o_SOURCE}/${file}.c)
 endforeach()
 moonpool_library(h2o ${h2o_files})
-target_include_directories(h2o SYSTEM PUBLIC ${h2o_SOURCE}/include ${h2o_SOURCE}/deps/klib)
-target_include_directories(h2o PRIVATE ${h2o_SOURCE}/deps/picohttpparser ${h2o_SOURCE}/deps/cloexec ${h2o_SOURCE}/deps/golombset
+target_include_directories(h2o SYSTEM PUBLIC ${h2o_SOURCE}/include ${h2o_SOURCE}/deps/klib ${h2o_SOURCE}/deps/picohttpparser)
+target_include_directories(h2o PRIVATE ${h2o_SOURCE}/deps/cloexec ${h2o_SOURCE}/deps/golombset
                            ${h2o_SOURCE}/deps/yoml ${h2o_SOURCE}/deps/libgkc ${h2o_SOURCE}/deps/libyrmcds)
 target_compile_definitions(h2o PUBLIC H2O_USE_LIBUV=0 PRIVATE _GNU_SOURCE)
 target_link_libraries(h2o PUBLIC OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB Threads::Threads)

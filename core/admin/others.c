@@ -330,7 +330,7 @@ static void on_next(mp_timer *timer)
         conclude_round(of);
 }
 
-/* Called when bytes of an answer have arrived. May run inside libcurl. */
+/* Called when bytes of an answer have arrived. */
 static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     round *of = ((asked *)ctx)->of;

@@ -14,12 +14,8 @@ mp_transfer *MP_NULLABLE mp_others_ask(mp_admin *admin, uint16_t number, const m
     snprintf(asker, sizeof asker, MP_OTHERS_ASKER ": %u", mp_processes_number(processes));
     mp_buf_printf(&url, "http://localhost%.*s%c", MP_STR_ARG(question->target), '\0');
     mp_buf_printf(&caller, "moonpool-caller: %.*s%c", MP_STR_ARG(question->caller), '\0');
-    const char *headers[] = {caller.ptr,
-                             question->is_open ? "accept: application/openmetrics-text" : "accept: */*",
-                             "content-type: application/json",
-                             "expect:", /* no wait for a status 100 before a long body */
-                             question->is_whole ? NULL : asker,
-                             NULL};
+    const char *headers[] = {caller.ptr, question->is_open ? "accept: application/openmetrics-text" : "accept: */*",
+                             "content-type: application/json", question->is_whole ? NULL : asker, NULL};
     mp_outgoing outgoing = *how;
     mp_transfer *transfer = NULL;
     if (mp_url_parse(&parsed, url.ptr, NULL, &err) == 0) {

@@ -38,7 +38,7 @@ static void on_left(mp_timer *timer)
     all->on_left(all->admin);
 }
 
-/* Called when the newest process has answered. May run inside libcurl. */
+/* Called when the newest process has answered. */
 static void on_taken(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     mp_others *all = ctx;

@@ -165,7 +165,7 @@ static void on_next(mp_timer *timer)
     pump_events(of);
 }
 
-/* Called when bytes of a stream have arrived. May run inside libcurl. */
+/* Called when bytes of a stream have arrived. */
 static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     joined *of = ((source *)ctx)->of;

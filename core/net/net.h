@@ -61,19 +61,15 @@ typedef struct {
 mp_server *MP_NULLABLE mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
 /* `by` 1: the process is overloaded, and accepts up to nine tenths of the limit; -1: that is over. Any thread. */
 void mp_servers_press(int by);
-/* Sets other limits; `request_ms` cannot change. Call it on the server's thread. */
-void mp_server_configure(mp_server *server, const mp_http_limits *limits);
+void mp_server_configure(mp_server *server, const mp_http_limits *limits); /* request_ms stays. On its thread */
 /* From now on the endpoints with this index trust other proxies, or none. On the server's thread. */
 void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *MP_NULLABLE proxies);
-/* Takes ownership of `fd` and copies `endpoint`. */
-int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
+int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err); /* takes over `fd` */
 /* Tells the server its `siblings`, itself perhaps among them, which have listeners for the same addresses and outlive
  * its loop: connections are handed over to one that has clearly fewer. Call it before the loops run. */
 void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count);
-/* The open connections that the server accepted. On its thread. */
-size_t mp_server_connections(const mp_server *server);
-/* Frees the memory that the server keeps for new requests. On its thread. */
-void mp_server_return_memory(mp_server *server);
+size_t mp_server_connections(const mp_server *server); /* open ones that the server accepted. On its thread */
+void mp_server_return_memory(mp_server *server);       /* frees what it keeps for new requests. On its thread */
 /* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 /* Takes connections away from a server whose thread is stuck. Call it repeatedly while it is. Any thread.
@@ -155,8 +151,7 @@ bool mp_stream_reached(const mp_stream *stream, mp_str address);
 /* The mark of the request (mark.h): made when it is first asked for. mp_stream_known_mark() makes none: 0. */
 uint64_t mp_stream_mark(mp_stream *stream);
 uint64_t mp_stream_known_mark(const mp_stream *stream);
-/* True if the stream's connection came by a Unix socket; false if the stream is gone. */
-bool mp_stream_is_unix(const mp_stream *stream);
+bool mp_stream_is_unix(const mp_stream *stream); /* its connection came by a Unix socket; false if it is gone */
 /* The user of the process that opened the stream's connection, if it came by a Unix socket; else false. */
 bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid);
 /* The identity in the client's certificate, as long as the request; NULL without TLS, and if the stream is gone. */
@@ -192,8 +187,7 @@ void mp_stream_forget_request(mp_stream *stream);
 bool mp_stream_is_open(const mp_stream *stream);
 /* True if the stream is open and its client, as the kernel knows, has not disconnected: also while nothing is read. */
 bool mp_stream_has_client(const mp_stream *stream);
-/* The socket, for mp_peer_left; -1 if the stream is gone. */
-int mp_stream_fd(const mp_stream *stream);
+int mp_stream_fd(const mp_stream *stream); /* the socket, for mp_peer_left; -1 if the stream is gone */
 
 /* Counts bytes of answers that no stream has in its queue yet: a batch collects them, or they are on their way to a
  * stream of another worker. `limit` is limits.answers. False if they do not fit: nothing was counted. Any thread. */
@@ -233,8 +227,7 @@ void mp_stream_on_drained(mp_stream *stream, void (*MP_NULLABLE drained)(void *c
 void mp_stream_end(mp_stream *stream);
 /* Ends the stream, drops its bytes, and its connection unless others use it. Calls `gone`. `is_slow`: too slow. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
-/* True if the stream is gone because its reader stalled. */
-bool mp_stream_was_slow(const mp_stream *stream);
+bool mp_stream_was_slow(const mp_stream *stream); /* it is gone because its reader stalled */
 
 /* The versions of the OpenSSL that is loaded, and of the libcurl that outgoing requests load; or why there is none. */
 const char *mp_tls_version(void);

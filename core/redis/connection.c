@@ -2,7 +2,6 @@
  * replies. A connection that fails is opened again when a command needs it, after a pause that grows. */
 #include "connection.h"
 #include "replies.h"
-#include "wire.h"
 #include <errno.h>
 #include <hiredis/hiredis.h>
 #include <sys/epoll.h>
@@ -36,7 +35,7 @@ struct mp_redis {
     mp_redis_server server; /* owns its texts */
     stage stage;
     mp_dial *MP_NULLABLE dial;
-    mp_redis_wire wire;
+    mp_net_wire wire;
     mp_fdwatch watch;
     uint32_t events; /* that are watched */
     mp_replies *MP_NULLABLE replies;
@@ -210,7 +209,7 @@ static void close_connection(mp_redis *redis)
         mp_outgoing_give(1, redis->server.holder);
         mp_stat_add(&mp_stat_redis_connections, -1);
     }
-    mp_redis_wire_close(&redis->wire);
+    mp_net_wire_close(&redis->wire);
     mp_replies_free(redis->replies);
     redis->replies = NULL;
     if (redis->out.len > 0)
@@ -301,8 +300,8 @@ static bool write_out(mp_redis *redis)
         take_waiting(redis);
         if (redis->out_at == redis->out.len)
             return true;
-        ssize_t count = mp_redis_wire_write(&redis->wire, redis->out.ptr + redis->out_at,
-                                            redis->out.len - redis->out_at, &redis->why);
+        ssize_t count = mp_net_wire_write(&redis->wire, redis->out.ptr + redis->out_at, redis->out.len - redis->out_at,
+                                          &redis->why);
         if (count < 0) {
             lose(redis);
             return false;
@@ -422,7 +421,7 @@ static bool read_replies(mp_redis *redis)
     mp_replies *replies = MP_NEVER_NULL(redis->replies); /* there is one as long as there is a socket */
     char room[16384];
     for (size_t total = 0; total < READ_BYTES && !redis->is_paused;) {
-        ssize_t count = mp_redis_wire_read(&redis->wire, room, sizeof room, &redis->why);
+        ssize_t count = mp_net_wire_read(&redis->wire, room, sizeof room, &redis->why);
         if (count < 0) {
             lose(redis);
             return false;
@@ -442,7 +441,7 @@ static bool read_replies(mp_redis *redis)
         }
         redis->is_paused = redis->held >= MAX_HELD;
     }
-    if (!redis->is_paused && mp_redis_wire_has_bytes(&redis->wire))
+    if (!redis->is_paused && mp_net_wire_has_bytes(&redis->wire))
         mp_timer_start(redis->loop, &redis->again, 0, on_again);
     return true;
 }
@@ -485,7 +484,7 @@ static void log_in(mp_redis *redis)
 static void go_on(mp_redis *redis)
 {
     if (redis->stage == SHAKING_HANDS) {
-        int status = mp_redis_wire_shake_hands(&redis->wire, &redis->why);
+        int status = mp_net_wire_shake_hands(&redis->wire, &redis->why);
         if (status < 0) {
             lose(redis);
             return;
@@ -545,7 +544,7 @@ static void on_dialed(void *ctx, int fd, const mp_err *why)
         lose(redis);
         return;
     }
-    redis->wire = (mp_redis_wire){.fd = fd};
+    redis->wire = (mp_net_wire){.fd = fd};
     mp_stat_add(&mp_stat_redis_connections, 1);
     redis->replies = mp_replies_new();
     redis->put = 0;
@@ -557,7 +556,7 @@ static void on_dialed(void *ctx, int fd, const mp_err *why)
             lose(redis);
             return;
         }
-        mp_redis_wire_start_tls(&redis->wire, context, redis->server.host);
+        mp_net_wire_start_tls(&redis->wire, context, redis->server.host);
     }
     go_on(redis);
 }

@@ -8,7 +8,7 @@ local usual <const> = {
   lua_bytes = true, page_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true,
   store_room_entries = true, store_room_bytes = true, databases = true, sqlite_heap_bytes = true, ended_calls = true,
   auth_files_bytes = true, redis_connections = true, postgres_connections = true, http_handles = true, http_lanes = true,
-  cluster_nodes = true, sign_ins_ended = true, cluster_hashes = true, hop_connections = true,
+  cluster_nodes = true, sign_ins_ended = true, cluster_hashes = true, hop_connections = true, inner_connections = true,
 }
 
 --- A set of the names of these gauges, and of those of `more`.

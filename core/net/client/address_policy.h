@@ -3,7 +3,7 @@
 #ifndef MP_NET_ADDRESS_POLICY_H
 #define MP_NET_ADDRESS_POLICY_H
 
-#include "client.h"
+#include "net/net.h"
 #include <sys/socket.h>
 
 bool mp_address_policy_allows(const mp_address_policy *policy, const struct sockaddr *address);

@@ -1,8 +1,9 @@
-/* client.c: the client of one loop: the handles that it keeps, and its lanes. */
+/* client.c: the client of one loop: its transfers, the handles that it keeps, and its lanes. */
 #include "transfer.h"
 #include <moonpool/version.h>
 #include <openssl/ssl.h>
 
+MP_REFUSED(refused_http, "http", MP_LIMIT_REACHED, "outgoing requests over 256 of one worker")
 MP_GAUGE(http_requests, "http_requests", "", "", "outgoing HTTP requests in flight")
 MP_GAUGE(http_handles, "http_handles", "", "",
          "handles of outgoing HTTP requests that are kept for the next ones: no more than were in flight in the last "
@@ -15,10 +16,7 @@ MP_GAUGE(http_handles, "http_handles", "", "",
 
 static mp_lane_limits lane_limits(const mp_client_limits *limits)
 {
-    return (mp_lane_limits){.requests = limits->requests,
-                            .per_host = limits->per_host,
-                            .idle_ms = limits->idle_ms,
-                            .is_inner = limits->is_inner};
+    return (mp_lane_limits){.requests = limits->requests, .per_host = limits->per_host, .idle_ms = limits->idle_ms};
 }
 
 mp_client *mp_client_new(mp_loop *loop, const mp_client_limits *limits)
@@ -28,9 +26,11 @@ mp_client *mp_client_new(mp_loop *loop, const mp_client_limits *limits)
     mp_lane_limits own = lane_limits(limits);
     client->loop = loop;
     client->limits = *limits;
+    client->way = limits->is_inner ? &mp_inner_way : &mp_curl_way;
     snprintf(client->agent, sizeof client->agent, "User-Agent: moonpool/%.*s", (int)strcspn(MOONPOOL_VERSION, "+"),
              MOONPOOL_VERSION);
-    mp_lanes_init(&client->lanes, loop, &own, &hooks);
+    if (!limits->is_inner)
+        mp_lanes_init(&client->lanes, loop, &own, &hooks);
     return client;
 }
 
@@ -51,13 +51,13 @@ void mp_client_enter(mp_client *client)
     client->active++;
     if (client->active > client->kept.most)
         client->kept.most = client->active;
-    mp_stat_add(&mp_stat_http_requests, !client->limits.is_inner);
+    mp_stat_add(&mp_stat_http_requests, 1);
 }
 
 void mp_client_leave(mp_client *client)
 {
     client->active--;
-    mp_stat_add(&mp_stat_http_requests, client->limits.is_inner ? 0 : -1);
+    mp_stat_add(&mp_stat_http_requests, -1);
 }
 
 const char *mp_client_version(void)
@@ -139,11 +139,99 @@ void mp_client_free(mp_client *MP_NULLABLE client)
     if (client == NULL)
         return;
     const mp_curl_api *curl = client->curl;
-    mp_lanes_clear(&client->lanes);
+    client->way->clear(client);
     mp_timer_stop(client->loop, &client->kept.timer);
-    SSL_CTX_free(client->tls);
+    SSL_CTX_free(client->tls.context);
+    mp_tls_unref(client->tls.own);
     if (curl != NULL)
         free_kept(client, curl, client->kept.count);
     free(client->kept.handles);
     free(client);
+}
+
+/* -- transfers ----------------------------------------------------------------------------------------------------- */
+
+static void free_answer(mp_transfer *transfer)
+{
+    mp_transfer_discard(transfer);
+    mp_buf_clear(&transfer->head);
+    mp_buf_clear(&transfer->body);
+    free(transfer->failure);
+    free(transfer);
+}
+
+mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err)
+{
+    if (client->active >= client->limits.requests) {
+        mp_stat_add(&mp_stat_refused_http, 1);
+        mp_err_set(err, "too many outgoing requests in flight");
+        mp_err_hint(err, "the limit is %lld", (long long)client->limits.requests);
+        return NULL;
+    }
+    mp_transfer *transfer = mp_new(sizeof *transfer);
+    transfer->client = client;
+    transfer->how = *outgoing;
+    int failed = client->way->start(transfer, err);
+    transfer->how.url = MP_UNSET;
+    transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
+    transfer->how.tls = NULL;
+    transfer->how.unix_path = transfer->how.connect_to = NULL;
+    transfer->how.headers = NULL;
+    if (failed == 0)
+        return transfer;
+    free_answer(transfer);
+    return NULL;
+}
+
+void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
+{
+    if (transfer == NULL)
+        return;
+    transfer->client->way->end(transfer);
+    free_answer(transfer);
+}
+
+int mp_transfer_status(const mp_transfer *transfer)
+{
+    return transfer->status;
+}
+
+mp_str mp_transfer_head(const mp_transfer *transfer)
+{
+    return mp_buf_str(&transfer->head);
+}
+
+mp_str mp_transfer_body(const mp_transfer *transfer)
+{
+    return mp_buf_str(&transfer->body);
+}
+
+void mp_transfer_take(mp_transfer *transfer)
+{
+    mp_transfer_discard(transfer);
+    if (!transfer->is_paused || transfer->is_over)
+        return;
+    transfer->is_paused = false;
+    transfer->client->way->go_on(transfer);
+}
+
+bool mp_transfer_is_over(const mp_transfer *transfer)
+{
+    return transfer->is_over;
+}
+
+const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer)
+{
+    return transfer->failure;
+}
+
+mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer)
+{
+    return transfer->is_crowded    ? MP_TRANSFER_CROWDED
+           : transfer->was_refused ? MP_TRANSFER_REFUSED
+           : transfer->has_head    ? MP_TRANSFER_OTHER
+           : transfer->is_unread   ? MP_TRANSFER_UNSENT
+           : transfer->is_partial  ? MP_TRANSFER_PARTIAL
+           : transfer->was_sent    ? MP_TRANSFER_UNANSWERED
+                                   : MP_TRANSFER_UNSENT;
 }

@@ -22,13 +22,12 @@ typedef struct {
     size_t held;                /* limit of buffered bytes of all responses */
     uint64_t idle_ms;           /* how long an unused connection is kept */
     const char *MP_NULLABLE ca; /* path of a file with CA certificates to trust instead of the system's */
-    bool is_inner; /* its requests go to other processes of this gateway; the gauge http_requests does not count them */
+    bool is_inner; /* its requests go to other processes of this gateway, without libcurl, and http_requests has none */
 } mp_client_limits;
 
-/* `limits` is copied; `limits->ca` must outlive the client. The first transfer loads libcurl. */
+/* `limits` is copied; `limits->ca` must outlive the client. The first transfer loads libcurl, unless it is inner. */
 mp_client *mp_client_new(struct mp_loop *loop, const mp_client_limits *limits);
-/* Sets the limits of transfers that start from now on. Call it on the client's thread. */
-void mp_client_configure(mp_client *client, const mp_client_limits *limits);
+void mp_client_configure(mp_client *client, const mp_client_limits *limits); /* of transfers that start later */
 /* Sends the requests of started transfers now, not in the next turn. `ready` may run. Not inside a call of libcurl. */
 void mp_client_begin(mp_client *client);
 void mp_client_free(mp_client *client); /* after all its transfers, and before its loop */
@@ -61,23 +60,22 @@ int mp_url_parse(mp_url *url, const char *text, const char *MP_NULLABLE base, mp
 void mp_url_clear(mp_url *url);
 
 typedef struct {
-    const char *method, *url;   /* url: normalized by mp_url_parse */
-    const char *const *headers; /* "Name: value", or "Name;" for an empty value; ends with NULL */
-    mp_str body;                /* ptr == NULL: no body. Borrowed until the transfer is freed */
-    size_t most;                /* limit of the response's body, in bytes after decompression */
-    bool is_stream;             /* the body is read piece by piece, with flow control; else collected as a whole */
-    /* for the bytes of the transfer, up to account_most, in place of mp_client_limits.held; NULL: none */
-    mp_account *MP_NULLABLE account;
+    const char *method, *url;        /* url: normalized by mp_url_parse */
+    const char *const *headers;      /* "Name: value", or "Name;" for an empty value; ends with NULL */
+    mp_str body;                     /* ptr == NULL: no body. Borrowed until the transfer is freed */
+    size_t most;                     /* limit of the response's body, in bytes after decompression */
+    bool is_stream;                  /* the body is read piece by piece, with flow control; else collected as a whole */
+    mp_account *MP_NULLABLE account; /* of its bytes, up to account_most, in place of mp_client_limits.held */
     int64_t account_most;
-    bool is_repeatable; /* libcurl may send the request a second time on a new connection */
+    bool is_repeatable; /* the request may be sent a second time on a new connection */
     mp_address_policy policy;
     unsigned holder; /* number of the script or upstream that the connection is for, as of mp_outgoing_take */
-    const char *MP_NULLABLE unix_path; /* path of a Unix socket to connect to, in place of the URL's host; NULL: none */
-    const char *MP_NULLABLE connect_to; /* HOST:PORT in place of the URL's host; NULL: none */
-    uint64_t connect_ms;                /* time limit of connecting; 0: libcurl's own */
+    /* of an inner client: path of a Unix socket, or HOST:PORT, to connect to in place of the URL's host; NULL: none */
+    const char *MP_NULLABLE unix_path, *MP_NULLABLE connect_to;
+    uint64_t connect_ms; /* time limit of connecting; 0: the client's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
     const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;
-    mp_tls *MP_NULLABLE tls; /* instead of certificate and key: those of a listener. Borrowed until the start returns */
+    mp_tls *MP_NULLABLE tls; /* of an inner client, instead of both: those of a listener. Borrowed during the start */
     /* Called when a stream's head or bytes are there, and at the end; perhaps by libcurl: only marks and enqueues. */
     void (*ready)(mp_transfer *transfer, void *ctx);
     void *ctx;
@@ -88,14 +86,12 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
 /* May be called at any time except inside `ready`: aborts a running transfer. `transfer` may be NULL. */
 void mp_transfer_free(mp_transfer *MP_NULLABLE transfer);
 
-int mp_transfer_status(const mp_transfer *transfer); /* the HTTP status; 0 until the response's head has arrived */
-/* The response's headers, as lines "name: value". */
-mp_str mp_transfer_head(const mp_transfer *transfer);
+int mp_transfer_status(const mp_transfer *transfer);  /* the HTTP status; 0 until the response's head has arrived */
+mp_str mp_transfer_head(const mp_transfer *transfer); /* the response's headers, as lines "name: value" */
 mp_str mp_transfer_body(const mp_transfer *transfer); /* the bytes that have arrived and were not taken */
 void mp_transfer_take(mp_transfer *transfer);         /* discards them; more may arrive during this call */
 bool mp_transfer_is_over(const mp_transfer *transfer);
-/* The reason why the response is incomplete; NULL if it is complete or still arriving. */
-const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer);
+const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer); /* why it is incomplete; NULL: it is not */
 typedef enum {
     MP_TRANSFER_OTHER,
     MP_TRANSFER_CROWDED,    /* the account has no room for it */
@@ -115,6 +111,19 @@ mp_dial *mp_dial_start(mp_client *client, const char *host, uint16_t port, const
 void mp_dial_cancel(mp_dial *MP_NULLABLE dial); /* `done` will not run; NULL does nothing */
 /* OpenSSL's context for a connection whose server is checked as that of an https URL; the client owns it. */
 struct ssl_ctx_st *MP_NULLABLE mp_client_tls(mp_client *client, mp_err *err);
+typedef struct {
+    int fd;                         /* -1: closed */
+    struct ssl_st *MP_NULLABLE ssl; /* NULL: no TLS */
+    bool wants_to_write;            /* TLS has to write before it goes on */
+} mp_net_wire;                      /* the bytes of a connection that was opened, with TLS or without */
+/* Prepares TLS with the server `host`, with a context of mp_client_tls. */
+void mp_net_wire_start_tls(mp_net_wire *wire, struct ssl_ctx_st *context, const char *host);
+int mp_net_wire_shake_hands(mp_net_wire *wire, mp_err *err); /* 1: done; 0: again when the socket is ready; -1 */
+/* The bytes that were read or written; 0: none now; -1 with the reason: no more can be. */
+ssize_t mp_net_wire_read(mp_net_wire *wire, char *room, size_t size, mp_err *err);
+ssize_t mp_net_wire_write(mp_net_wire *wire, const char *bytes, size_t size, mp_err *err);
+bool mp_net_wire_has_bytes(const mp_net_wire *wire); /* received ones that the socket has no event for */
+void mp_net_wire_close(mp_net_wire *wire);
 const char *MP_NULLABLE mp_client_authorities(const mp_client *client); /* the file of those that it trusts */
 
 /* -- without a loop ------------------------------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
  * one that is connected to, and tries them in turn. Also OpenSSL's context for such connections. */
 #include "address_policy.h"
 #include "lookup.h"
+#include "net/tls/context.h"
 #include "transfer.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -29,6 +30,18 @@ struct mp_dial {
     mp_err err;     /* of the last attempt */
 };
 
+/* Sockets to other processes of the gateway are not counted: they have a limit of their own. */
+static bool take_place(const mp_dial *dial)
+{
+    return dial->client->limits.is_inner || mp_outgoing_take(1, dial->holder);
+}
+
+static void give_place(const mp_dial *dial)
+{
+    if (!dial->client->limits.is_inner)
+        mp_outgoing_give(1, dial->holder);
+}
+
 static void close_attempt(mp_dial *dial)
 {
     mp_fdwatch_stop(dial->client->loop, &dial->watch);
@@ -37,7 +50,7 @@ static void close_attempt(mp_dial *dial)
         return;
     close(dial->fd);
     dial->fd = -1;
-    mp_outgoing_give(1, dial->holder);
+    give_place(dial);
 }
 
 static void free_dial(mp_dial *dial)
@@ -145,14 +158,14 @@ static bool try_address(mp_dial *dial, const struct sockaddr *address, socklen_t
                                "addresses only; \"NAME:PORT private\" allows private ones");
         return false;
     }
-    if (!mp_outgoing_take(1, dial->holder)) {
+    if (!take_place(dial)) {
         mp_err_set(&dial->err, MP_OUTGOING_FULL);
         return false;
     }
     dial->fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (dial->fd < 0) {
         explain(dial, errno);
-        mp_outgoing_give(1, dial->holder);
+        give_place(dial);
         return false;
     }
     set_options(dial->fd);
@@ -232,16 +245,17 @@ mp_dial *mp_dial_start(mp_client *client, const char *host, uint16_t port, const
 
 /* -- TLS ----------------------------------------------------------------------------------------------------------- */
 
-/* True if the file of authorities is the one that the context was made of. */
-static bool is_current(const mp_client *client, struct stat *now)
+/* True if the context of the client is the one that would be made. */
+static bool is_current(const mp_client *client, const char *MP_NULLABLE ca, const mp_tls *MP_NULLABLE own,
+                       struct stat *now)
 {
-    const struct stat *then = &client->tls_ca;
+    const struct stat *then = &client->tls.ca;
     memset(now, 0, sizeof *now);
-    if (client->limits.ca != NULL)
-        stat(client->limits.ca, now);
-    return client->tls != NULL && now->st_ino == then->st_ino && now->st_dev == then->st_dev &&
-           now->st_size == then->st_size && now->st_mtim.tv_sec == then->st_mtim.tv_sec &&
-           now->st_mtim.tv_nsec == then->st_mtim.tv_nsec;
+    if (ca != NULL)
+        stat(ca, now);
+    return client->tls.context != NULL && client->tls.own == own && now->st_ino == then->st_ino &&
+           now->st_dev == then->st_dev && now->st_size == then->st_size &&
+           now->st_mtim.tv_sec == then->st_mtim.tv_sec && now->st_mtim.tv_nsec == then->st_mtim.tv_nsec;
 }
 
 const char *MP_NULLABLE mp_client_authorities(const mp_client *client)
@@ -249,13 +263,8 @@ const char *MP_NULLABLE mp_client_authorities(const mp_client *client)
     return client->limits.ca != NULL ? client->limits.ca : mp_find_authorities_file();
 }
 
-struct ssl_ctx_st *MP_NULLABLE mp_client_tls(mp_client *client, mp_err *err)
+static SSL_CTX *new_context(void)
 {
-    struct stat now;
-    if (is_current(client, &now))
-        return client->tls;
-    const char *ca = client->limits.ca;
-    mp_authorities system = ca == NULL ? mp_find_authorities() : (mp_authorities){.file = ca};
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     if (context == NULL)
         abort();
@@ -264,14 +273,33 @@ struct ssl_ctx_st *MP_NULLABLE mp_client_tls(mp_client *client, mp_err *err)
     SSL_CTX_set_mode(context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
     X509_STORE_set_flags(SSL_CTX_get_cert_store(context), X509_V_FLAG_PARTIAL_CHAIN); /* as libcurl does */
-    if (SSL_CTX_load_verify_locations(context, system.file, system.folder) != 1) {
+    return context;
+}
+
+struct ssl_ctx_st *MP_NULLABLE mp_client_context(mp_client *client, const char *MP_NULLABLE ca, mp_tls *MP_NULLABLE own,
+                                                 mp_err *err)
+{
+    struct stat now;
+    if (is_current(client, ca, own, &now))
+        return client->tls.context;
+    mp_authorities system = ca == NULL ? mp_find_authorities() : (mp_authorities){.file = ca};
+    SSL_CTX *context = new_context();
+    bool is_trusting = SSL_CTX_load_verify_locations(context, system.file, system.folder) == 1;
+    if (!is_trusting || (own != NULL && !mp_tls_show(own, context))) {
         SSL_CTX_free(context);
-        mp_err_set(err, "the CA certificates cannot be read");
-        mp_err_hint(err, "http.ca in moonpool.yaml names their file");
+        mp_err_set(err, is_trusting ? "the certificate cannot be used" : "the CA certificates cannot be read");
+        mp_err_hint(err, own != NULL ? "" : "http.ca in moonpool.yaml names their file");
         return NULL;
     }
-    SSL_CTX_free(client->tls); /* connections keep what they use of it */
-    client->tls = context;
-    client->tls_ca = now;
+    SSL_CTX_free(client->tls.context); /* connections keep what they use of it */
+    mp_tls_unref(client->tls.own);
+    client->tls.context = context;
+    client->tls.own = own == NULL ? NULL : mp_tls_ref(own);
+    client->tls.ca = now;
     return context;
+}
+
+struct ssl_ctx_st *MP_NULLABLE mp_client_tls(mp_client *client, mp_err *err)
+{
+    return mp_client_context(client, client->limits.ca, NULL, err);
 }

@@ -1,49 +1,17 @@
-/* transfer.c: one request made with libcurl: its options, its response, its end. */
+/* transfer.c: one request made with libcurl: its options, its response, its end. Also what all transfers do with the
+ * bytes of a response. */
 #include "address_policy.h"
 #include "lookup.h"
 #include "transfer.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
-MP_REFUSED(refused_http, "http", MP_LIMIT_REACHED, "outgoing requests over 256 of one worker")
 MP_REFUSED(refused_lookups, "lookups", MP_LIMIT_REACHED, "outgoing requests above 256 lookups of names at once")
 MP_REFUSED(refused_address, "address", MP_FAULT, "outgoing connections to addresses without a grant")
 
-#define MAX_HEAD_BYTES ((size_t)64 << 10)
-#define WINDOW ((size_t)64 << 10) /* a stream stops reading when this many bytes were not taken */
+/* -- what all transfers do ----------------------------------------------------------------------------------------- */
 
-#define OPENED 8 /* sockets of one transfer that are watched: more than it tries at once */
-
-struct mp_transfer {
-    mp_client *client;
-    const mp_curl_api *curl;
-    mp_handle *handle;
-    mp_destination *destination;
-    mp_lane *MP_NULLABLE lane;              /* NULL: it is in none yet, or no more */
-    struct curl_slist *headers, *addresses; /* headers: in one block of memory, with their texts */
-    mp_lookup *MP_NULLABLE lookup;          /* NULL: no lookup is in progress */
-    mp_timer patience;                      /* time limit of the lookup, if connecting has one */
-    mp_buf place;    /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
-    mp_outgoing how; /* its `url`, `headers` and paths are not valid after the start */
-    int status;
-    mp_buf head, body;
-    size_t got;     /* bytes of the body received so far */
-    size_t counted; /* bytes in how.account: of the body, and of the request's headers */
-    bool has_head, is_paused, is_over, was_refused, is_crowded, is_unix, is_short;
-    /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
-    bool was_sent, was_repeated, has_opened; /* has_opened: at least one socket */
-    /* is_unread: the server has refused this side's certificate; is_partial: sending has failed */
-    bool is_unread, is_partial;
-    struct {
-        curl_socket_t fd;
-        ino_t inode;
-    } opened[OPENED]; /* the sockets that it has opened and that may be closed without a call of on_close */
-    size_t opened_count;
-    mp_err *MP_NULLABLE failure; /* NULL: the transfer has not failed */
-};
-
-/* Records the reason of the failure; only the first one counts. */
-static void fail_transfer(mp_transfer *transfer, const char *text, const char *hint)
+void mp_transfer_fail(mp_transfer *transfer, const char *text, const char *hint)
 {
     if (transfer->failure != NULL)
         return;
@@ -53,12 +21,56 @@ static void fail_transfer(mp_transfer *transfer, const char *text, const char *h
     transfer->failure = failure;
 }
 
+bool mp_transfer_hold(mp_transfer *transfer, size_t len)
+{
+    mp_client *client = transfer->client;
+    if (transfer->how.account != NULL) {
+        transfer->is_crowded = !mp_account_take(transfer->how.account, (int64_t)len, transfer->how.account_most);
+        transfer->counted += transfer->is_crowded ? 0 : len;
+        return !transfer->is_crowded;
+    }
+    if (client->held + len > client->limits.held) /* held may be above a limit that was lowered */
+        return false;
+    client->held += len;
+    return true;
+}
+
+bool mp_transfer_put(mp_transfer *transfer, mp_str bytes)
+{
+    if (bytes.len > transfer->how.most - transfer->got) {
+        char text[96];
+        snprintf(text, sizeof text, "the answer's body is larger than %zu bytes", transfer->how.most);
+        mp_transfer_fail(transfer, text, "raise the option 'max', at most to limits.http.body");
+        return false;
+    }
+    if (!mp_transfer_hold(transfer, bytes.len)) {
+        mp_transfer_fail(
+            transfer,
+            transfer->is_crowded ? "no memory is left for it" : "the responses in flight are larger than 128 MiB", "");
+        return false;
+    }
+    mp_buf_put(&transfer->body, bytes);
+    transfer->got += bytes.len;
+    return true;
+}
+
+void mp_transfer_discard(mp_transfer *transfer)
+{
+    if (transfer->how.account != NULL) {
+        mp_account_give(transfer->how.account, (int64_t)transfer->body.len);
+        transfer->counted -= transfer->body.len;
+    } else {
+        transfer->client->held -= transfer->body.len;
+    }
+    transfer->body.len = 0;
+}
+
+/* -- response ------------------------------------------------------------------------------------------------------ */
+
 static void call_ready(mp_transfer *transfer)
 {
     transfer->how.ready(transfer, transfer->how.ctx);
 }
-
-/* -- response ------------------------------------------------------------------------------------------------------ */
 
 static bool is_encoded(mp_str head)
 {
@@ -82,8 +94,8 @@ static size_t end_head(mp_transfer *transfer, size_t len)
     if (!transfer->how.is_stream)
         return len;
     if (is_encoded(mp_buf_str(&transfer->head))) {
-        fail_transfer(transfer, "the server sent a compressed stream, which the request did not accept",
-                      "use http.get, which reads compressed responses");
+        mp_transfer_fail(transfer, "the server sent a compressed stream, which the request did not accept",
+                         "use http.get, which reads compressed responses");
         return 0;
     }
     call_ready(transfer);
@@ -110,8 +122,8 @@ static size_t on_header(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
     }
     if (line.len == 0)
         return end_head(transfer, len);
-    if (transfer->head.len + line.len > MAX_HEAD_BYTES) {
-        fail_transfer(transfer, "the answer's headers are larger than 64 KiB", "");
+    if (transfer->head.len + line.len > MP_MAX_HEAD_BYTES) {
+        mp_transfer_fail(transfer, "the answer's headers are larger than 64 KiB", "");
         return 0;
     }
     mp_buf_put(&transfer->head, line);
@@ -119,56 +131,18 @@ static size_t on_header(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
     return len;
 }
 
-/* Counts bytes that the transfer keeps. False if there is no room for them. */
-static bool hold_body(mp_transfer *transfer, size_t len)
-{
-    mp_client *client = transfer->client;
-    if (transfer->how.account != NULL) {
-        transfer->is_crowded = !mp_account_take(transfer->how.account, (int64_t)len, transfer->how.account_most);
-        transfer->counted += transfer->is_crowded ? 0 : len;
-        return !transfer->is_crowded;
-    }
-    if (client->held + len > client->limits.held) /* held may be above a limit that was lowered */
-        return false;
-    client->held += len;
-    return true;
-}
-
 static size_t on_body(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
 {
     mp_transfer *transfer = ((const mp_handle *)ctx)->owner;
-    if (transfer->how.is_stream && transfer->body.len >= WINDOW) {
+    if (transfer->how.is_stream && transfer->body.len >= MP_WINDOW) {
         transfer->is_paused = true;
         return CURL_WRITEFUNC_PAUSE;
     }
-    if (len > transfer->how.most - transfer->got) {
-        char text[96];
-        snprintf(text, sizeof text, "the answer's body is larger than %zu bytes", transfer->how.most);
-        fail_transfer(transfer, text, "raise the option 'max', at most to limits.http.body");
+    if (!mp_transfer_put(transfer, (mp_str){ptr, len}))
         return 0;
-    }
-    if (!hold_body(transfer, len)) {
-        fail_transfer(
-            transfer,
-            transfer->is_crowded ? "no memory is left for it" : "the responses in flight are larger than 128 MiB", "");
-        return 0;
-    }
-    mp_buf_put(&transfer->body, (mp_str){ptr, len});
-    transfer->got += len;
     if (transfer->how.is_stream)
         call_ready(transfer);
     return len;
-}
-
-static void discard_body(mp_transfer *transfer)
-{
-    if (transfer->how.account != NULL) {
-        mp_account_give(transfer->how.account, (int64_t)transfer->body.len);
-        transfer->counted -= transfer->body.len;
-    } else {
-        transfer->client->held -= transfer->body.len;
-    }
-    transfer->body.len = 0;
 }
 
 /* -- address policy ------------------------------------------------------------------------------------------------ */
@@ -207,9 +181,9 @@ static void count_opened(mp_transfer *transfer, curl_socket_t fd)
 {
     mp_client *client = transfer->client;
     ino_t inode = mp_socket_count(&client->lanes.sockets, fd, transfer->how.holder);
-    if (transfer->opened_count == OPENED)
+    if (transfer->opened_count == MP_OPENED)
         review_opened(transfer);
-    if (transfer->opened_count < OPENED) {
+    if (transfer->opened_count < MP_OPENED) {
         transfer->opened[transfer->opened_count].fd = fd;
         transfer->opened[transfer->opened_count++].inode = inode;
     }
@@ -218,24 +192,20 @@ static void count_opened(mp_transfer *transfer, curl_socket_t fd)
 static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct curl_sockaddr *address)
 {
     mp_transfer *transfer = ((const mp_handle *)ctx)->owner;
-    bool is_counted = !transfer->client->limits.is_inner;
-    if (transfer->is_unix ? address->family != AF_UNIX
-                          : !mp_address_policy_allows(&transfer->how.policy, &address->addr)) {
+    if (!mp_address_policy_allows(&transfer->how.policy, &address->addr)) {
         refuse_address(transfer);
         return CURL_SOCKET_BAD;
     }
-    transfer->is_short = is_counted && !mp_outgoing_take(1, transfer->how.holder);
+    transfer->is_short = !mp_outgoing_take(1, transfer->how.holder);
     if (transfer->is_short)
         return CURL_SOCKET_BAD;
     curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
     transfer->has_opened = true;
-    if (!is_counted && !transfer->is_unix && fd != CURL_SOCKET_BAD)
-        mp_socket_detect_dead_peer(fd);
     if (fd != CURL_SOCKET_BAD)
         mp_socket_forget(&transfer->client->lanes.sockets, fd);
-    if (is_counted && fd == CURL_SOCKET_BAD)
+    if (fd == CURL_SOCKET_BAD)
         mp_outgoing_give(1, transfer->how.holder);
-    else if (is_counted)
+    else
         count_opened(transfer, fd);
     return fd;
 }
@@ -257,7 +227,7 @@ static int on_close(void *ctx, curl_socket_t fd)
 static int on_connected(void *ctx, char *ip, MP_UNUSED char *own_ip, MP_UNUSED int port, MP_UNUSED int own_port)
 {
     mp_transfer *transfer = ((const mp_handle *)ctx)->owner;
-    if (!transfer->is_unix && !mp_address_policy_allows_text(&transfer->how.policy, ip)) {
+    if (!mp_address_policy_allows_text(&transfer->how.policy, ip)) {
         refuse_address(transfer);
         return CURL_PREREQFUNC_ABORT;
     }
@@ -268,15 +238,6 @@ static int on_connected(void *ctx, char *ip, MP_UNUSED char *own_ip, MP_UNUSED i
 }
 
 /* -- start --------------------------------------------------------------------------------------------------------- */
-
-/* False if there is no room for the headers. */
-static bool hold_headers(mp_transfer *transfer, const mp_outgoing *outgoing)
-{
-    size_t len = 0;
-    for (const char *const *header = outgoing->headers; *header != NULL; header++)
-        len += strlen(*header);
-    return outgoing->account == NULL || hold_body(transfer, len);
-}
 
 static bool is_missing(const char *const *headers, const char *header)
 {
@@ -404,9 +365,7 @@ static int find_host(mp_transfer *transfer, const mp_outgoing *outgoing, mp_err 
 {
     mp_client *client = transfer->client;
     const mp_client_limits *limits = &client->limits;
-    const char *from = outgoing->connect_to;
-    if (from == NULL)
-        from = strstr(outgoing->url, "://") + 3;
+    const char *from = strstr(outgoing->url, "://") + 3;
     mp_str port = strncmp(outgoing->url, "https", 5) == 0 ? MP_STR("443") : MP_STR("80");
     mp_str name = read_name(&transfer->place, from, port);
     if (name.len == 0 || mp_lookup_known(name, limits->idle_ms, limits->lookups, &transfer->place))
@@ -435,70 +394,8 @@ static mp_destination *enter_destination(mp_client *client, const mp_outgoing *o
     mp_scoped_buf key = {0};
     size_t host = (size_t)(strstr(outgoing->url, "://") + 3 - outgoing->url);
     mp_buf_put(&key, (mp_str){outgoing->url, host + strcspn(outgoing->url + host, "/?#")});
-    put_part(&key, outgoing->unix_path);
-    put_part(&key, outgoing->connect_to);
     put_part(&key, outgoing->certificate);
     return mp_lanes_enter(&client->lanes, mp_buf_str(&key));
-}
-
-static const mp_handle_hooks hooks = {on_header, on_body, on_open, on_connected, on_close};
-
-mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err)
-{
-    const mp_curl_api *curl = client->curl;
-    if (curl == NULL && (curl = mp_curl(err)) == NULL)
-        return NULL;
-    client->curl = curl;
-    if (client->active >= client->limits.requests) {
-        mp_stat_add(&mp_stat_refused_http, 1);
-        mp_err_set(err, "too many outgoing requests in flight");
-        mp_err_hint(err, "the limit is %lld", (long long)client->limits.requests);
-        return NULL;
-    }
-    mp_transfer *transfer = mp_new(sizeof *transfer);
-    transfer->client = client;
-    transfer->how = *outgoing;
-    transfer->is_unix = outgoing->unix_path != NULL;
-    transfer->curl = curl;
-    mp_handle *handle = mp_client_take(client, curl);
-    if (handle == NULL) {
-        free(transfer);
-        mp_err_set(err, "libcurl cannot create a handle");
-        return NULL;
-    }
-    transfer->handle = handle;
-    handle->owner = transfer;
-    mp_handle_options options = {.method = outgoing->method,
-                                 .url = outgoing->url,
-                                 .body = outgoing->body,
-                                 .is_stream = outgoing->is_stream,
-                                 .is_inner = client->limits.is_inner,
-                                 .unix_path = outgoing->unix_path,
-                                 .connect_to = outgoing->connect_to,
-                                 .ca = outgoing->ca != NULL ? outgoing->ca : client->limits.ca,
-                                 .certificate = outgoing->certificate,
-                                 .key = outgoing->key,
-                                 .tls = outgoing->tls,
-                                 .connect_ms = outgoing->connect_ms,
-                                 .idle_ms = client->limits.idle_ms};
-    int set = mp_handle_set(curl, handle, &options, &hooks, client);
-    transfer->headers = copy_headers(client, outgoing->headers);
-    curl->easy_setopt(handle->easy, CURLOPT_HTTPHEADER, transfer->headers);
-    transfer->how.url = MP_UNSET;
-    transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
-    transfer->how.tls = NULL;
-    transfer->how.unix_path = transfer->how.connect_to = NULL;
-    transfer->how.headers = NULL;
-    transfer->destination = enter_destination(client, outgoing);
-    mp_client_enter(client);
-    if (set != 0)
-        mp_err_set(err, "libcurl refused the URL");
-    else if (!hold_headers(transfer, outgoing))
-        mp_err_set(err, "no memory is left for it");
-    else if (find_host(transfer, outgoing, err) == 0)
-        return transfer;
-    mp_transfer_free(transfer);
-    return NULL;
 }
 
 /* -- end ----------------------------------------------------------------------------------------------------------- */
@@ -512,7 +409,7 @@ static void explain_result(mp_transfer *transfer, CURLcode result)
     transfer->is_partial = result == CURLE_SEND_ERROR;
     if (!transfer->is_unread)
         mp_curl_explain(result, (int)os_error, transfer->handle->error, &why);
-    fail_transfer(transfer, why.text, why.hint);
+    mp_transfer_fail(transfer, why.text, why.hint);
 }
 
 static void leave(mp_transfer *transfer)
@@ -533,14 +430,14 @@ static void end_transfer(mp_transfer *transfer, CURLcode result)
     transfer->is_over = true;
     transfer->handle->is_spent = transfer->handle->is_spent || result != CURLE_OK;
     if (result != CURLE_OK && transfer->was_refused)
-        fail_transfer(transfer, "the host resolves to an address that no grant allows",
-                      "host names may resolve to public addresses only; \"NAME:PORT private\" allows private ones");
+        mp_transfer_fail(transfer, "the host resolves to an address that no grant allows",
+                         "host names may resolve to public addresses only; \"NAME:PORT private\" allows private ones");
     else if (result != CURLE_OK && transfer->was_repeated)
-        fail_transfer(
+        mp_transfer_fail(
             transfer, "the server closed a kept connection without a response",
             "the server may have received the request, so it is not sent again; the option 'retry_unsafe' allows that");
     else if (result != CURLE_OK && transfer->is_short)
-        fail_transfer(transfer, MP_OUTGOING_FULL, "LimitNOFILE= of systemd, ulimit -n");
+        mp_transfer_fail(transfer, MP_OUTGOING_FULL, "LimitNOFILE= of systemd, ulimit -n");
     else if (result != CURLE_OK)
         explain_result(transfer, result);
     call_ready(transfer);
@@ -568,10 +465,8 @@ bool mp_transfer_is_on_kept(const mp_curl_api *curl, CURL *easy)
     return transfer != NULL && transfer->was_sent && !transfer->has_opened;
 }
 
-void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
+static void end(mp_transfer *transfer)
 {
-    if (transfer == NULL)
-        return;
     const mp_curl_api *curl = transfer->curl;
     mp_lookup_cancel(transfer->lookup);
     mp_timer_stop(transfer->client->loop, &transfer->patience);
@@ -588,58 +483,55 @@ void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
     free(transfer->headers);
     curl->slist_free_all(transfer->addresses);
     mp_buf_clear(&transfer->place);
-    discard_body(transfer);
-    if (transfer->how.account != NULL)
-        mp_account_give(transfer->how.account, (int64_t)transfer->counted);
-    mp_buf_clear(&transfer->head);
-    mp_buf_clear(&transfer->body);
-    free(transfer->failure);
-    free(transfer);
 }
 
-/* -- public functions ---------------------------------------------------------------------------------------------- */
+/* -- the way --------------------------------------------------------------------------------------------------------
+ */
 
-int mp_transfer_status(const mp_transfer *transfer)
+static const mp_handle_hooks hooks = {on_header, on_body, on_open, on_connected, on_close};
+
+static int start(mp_transfer *transfer, mp_err *err)
 {
-    return transfer->status;
+    mp_client *client = transfer->client;
+    const mp_outgoing *outgoing = &transfer->how;
+    const mp_curl_api *curl = client->curl;
+    if (curl == NULL && (curl = mp_curl(err)) == NULL)
+        return -1;
+    client->curl = curl;
+    mp_handle *handle = mp_client_take(client, curl);
+    if (handle == NULL)
+        return mp_err_set(err, "libcurl cannot create a handle");
+    transfer->curl = curl;
+    transfer->handle = handle;
+    handle->owner = transfer;
+    mp_handle_options options = {.method = outgoing->method,
+                                 .url = outgoing->url,
+                                 .body = outgoing->body,
+                                 .is_stream = outgoing->is_stream,
+                                 .ca = outgoing->ca != NULL ? outgoing->ca : client->limits.ca,
+                                 .certificate = outgoing->certificate,
+                                 .key = outgoing->key,
+                                 .connect_ms = outgoing->connect_ms,
+                                 .idle_ms = client->limits.idle_ms};
+    int set = mp_handle_set(curl, handle, &options, &hooks, client);
+    transfer->headers = copy_headers(client, outgoing->headers);
+    curl->easy_setopt(handle->easy, CURLOPT_HTTPHEADER, transfer->headers);
+    transfer->destination = enter_destination(client, outgoing);
+    mp_client_enter(client);
+    int failed = set != 0 ? mp_err_set(err, "libcurl refused the URL") : find_host(transfer, outgoing, err);
+    if (failed != 0)
+        end(transfer);
+    return failed;
 }
 
-mp_str mp_transfer_head(const mp_transfer *transfer)
+static void go_on(mp_transfer *transfer)
 {
-    return mp_buf_str(&transfer->head);
-}
-
-mp_str mp_transfer_body(const mp_transfer *transfer)
-{
-    return mp_buf_str(&transfer->body);
-}
-
-void mp_transfer_take(mp_transfer *transfer)
-{
-    discard_body(transfer);
-    if (!transfer->is_paused || transfer->is_over)
-        return;
-    transfer->is_paused = false;
     transfer->curl->easy_pause(transfer->handle->easy, CURLPAUSE_CONT);
 }
 
-bool mp_transfer_is_over(const mp_transfer *transfer)
+static void clear(mp_client *client)
 {
-    return transfer->is_over;
+    mp_lanes_clear(&client->lanes);
 }
 
-const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer)
-{
-    return transfer->failure;
-}
-
-mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer)
-{
-    return transfer->is_crowded    ? MP_TRANSFER_CROWDED
-           : transfer->was_refused ? MP_TRANSFER_REFUSED
-           : transfer->has_head    ? MP_TRANSFER_OTHER
-           : transfer->is_unread   ? MP_TRANSFER_UNSENT
-           : transfer->is_partial  ? MP_TRANSFER_PARTIAL
-           : transfer->was_sent    ? MP_TRANSFER_UNANSWERED
-                                   : MP_TRANSFER_UNSENT;
-}
+const mp_way mp_curl_way = {start, end, go_on, clear};

@@ -1,6 +1,5 @@
 /* handle.c: the options of a handle. */
 #include "handle.h"
-#include "net/tls/context.h"
 
 #define SET(option, value) curl->easy_setopt(easy, (option), (value))
 
@@ -19,15 +18,12 @@ mp_handle *MP_NULLABLE mp_handle_new(const mp_curl_api *curl)
     return handle;
 }
 
-static void forget_options(const mp_curl_api *curl, mp_handle *handle)
+static void forget_options(mp_handle *handle)
 {
     const mp_handle_options *has = &handle->has;
-    const char *texts[] = {has->method, has->url, has->unix_path, has->connect_to, has->ca, has->certificate, has->key};
+    const char *texts[] = {has->method, has->url, has->ca, has->certificate, has->key};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free((char *)(uintptr_t)texts[i]);
-    curl->slist_free_all(handle->connect_to);
-    mp_tls_unref(has->tls);
-    handle->connect_to = NULL;
     handle->has = (mp_handle_options){.method = MP_UNSET, .url = MP_UNSET};
 }
 
@@ -35,7 +31,7 @@ void mp_handle_free(const mp_curl_api *curl, mp_handle *handle)
 {
     curl->easy_cleanup(handle->easy);
     curl->url_cleanup(handle->parsed);
-    forget_options(curl, handle);
+    forget_options(handle);
     free(handle);
 }
 
@@ -49,8 +45,7 @@ static bool is_alike(const mp_handle_options *a, const mp_handle_options *b)
 {
     return is_same(a->method, b->method) && (a->body.ptr == NULL) == (b->body.ptr == NULL) &&
            a->is_stream == b->is_stream && a->connect_ms == b->connect_ms && a->idle_ms == b->idle_ms &&
-           is_same(a->unix_path, b->unix_path) && is_same(a->connect_to, b->connect_to) && is_same(a->ca, b->ca) &&
-           is_same(a->certificate, b->certificate) && is_same(a->key, b->key) && a->tls == b->tls;
+           is_same(a->ca, b->ca) && is_same(a->certificate, b->certificate) && is_same(a->key, b->key);
 }
 
 static void set_callbacks(const mp_curl_api *curl, mp_handle *handle, const mp_handle_hooks *hooks, void *ctx)
@@ -82,15 +77,6 @@ static void set_method(const mp_curl_api *curl, CURL *easy, const mp_handle_opti
         SET(CURLOPT_ACCEPT_ENCODING, "gzip, deflate");
 }
 
-static void show_certificate(const mp_curl_api *curl, CURL *easy, const mp_tls *tls)
-{
-    mp_scoped_buf certificates = {0}, key = {0};
-    mp_tls_put_pem(tls, &certificates, &key);
-    SET(CURLOPT_SSLCERT_BLOB, (&(struct curl_blob){certificates.ptr, certificates.len, CURL_BLOB_COPY}));
-    SET(CURLOPT_SSLKEY_BLOB, (&(struct curl_blob){key.ptr, key.len, CURL_BLOB_COPY}));
-    explicit_bzero(key.ptr, key.len);
-}
-
 static void set_connection(const mp_curl_api *curl, CURL *easy, const mp_handle_options *options)
 {
     SET(CURLOPT_NOSIGNAL, 1L);
@@ -99,31 +85,15 @@ static void set_connection(const mp_curl_api *curl, CURL *easy, const mp_handle_
     SET(CURLOPT_DNS_CACHE_TIMEOUT, MP_NAMES_S);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (options->unix_path != NULL)
-        SET(CURLOPT_UNIX_SOCKET_PATH, options->unix_path);
-    if (!options->is_inner) /* else mp_socket_detect_dead_peer() has set it, with shorter times */
-        SET(CURLOPT_TCP_KEEPALIVE, 1L);
+    SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_MAXAGE_CONN, (long)(options->idle_ms / 1000));
     mp_curl_trust(curl, easy, options->ca);
     if (options->certificate != NULL)
         SET(CURLOPT_SSLCERT, options->certificate);
     if (options->key != NULL)
         SET(CURLOPT_SSLKEY, options->key);
-    if (options->tls != NULL)
-        show_certificate(curl, easy, options->tls);
     if (options->connect_ms > 0)
         SET(CURLOPT_CONNECTTIMEOUT_MS, (long)options->connect_ms);
-}
-
-/* Connects to HOST:PORT, whatever host the URL has. */
-static void set_connect_to(const mp_curl_api *curl, mp_handle *handle, const char *MP_NULLABLE place)
-{
-    char text[320];
-    if (place == NULL)
-        return;
-    snprintf(text, sizeof text, "::%s", place);
-    handle->connect_to = curl->slist_append(NULL, text);
-    curl->easy_setopt(handle->easy, CURLOPT_CONNECT_TO, handle->connect_to);
 }
 
 /* Sets all options but URL and body, and forgets those of the request before. */
@@ -131,21 +101,17 @@ static void set_anew(const mp_curl_api *curl, mp_handle *handle, const mp_handle
                      const mp_handle_hooks *hooks, void *ctx)
 {
     curl->easy_reset(handle->easy);
-    forget_options(curl, handle);
+    forget_options(handle);
     handle->is_spent = false;
     set_callbacks(curl, handle, hooks, ctx);
     set_method(curl, handle->easy, options);
     set_connection(curl, handle->easy, options);
-    set_connect_to(curl, handle, options->connect_to);
     handle->has = *options;
     handle->has.method = mp_dup(mp_str_of(options->method));
     handle->has.url = MP_UNSET;
-    handle->has.unix_path = mp_dup_text(options->unix_path);
-    handle->has.connect_to = mp_dup_text(options->connect_to);
     handle->has.ca = mp_dup_text(options->ca);
     handle->has.certificate = mp_dup_text(options->certificate);
     handle->has.key = mp_dup_text(options->key);
-    handle->has.tls = options->tls == NULL ? NULL : mp_tls_ref(options->tls);
 }
 
 /* The URL is parsed here, once, and not for each request. */

@@ -4,16 +4,13 @@
 #define MP_NET_HANDLE_H
 
 #include "curl.h"
-#include "net/tls/tls.h"
 
 /* What is set of a request; all but the body is copied. */
 typedef struct {
     const char *method, *url;
-    mp_str body;              /* ptr == NULL: none */
-    bool is_stream, is_inner; /* is_inner: as of mp_client_limits */
-    const char *MP_NULLABLE unix_path, *MP_NULLABLE connect_to, *MP_NULLABLE ca, *MP_NULLABLE certificate,
-                                                                                     *MP_NULLABLE key;
-    mp_tls *MP_NULLABLE tls; /* whose certificate and key are those of this side; a handle has a reference */
+    mp_str body; /* ptr == NULL: none */
+    bool is_stream;
+    const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;
     uint64_t connect_ms, idle_ms;
 } mp_handle_options;
 
@@ -30,8 +27,7 @@ typedef struct {
     void *owner;   /* of which the callbacks are */
     bool is_spent; /* a request failed or was sent twice, which libcurl counts: the next one begins anew */
     char error[CURL_ERROR_SIZE];
-    CURLU *parsed;                             /* of the URL */
-    struct curl_slist *MP_NULLABLE connect_to; /* as libcurl has it */
+    CURLU *parsed;         /* of the URL */
     mp_handle_options has; /* own copies of its texts, but for the body; method: MP_UNSET if it has no options yet */
 } mp_handle;
 

@@ -39,12 +39,6 @@ struct mp_lane {
     int64_t active;            /* transfers that it has */
 };
 
-/* True if unused connections are not kept. */
-static bool is_tight(const mp_lanes *lanes)
-{
-    return !lanes->limits.is_inner && mp_outgoing_is_tight();
-}
-
 static void end_sweep(mp_lane *lane)
 {
     CURL *sweeper = lane->sweeper;
@@ -80,13 +74,13 @@ static void look_later(mp_lane *lane)
 {
     mp_loop *loop = lane->lanes->sockets.loop;
     uint64_t now = mp_loop_now(loop), left = lane->idle_until > now ? lane->idle_until - now : 0;
-    mp_timer_start(loop, &lane->idle, is_tight(lane->lanes) ? 0 : left < LOOK_MS ? left : LOOK_MS, on_idle);
+    mp_timer_start(loop, &lane->idle, mp_outgoing_is_tight() ? 0 : left < LOOK_MS ? left : LOOK_MS, on_idle);
 }
 
 static void on_idle(mp_timer *timer)
 {
     mp_lane *lane = mp_container(timer, mp_lane, idle);
-    if (is_tight(lane->lanes) || mp_loop_now(lane->lanes->sockets.loop) >= lane->idle_until)
+    if (mp_outgoing_is_tight() || mp_loop_now(lane->lanes->sockets.loop) >= lane->idle_until)
         close_lane(lane);
     else
         look_later(lane);
@@ -169,7 +163,7 @@ static void begin_sweep(mp_lane *lane)
     curl->easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, MP_NAMES_S);
     curl->easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
     curl->easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_no_socket);
-    curl->easy_setopt(easy, CURLOPT_MAXAGE_CONN, is_tight(lanes) ? 0L : (long)(lanes->limits.idle_ms / 1000));
+    curl->easy_setopt(easy, CURLOPT_MAXAGE_CONN, mp_outgoing_is_tight() ? 0L : (long)(lanes->limits.idle_ms / 1000));
     if (curl->multi_add_handle(lane->multi, easy) == CURLM_OK)
         lane->sweeper = easy;
     else
@@ -198,7 +192,7 @@ static void on_sweep(mp_timer *timer)
     bool is_early = mp_loop_now(lanes->sockets.loop) < lane->sweep_at;
     if (is_early)
         mp_timer_start(lanes->sockets.loop, timer, LOOK_MS, on_sweep);
-    if (!is_early || is_tight(lanes))
+    if (!is_early || mp_outgoing_is_tight())
         begin_sweep(lane);
     if (is_early)
         return;
@@ -247,10 +241,10 @@ static mp_lane *MP_NULLABLE need_lane(mp_lanes *lanes, const mp_curl_api *curl, 
                                       mp_err *err)
 {
     mp_lane *lane = lanes->list[number];
-    bool is_counted = number > 0 && !lanes->limits.is_inner;
+    bool is_counted = number > 0;
     if (lane != NULL)
         return lane;
-    if (is_counted && (is_tight(lanes) || !mp_outgoing_take(LANE_DESCRIPTORS, holder)))
+    if (is_counted && (mp_outgoing_is_tight() || !mp_outgoing_take(LANE_DESCRIPTORS, holder)))
         return need_lane(lanes, curl, 0, holder, err);
     lane = open_lane(lanes, curl, number, err);
     if (lane != NULL && is_counted) {

@@ -19,7 +19,6 @@ typedef struct {
 typedef struct {
     int64_t requests, per_host; /* as of mp_client_limits */
     uint64_t idle_ms;
-    bool is_inner;
 } mp_lane_limits;
 
 typedef struct {

@@ -15,7 +15,7 @@ typedef enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, LINE, NAME, VAL
 /* libh2o clears the 16 bytes of its own struct at this address and never reads them. */
 typedef struct {
     size_t left;          /* bytes of the current chunk that are still to come */
-    char consume_trailer; /* always 1; set by libh2o */
+    char consume_trailer; /* set by libh2o; 0: the body is an answer to the gateway's own client (inner_answer.c) */
     uint8_t digits;       /* digits of the size line read so far */
     uint8_t state;        /* a chunk_state */
     uint32_t side_bytes;  /* bytes of extensions and trailers read so far */
@@ -132,8 +132,8 @@ ssize_t phr_decode_chunked(decoder *d, char *bytes, size_t *size)
             if (d->left == 0)
                 d->state = DATA_CR;
         } else if (d->state == LAST_LF) {
-            was_decoded = bytes[from++] == '\n';
-            result = was_decoded ? (ssize_t)(end - from) : BROKEN;
+            result = bytes[from++] == '\n' ? (ssize_t)(end - from) : BROKEN;
+            was_decoded = result != BROKEN && d->consume_trailer;
         } else if (!step_decoder(d, bytes[from++])) {
             result = BROKEN;
         }

@@ -21,8 +21,8 @@ SSL_CTX *mp_tls_context_new(void);
 /* Takes over both references. */
 mp_tls *mp_tls_new(SSL_CTX *context, mp_tls_names *MP_NULLABLE names, int64_t expires);
 mp_tls *mp_tls_ref(mp_tls *tls);
-/* Appends the certificate and its issuers, and the key, which is secret, as PEM. */
-void mp_tls_put_pem(const mp_tls *tls, mp_buf *certificates, mp_buf *key);
+/* Connections with `context`, of clients, show the certificate of `tls`. False: OpenSSL fails. */
+bool mp_tls_show(const mp_tls *tls, SSL_CTX *context);
 /* Of the certificates, the first is that of the key. Makes its own references. */
 mp_tls_pair *mp_tls_pair_new(STACK_OF(X509) * certificates, EVP_PKEY *key);
 /* The certificates, which the caller frees, and the key; false: they are damaged, or memory is short. */

@@ -407,25 +407,12 @@ mp_tls *MP_NULLABLE mp_tls_by_name(const mp_tls_files *files, mp_tls_names *name
     return NULL;
 }
 
-static void take_bytes(BIO *bio, mp_buf *out)
-{
-    char *bytes;
-    long len = BIO_get_mem_data(bio, &bytes);
-    mp_buf_put(out, (mp_str){bytes, len < 0 ? 0 : (size_t)len});
-    BIO_free(bio); /* which erases them */
-}
-
-void mp_tls_put_pem(const mp_tls *tls, mp_buf *certificates, mp_buf *key)
+bool mp_tls_show(const mp_tls *tls, SSL_CTX *context)
 {
     STACK_OF(X509) *issuers = NULL;
-    BIO *of_certificates = BIO_new(BIO_s_mem()), *of_key = BIO_new(BIO_s_secmem());
     SSL_CTX_get0_chain_certs(tls->context, &issuers);
-    PEM_write_bio_X509(of_certificates, SSL_CTX_get0_certificate(tls->context));
-    for (int i = 0; i < sk_X509_num(issuers); i++)
-        PEM_write_bio_X509(of_certificates, sk_X509_value(issuers, i));
-    PEM_write_bio_PrivateKey(of_key, SSL_CTX_get0_privatekey(tls->context), NULL, NULL, 0, NULL, NULL);
-    take_bytes(of_certificates, certificates);
-    take_bytes(of_key, key);
+    return SSL_CTX_use_cert_and_key(context, SSL_CTX_get0_certificate(tls->context),
+                                    SSL_CTX_get0_privatekey(tls->context), issuers, 1) == 1;
 }
 
 const char *mp_tls_version(void)

@@ -35,8 +35,7 @@ typedef struct {
     size_t count;
 } mp_tls_findings;
 
-/* Returns NULL if `findings` contains an error; warnings alone do not fail. */
-mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings);
+mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings); /* NULL: there is an error */
 void mp_tls_unref(mp_tls *MP_NULLABLE tls);
 int64_t mp_tls_expires(const mp_tls *tls); /* the end of validity, in seconds since 1970; 0: certificates by name */
 
@@ -66,8 +65,7 @@ mp_tls *mp_tls_with_names(const mp_tls *tls, mp_tls_names *names);
 /* The keys of session tickets; false: there are none. Connections with `tls` resume what was begun with another one
  * that has the same keys, so both must have the same certificate, and accept the same clients. */
 bool mp_tls_get_ticket_keys(const mp_tls *tls, unsigned char keys[MP_TLS_TICKET_KEYS]);
-/* Before the first connection with `tls`. */
-void mp_tls_set_ticket_keys(mp_tls *tls, const unsigned char keys[MP_TLS_TICKET_KEYS]);
+void mp_tls_set_ticket_keys(mp_tls *tls, const unsigned char keys[MP_TLS_TICKET_KEYS]); /* before the first use */
 
 mp_tls_slot *mp_tls_slot_new(mp_tls *first); /* takes over the reference `first` */
 /* New connections use `tls` from now on, whose reference is taken over; existing connections keep the old one. */

@@ -2,7 +2,7 @@
  * older process those that begin something new. The request is sent on over that process's Unix socket, or to the
  * address of its node, and its answer is passed on as it comes.
  *
- * libcurl's callbacks and those of streams only mark a passage; mp_hops_turn() goes on with it. A client that leaves
+ * The callbacks of transfers and of streams only mark a passage; mp_hops_turn() goes on with it. A client that leaves
  * ends the transfer at once, since the body that it sends belongs to the request. */
 #include "edge.h"
 
@@ -346,7 +346,7 @@ bool mp_hops_have_work(const mp_rpc *rpc)
 
 /* -- sending on ---------------------------------------------------------------------------------------------------- */
 
-/* Called when bytes of the answer have arrived. Runs inside libcurl. */
+/* Called when bytes of the answer have arrived. */
 static void on_news(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     mp_passage *it = ctx;
@@ -369,7 +369,7 @@ static bool crosses(mp_str name)
     return does;
 }
 
-/* True if libcurl can send the header as one line. HTTP/2 lets clients write bytes that would begin another line, or
+/* True if the header can be sent as one line. HTTP/2 lets clients write bytes that would begin another line, or
  * another request. */
 static bool is_one_line(mp_str name, mp_str value)
 {
@@ -387,19 +387,13 @@ static bool is_one_line(mp_str name, mp_str value)
 static void put_headers(const mp_stream *stream, mp_str sealed, const mp_nodes *MP_NULLABLE from, mp_buf *out)
 {
     mp_str name, value;
-    bool has_accept = false, has_type = false;
     for (size_t at = 0; mp_stream_each_header(stream, &at, &name, &value);) {
         if (!crosses(name) || !is_one_line(name, value))
             continue;
-        has_accept = has_accept || mp_str_is(name, "accept");
-        has_type = has_type || mp_str_is(name, "content-type");
         mp_buf_printf(out, "%.*s%s", MP_STR_ARG(name), value.len > 0 ? ": " : ";");
         mp_buf_put(out, value);
         mp_buf_putc(out, '\0');
     }
-    /* the header that libcurl would otherwise add */
-    mp_buf_put(out, has_accept ? MP_STR("") : MP_STR("Accept:\0"));
-    mp_buf_put(out, has_type ? MP_STR("") : MP_STR("Content-Type:\0"));
     if (from != NULL)
         mp_buf_printf(out, MP_EDGE_HEADER ": %s%c", mp_nodes_node(from), 0);
     mp_buf_put(out, MP_STR(MP_HOP_HEADER ": "));

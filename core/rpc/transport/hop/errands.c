@@ -41,14 +41,13 @@ typedef struct {
 
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
-/* Runs inside libcurl. */
 static void on_news(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     const errand *it = ctx;
     it->rpc->hops->has_news = true;
 }
 
-/* Appends the line of the header, for a message. False if OpenSSL fails. */
+/* Makes the line of the header, of a message. False if OpenSSL fails. */
 static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
 {
     const mp_node_record *node = it->receiver;
@@ -78,14 +77,14 @@ static bool send_errand(mp_rpc *rpc, errand *it)
     const mp_node_record *node = it->receiver;
     it->began_ms = mp_monotonic_ms();
     if (put_header(rpc, it, &header) && mp_hop_find_way(rpc, it->to, it->receiver, &way, &outgoing)) {
-        const char *const lines[] = {"Accept:", "Content-Type: application/json", header.ptr, NULL};
+        const char *const lines[] = {"Content-Type: application/json", header.ptr, NULL}, *const none[] = {NULL};
         mp_buf_printf(&url, "%s%s", way.base, is_message ? mp_hop_paths[it->endpoint] : MP_HOP_ALIVE);
         if (!is_message && node != NULL) /* another process may have the address by now */
             mp_buf_printf(&url, "?number=%u&uid=%s", (unsigned)it->to, node->uid);
         mp_buf_putc(&url, '\0');
         outgoing.method = is_message ? "POST" : "GET";
         outgoing.url = url.ptr;
-        outgoing.headers = lines;
+        outgoing.headers = is_message ? lines : none;
         if (is_message)
             outgoing.body = (mp_str){it->body, it->len};
         outgoing.most = 4096;

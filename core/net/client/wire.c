@@ -1,4 +1,4 @@
-#include "wire.h"
+/* wire.c: reads and writes of a connection that our loop watches. */
 #include "net/net.h"
 #include <errno.h>
 #include <openssl/err.h>
@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void mp_redis_wire_start_tls(mp_redis_wire *wire, struct ssl_ctx_st *context, const char *host)
+void mp_net_wire_start_tls(mp_net_wire *wire, struct ssl_ctx_st *context, const char *host)
 {
     char address[MP_ADDRESS_TEXT];
     SSL *ssl = SSL_new(context);
@@ -37,7 +37,7 @@ static int explain_tls(const SSL *ssl, const char *what, mp_err *err)
 }
 
 /* What OpenSSL says after a call that did nothing: 0: later; -1: it is over. */
-static int later(mp_redis_wire *wire, const SSL *ssl, int result, const char *what, mp_err *err)
+static int later(mp_net_wire *wire, const SSL *ssl, int result, const char *what, mp_err *err)
 {
     int error = SSL_get_error(ssl, result);
     wire->wants_to_write = error == SSL_ERROR_WANT_WRITE;
@@ -48,7 +48,7 @@ static int later(mp_redis_wire *wire, const SSL *ssl, int result, const char *wh
     return explain_tls(ssl, what, err);
 }
 
-int mp_redis_wire_shake_hands(mp_redis_wire *wire, mp_err *err)
+int mp_net_wire_shake_hands(mp_net_wire *wire, mp_err *err)
 {
     SSL *ssl = wire->ssl;
     if (ssl == NULL)
@@ -68,7 +68,7 @@ static ssize_t explain_errno(ssize_t result, mp_err *err)
                                                                            : strerror(errno));
 }
 
-ssize_t mp_redis_wire_read(mp_redis_wire *wire, char *room, size_t size, mp_err *err)
+ssize_t mp_net_wire_read(mp_net_wire *wire, char *room, size_t size, mp_err *err)
 {
     SSL *ssl = wire->ssl;
     size_t count = 0;
@@ -82,7 +82,7 @@ ssize_t mp_redis_wire_read(mp_redis_wire *wire, char *room, size_t size, mp_err 
     return result == 1 ? (ssize_t)count : later(wire, ssl, result, "TLS failed", err);
 }
 
-ssize_t mp_redis_wire_write(mp_redis_wire *wire, const char *bytes, size_t size, mp_err *err)
+ssize_t mp_net_wire_write(mp_net_wire *wire, const char *bytes, size_t size, mp_err *err)
 {
     SSL *ssl = wire->ssl;
     size_t count = 0;
@@ -96,15 +96,15 @@ ssize_t mp_redis_wire_write(mp_redis_wire *wire, const char *bytes, size_t size,
     return result == 1 ? (ssize_t)count : later(wire, ssl, result, "TLS failed", err);
 }
 
-bool mp_redis_wire_has_bytes(const mp_redis_wire *wire)
+bool mp_net_wire_has_bytes(const mp_net_wire *wire)
 {
     return wire->ssl != NULL && SSL_has_pending(wire->ssl) == 1;
 }
 
-void mp_redis_wire_close(mp_redis_wire *wire)
+void mp_net_wire_close(mp_net_wire *wire)
 {
     SSL_free(wire->ssl);
     if (wire->fd >= 0)
         close(wire->fd);
-    *wire = (mp_redis_wire){.fd = -1};
+    *wire = (mp_net_wire){.fd = -1};
 }
