@@ -10,7 +10,8 @@ MP_REFUSED(refused_loop, "loop", MP_FAULT,
 
 #define SWEEP_MS 250 /* time between two searches for idle sessions */
 #define DRAIN_SWEEP_MS 20
-#define LEAVE_MS ((uint64_t)MP_LIMIT(leave_ms, 5000)) /* within which subscriptions/listen ends, so that clients do not all come to others at once */
+/* within which subscriptions/listen ends, so that clients do not all come to others at once */
+#define LEAVE_MS ((uint64_t)MP_LIMIT(leave_ms, 5000))
 #define LEAVE_TICK_MS 100
 #define TURN_SENDS 500 /* messages that one turn sends to sessions, and to calls that listen to topics */
 
@@ -219,8 +220,8 @@ static void on_leave(mp_timer *timer)
     mp_rpc *rpc = mp_container(timer, mp_rpc, leave);
     uint64_t now = mp_monotonic_ms(), over = rpc->left_ms + LEAVE_MS;
     mp_subscribers_end(rpc, now < over ? (over - now) / LEAVE_TICK_MS + 1 : 1);
-    if (now >= over) /* streams that came by kept connections since then would hold the process: clients resume elsewhere */
-        mp_hops_drain(rpc, true);
+    if (now >= over)
+        mp_hops_drain(rpc, true); /* streams that came since then, by kept connections, would hold the process */
     mp_timer_start(rpc->loop, timer, now < over ? LEAVE_TICK_MS : LEAVE_MS, on_leave);
 }
 
