@@ -45,7 +45,7 @@ void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls
     if (section == NULL)
         return;
     if (strcmp(path, "listen.tls") == 0 && end_folder(r, tls, section))
-        return;
+        is_whole = true;
     if (section->kind == MP_YAML_MAP && !is_whole && is_of_nodes) {
         mp_err_set(&err, "'%s' needs 'certificate', 'key' and 'ca'", path);
         mp_err_hint(&err, "as in '{certificate: node.pem, key: node.key, ca: cluster-ca.pem}'");

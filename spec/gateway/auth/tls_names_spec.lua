@@ -260,6 +260,7 @@ describe("moonpool check", function()
       ["'folder' is instead of 'certificate' and 'key'"] = { folder = "tls", certificate = "tls/a.pem", key = "tls/a.key" },
       ["'default' and 'unknown' need 'folder'"] = { certificate = "tls/a.pem", key = "tls/a.key", default = "a" },
       ["'default' serves unknown names, and 'unknown: refuse' does not"] = { folder = "tls", default = "a", unknown = "refuse" },
+      ["'client' needs 'client_ca'"] = { folder = "tls", client = "required" },
     } do
       local code, out = check(tls, files)
       assert.equal(78, code)
