@@ -57,10 +57,11 @@ static int on_hello(SSL *ssl, int *alert, MP_UNUSED void *ctx)
     BIO_set_callback_ex(bio, notice_write);
     const mp_tls *of_listener = tls->tls;
     const mp_tls_names *names = of_listener == NULL ? NULL : of_listener->names;
-    if (names == NULL || mp_tls_names_choose(names, ssl, tls->binding))
+    int why = names == NULL ? 0 : mp_tls_names_choose(names, ssl, tls->binding);
+    if (why == 0)
         return SSL_CLIENT_HELLO_SUCCESS;
-    tls->is_unnamed = true;
-    *alert = SSL_AD_UNRECOGNIZED_NAME;
+    tls->is_unnamed = why == SSL_AD_UNRECOGNIZED_NAME;
+    *alert = why;
     return SSL_CLIENT_HELLO_ERROR;
 }
 

@@ -28,8 +28,9 @@ mp_tls_pair *mp_tls_pair_new(STACK_OF(X509) * certificates, EVP_PKEY *key);
 /* The certificates, which the caller frees, and the key; false: they are damaged, or memory is short. */
 bool mp_tls_pair_take(mp_tls_pair *pair, STACK_OF(X509) *MP_NULLABLE *certificates, EVP_PKEY *MP_NULLABLE *key);
 /* Called while the ClientHello is read: gives the connection the pair for the name in it, and `binding` for its session
- * tickets. False: no pair serves that name. */
-bool mp_tls_names_choose(const mp_tls_names *names, SSL *ssl, unsigned char binding[MP_TLS_BINDING]);
+ * tickets. Returns 0, or the alert: SSL_AD_UNRECOGNIZED_NAME if no pair serves that name, or another one with OpenSSL's
+ * error in its queue. */
+int mp_tls_names_choose(const mp_tls_names *names, SSL *ssl, unsigned char binding[MP_TLS_BINDING]);
 /* tls_conn.c: tickets of this context's sessions are resumed only where their binding is the same. */
 void mp_tls_bind_tickets(SSL_CTX *context);
 /* The end of validity, in seconds since 1970. */

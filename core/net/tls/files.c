@@ -325,23 +325,33 @@ static void add_client_authorities(SSL_CTX *context, const mp_tls_files *files, 
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | unless_optional, NULL);
 }
 
-static mp_tls *MP_NULLABLE make_context(const mp_tls_files *files, STACK_OF(X509) *MP_NULLABLE chain,
-                                        EVP_PKEY *MP_NULLABLE key, mp_tls_findings *findings)
+/* Gives the pair to the context, or else to a connection of it, which is freed. */
+static void use_pair(SSL_CTX *context, bool is_trial, const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY *key,
+                     mp_tls_findings *findings)
 {
-    SSL_CTX *context = mp_tls_context_new();
     X509 *own = sk_X509_value(chain, 0);
     STACK_OF(X509) *others = sk_X509_new_null();
+    SSL *ssl = is_trial ? SSL_new(context) : NULL;
     for (int i = 1; i < sk_X509_num(chain); i++)
         sk_X509_push(others, sk_X509_value(chain, i));
     ERR_clear_error();
-    if (SSL_CTX_use_cert_and_key(context, own, key, others, 1) != 1)
+    if ((ssl != NULL ? SSL_use_cert_and_key(ssl, own, key, others, 1)
+                     : SSL_CTX_use_cert_and_key(context, own, key, others, 1)) != 1)
         mp_err_set(add_finding(findings, MP_TLS_CERTIFICATE, false), "%s cannot be used: %s", files->certificate,
                    openssl_says());
-    else
-        add_client_authorities(context, files, findings);
     sk_X509_free(others);
+    SSL_free(ssl);
+}
+
+static mp_tls *MP_NULLABLE make_context(const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY *key,
+                                        mp_tls_findings *findings)
+{
+    SSL_CTX *context = mp_tls_context_new();
+    use_pair(context, false, files, chain, key, findings);
     if (!has_errors(findings))
-        return mp_tls_new(context, NULL, mp_tls_not_after(own));
+        add_client_authorities(context, files, findings);
+    if (!has_errors(findings))
+        return mp_tls_new(context, NULL, mp_tls_not_after(sk_X509_value(chain, 0)));
     SSL_CTX_free(context);
     return NULL;
 }
@@ -378,16 +388,29 @@ mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *find
     STACK_OF(X509) * chain;
     EVP_PKEY *key;
     read_pair(files, &chain, &key, findings);
-    mp_tls *tls = has_errors(findings) ? NULL : make_context(files, chain, key, findings);
+    mp_tls *tls =
+        chain == NULL || key == NULL || has_errors(findings) ? NULL : make_context(files, chain, key, findings);
     drop_pair(chain, key);
     return tls;
+}
+
+/* For trials, and never changed; it takes half a millisecond to make. */
+static SSL_CTX *trial;
+
+static void make_trial(void)
+{
+    trial = mp_tls_context_new();
 }
 
 mp_tls_pair *MP_NULLABLE mp_tls_pair_load(const mp_tls_files *files, mp_tls_findings *findings)
 {
     STACK_OF(X509) * chain;
     EVP_PKEY *key;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     read_pair(files, &chain, &key, findings);
+    pthread_once(&once, make_trial);
+    if (chain != NULL && key != NULL && !has_errors(findings))
+        use_pair(trial, true, files, chain, key, findings);
     mp_tls_pair *pair = chain == NULL || key == NULL || has_errors(findings) ? NULL : mp_tls_pair_new(chain, key);
     drop_pair(chain, key);
     return pair;

@@ -286,7 +286,7 @@ static bool use_pair(SSL *ssl, mp_tls_pair *pair)
     return is_used;
 }
 
-bool mp_tls_names_choose(const mp_tls_names *names, SSL *ssl, unsigned char binding[MP_TLS_BINDING])
+int mp_tls_names_choose(const mp_tls_names *names, SSL *ssl, unsigned char binding[MP_TLS_BINDING])
 {
     unsigned char bytes[MP_TLS_BINDING + NAME_CAP];
     mp_str name = asked_name(ssl);
@@ -295,9 +295,12 @@ bool mp_tls_names_choose(const mp_tls_names *names, SSL *ssl, unsigned char bind
     mp_tls_pair *pair = mp_tls_names_find(names, name);
     if (pair == NULL)
         pair = names->other;
-    if (pair == NULL || !use_pair(ssl, pair))
-        return false;
+    if (pair == NULL)
+        return SSL_AD_UNRECOGNIZED_NAME;
+    if (!use_pair(ssl, pair))
+        return SSL_AD_INTERNAL_ERROR;
     memcpy(bytes, pair->fingerprint, MP_TLS_BINDING);
     put_lower((char *)bytes + MP_TLS_BINDING, name);
-    return EVP_Digest(bytes, MP_TLS_BINDING + name.len, binding, NULL, EVP_sha256(), NULL) == 1;
+    return EVP_Digest(bytes, MP_TLS_BINDING + name.len, binding, NULL, EVP_sha256(), NULL) == 1 ? 0
+                                                                                                : SSL_AD_INTERNAL_ERROR;
 }

@@ -242,6 +242,14 @@ describe("moonpool check", function()
     assert.matches("warning: file not found: tls/c.key", text)
   end)
 
+  it("reports a pair that OpenSSL would not use in a handshake", function()
+    local authority = certificates.make { subject = "/CN=authority", is_authority = true }
+    local weak = certificates.make({ subject = "/CN=w", sans = "DNS:w.test", more = { "-sha1" } }, authority)
+    local code, text = check({ folder = "tls" }, flat { a = a, weak = weak })
+    assert.equal(0, code)
+    assert.matches("warning: tls/weak.pem cannot be used: ca md too weak", text)
+  end)
+
   it("fails for a folder without a pair, and without that of `default`", function()
     local code, text = check({ folder = "tls" }, { ["tls/README"] = "" })
     assert.equal(78, code)
