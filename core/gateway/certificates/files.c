@@ -16,8 +16,14 @@ void mp_certificate_files_sign(const mp_certificate_files *files, mp_file_signat
     for (int i = 0; i < 3; i++) {
         struct stat info;
         const char *path = files->paths[i];
-        if (path == NULL || stat(path, &info) != 0)
+        if (path == NULL)
             continue;
+        if (stat(path, &info) != 0) {
+            int why = errno;
+            bool is_absent = (why == ENOENT || why == ENOTDIR) && lstat(path, &info) != 0;
+            now[i].size = is_absent ? 0 : -(off_t)why;
+            continue;
+        }
         now[i].device = info.st_dev;
         now[i].inode = info.st_ino;
         now[i].size = info.st_size;

@@ -8,7 +8,8 @@
 /* wait before reporting that certificate and key do not match: the second file may be about to be written */
 #define MP_CERTIFICATE_GRACE_MS 1000
 
-/* The members of struct stat that show a change; all zero if the file does not exist. */
+/* The members of struct stat that show a change. All zero if the file does not exist; if it cannot be looked at for
+ * another reason, or is a link that leads nowhere, `size` alone is not: minus that errno. */
 typedef struct {
     dev_t device;
     ino_t inode;

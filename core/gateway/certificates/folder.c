@@ -47,7 +47,7 @@ static void put_path(listing *all, const char *folder, const struct dirent *foun
     bool is_pem = ends_in(name, MP_STR(".pem"));
     if (name.ptr[0] == '.' ||
         (!is_pem && found->d_type != DT_DIR && found->d_type != DT_LNK && found->d_type != DT_UNKNOWN) ||
-        ends_in(name, MP_STR(".key")))
+        ends_in(name, MP_STR(".key")) || mp_str_is(name, "lost+found")) /* a file system's own, and closed */
         return;
     if (all->count == all->cap)
         all->paths = mp_resize(all->paths, (all->cap = all->cap * 2 + 64) * sizeof *all->paths);
@@ -110,14 +110,19 @@ static bool may_go(const mp_certificate_folder *folder, const entry *e)
     return e->served == NULL || !is_first(folder, e);
 }
 
+/* For a pair that was served until now. */
+static void note_removal(mp_certificate_folder *folder, const entry *e)
+{
+    folder->is_changed = true;
+    mp_log(MP_INFO, "certificate removed", mp_log_str("address", mp_str_of(folder->owner.address)),
+           mp_log_str("certificate", mp_str_of(e->files.paths[MP_TLS_CERTIFICATE])));
+}
+
 /* Frees what was served and does not remain. */
 static void drop_entry(mp_certificate_folder *folder, entry *e)
 {
-    if (e->served != NULL) {
-        folder->is_changed = true;
-        mp_log(MP_INFO, "certificate removed", mp_log_str("address", mp_str_of(folder->owner.address)),
-               mp_log_str("certificate", mp_str_of(e->files.paths[MP_TLS_CERTIFICATE])));
-    }
+    if (e->served != NULL)
+        note_removal(folder, e);
     free_entry(e);
 }
 
@@ -240,10 +245,15 @@ uint64_t mp_certificate_folder_failed_at(const mp_certificate_folder *folder)
     return folder->failed_at;
 }
 
+static bool is_absent(const mp_file_signature *file)
+{
+    return file->inode == 0 && file->size == 0;
+}
+
 /* A subfolder that has neither file is none of ours, or no more. */
 static bool is_no_pair(const entry *e, const mp_file_signature now[3])
 {
-    return e->is_folder && now[MP_TLS_CERTIFICATE].inode == 0 && now[MP_TLS_KEY].inode == 0;
+    return e->is_folder && is_absent(&now[MP_TLS_CERTIFICATE]) && is_absent(&now[MP_TLS_KEY]);
 }
 
 static void serve(mp_certificate_folder *folder, entry *e, mp_tls_pair *MP_NULLABLE pair)
@@ -282,8 +292,10 @@ static void look_at_changes(mp_certificate_folder *folder, entry *e)
     mp_certificate_need need = mp_certificate_files_need(&e->files, now, folder->is_asked);
     if (is_no_pair(e, now) && may_go(folder, e)) {
         forget(folder, e);
-        if (e->served != NULL)
+        if (e->served != NULL) {
+            note_removal(folder, e);
             serve(folder, e, NULL);
+        }
         return;
     }
     if (!need.is_needed)

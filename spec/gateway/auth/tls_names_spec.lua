@@ -108,6 +108,28 @@ describe("a folder of certificates", function()
     assert.has_nothing_left(g)
   end)
 
+  it("tells files that are gone from files that cannot be reached: the pair of these stays in use", function()
+    local files = { ["tls/lost+found/fullchain.pem"] = "" }
+    for name, one in pairs { a = a, b = b, other = other } do
+      files["tls/" .. name .. "/fullchain.pem"], files["tls/" .. name .. "/privkey.pem"] = one.certificate, one.key
+    end
+    local g <close> = start(nil, nil, { files = files, before = function(dir)
+      uv.fs_mkdir(dir .. "/tls/nowhere", 448)
+      uv.fs_symlink("../../archive/none.pem", dir .. "/tls/nowhere/fullchain.pem")
+    end })
+    assert.same({ 3, 1 }, { g:status().certificates[1].served, g:status().certificates[1].refused })
+    for _, file in ipairs { "fullchain.pem", "privkey.pem" } do
+      uv.fs_unlink(g.dir .. "/tls/b/" .. file)
+      uv.fs_unlink(g.dir .. "/tls/other/" .. file)
+      uv.fs_symlink(file, g.dir .. "/tls/b/" .. file) -- which leads to itself
+    end
+    assert.matches("tls/b/fullchain.pem cannot be read: Too many levels", g:wait_log("certificate refused", { hint = "" }).fields.why)
+    g:wait_log("certificate removed", { certificate = "tls/other/fullchain.pem" })
+    assert_shown(b, g, "b.example.com")
+    assert_shown(a, g, "other.test")
+    assert.has_nothing_left(g)
+  end)
+
   it("is watched: a pair is added, renewed and removed while others are served", function()
     local g <close> = start { a = a, wild = wild }
     put(g, "b", b)
