@@ -68,11 +68,14 @@ static int list_paths(const char *folder, listing *all)
     DIR *dir = opendir(folder);
     if (dir == NULL)
         return -1;
-    for (const struct dirent *found; (found = readdir(dir)) != NULL;)
+    const struct dirent *found;
+    while (errno = 0, (found = readdir(dir)) != NULL)
         put_path(all, folder, found);
+    int why = errno;
     closedir(dir);
     qsort(all->paths, all->count, sizeof *all->paths, compare_paths);
-    return 0;
+    errno = why;
+    return why == 0 ? 0 : -1;
 }
 
 /* Takes over `path`. */
@@ -189,13 +192,16 @@ static void warn(const mp_certificate_folder *folder, const char *why)
            mp_log_str("why", mp_str_of(why)));
 }
 
+/* -1 with errno: the folder cannot be read, or 0: it has no pair any more, as a mount point without its volume. */
 static int begin(mp_certificate_folder *folder, bool is_asked)
 {
     listing now;
     folder->is_asked = is_asked;
     folder->at = 0;
     folder->failed_at = 0;
-    if (list_paths(folder->path, &now) != 0) {
+    if (list_paths(folder->path, &now) != 0 || (now.count == 0 && folder->count > 0)) {
+        for (size_t i = 0; i < now.count; i++)
+            free(now.paths[i]);
         free(now.paths);
         return -1;
     }
@@ -215,7 +221,9 @@ void mp_certificate_folder_begin(mp_certificate_folder *folder, bool is_asked)
     bool is_unread = begin(folder, is_asked) != 0;
     if (is_unread && !folder->is_unread) {
         mp_scoped_buf why = {0};
-        mp_buf_printf(&why, "%s cannot be read: %s: its certificates stay in use%c", folder->path, strerror(errno), 0);
+        mp_buf_printf(
+            &why, "%s %s%s: its certificates stay in use%c", folder->path,
+            errno == 0 ? "has no certificate any more" : "cannot be read: ", errno == 0 ? "" : strerror(errno), 0);
         warn(folder, why.ptr);
     }
     folder->is_unread = is_unread;

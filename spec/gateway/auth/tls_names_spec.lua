@@ -172,6 +172,25 @@ describe("a folder of certificates", function()
     assert.has_nothing_left(g)
   end)
 
+  it("keeps all pairs when the folder is empty of a sudden, as a mount point without its volume", function()
+    local function swap(g, to)
+      uv.fs_symlink(to, g.dir .. "/next")
+      uv.fs_rename(g.dir .. "/next", g.dir .. "/tls")
+      g:signal "sighup"
+    end
+    local files = {}
+    for name, text in pairs(flat { a = a, b = b }) do files[name:gsub("^tls", "volume")] = text end
+    local g <close> = start(nil, nil, { files = files, before = function(dir)
+      uv.fs_mkdir(dir .. "/empty", 448)
+      uv.fs_symlink("volume", dir .. "/tls")
+    end })
+    swap(g, "empty")
+    g:wait_log("certificate", { why = "tls has no certificate any more: its certificates stay in use" })
+    assert_shown(b, g, "b.example.com")
+    assert.is_nil(g:log():find "certificate removed")
+    assert.has_nothing_left(g)
+  end)
+
   it("has each name once: of two pairs with it the first is served, which is logged", function()
     local g <close> = start { a = a, twin = pair("twin.test", "a.example.com") }
     assert_shown(a, g, "a.example.com")
