@@ -43,6 +43,24 @@ describe("a TLS session", function()
   end)
 end)
 
+describe("a TLS session of a name in a folder", function()
+  it("is resumed in the next process for this name alone", function()
+    local here, other = certificates.here(), certificates.make { sans = "DNS:other.test" }
+    local g <close> = upgrading.start_quick {
+      files = { ["tls/here.pem"] = here.certificate, ["tls/here.key"] = here.key, ["tls/other.pem"] = other.certificate, ["tls/other.key"] = other.key },
+      config = { listen = { { address = "127.0.0.1:0", tls = { folder = "tls" } } } },
+    }
+    g.tls = { name = "localhost", ca = g.dir .. "/tls/here.pem" }
+    local before <close> = come_back(g)
+    g:must_upgrade()
+    local again <close> = come_back(g, before)
+    assert.is_true(again.tls:facts().resumed)
+    local stranger <close> = client.connect(g, { tls = { name = "other.test", resume = before } })
+    assert.is_false(stranger.tls:facts().resumed)
+    assert.equal(certificates.fingerprint(other.own), stranger.tls:facts().fingerprint)
+  end)
+end)
+
 describe("a connection of HTTP/2 that an older process holds", function()
   local scripts = { ["tools/wait.lua"] = 'return tool { "Waits.", function() sleep(6) return "waited" end, timeout = 60 }' }
   local listed = wire.message(1, "tools/list", { _meta = wire.meta() })
