@@ -4,6 +4,7 @@
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 local auth = lazy "moonpool.access.auth"
+local deciding = lazy "moonpool.sign_in.deciding"
 local characters = lazy "moonpool.runtime.characters"
 local exec = lazy "moonpool.lib.exec"
 local grants = require "moonpool.runtime.grants"
@@ -29,7 +30,7 @@ local uris = require "moonpool.runtime.uris"
 
 local loader = {}
 
-local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs", "upstreams" }
+local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs", "upstreams", "sign_in" }
 
 -- What other projects call these folders.
 local other_words = {
@@ -120,6 +121,7 @@ local kinds = {
   policy = { word = "policy", library = policy, form = "a policy is policy { … }, limit { … } or quota { … }", ending = "'return policy { … }'" },
   jobs = { word = "job", library = job, form = "a job is job { … } or listen { … }", ending = "'return job { … }' or 'return listen { … }'" },
   upstreams = { word = "upstream", library = upstream, form = "an upstream is upstream { … }", ending = "'return upstream { … }'" },
+  sign_in = { word = "function", library = deciding, form = "sign_in/main.lua returns a function", ending = "'return function(claims) … end'" },
   prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
 }
 
@@ -164,7 +166,7 @@ end
 
 -- False if the several things of a file have the file's name as a prefix. The things of tools/note/tools.lua and
 -- tools/note/init.lua have the folder's: note_add and so on.
-local function is_unnamed(path, file) return file == "init" or file == path:match "^%w+" end
+local function is_unnamed(path, file) return file == "init" or file == path:match "^[%w_]+" end
 
 -- Adds the thing or the named things that a file returned. The value may have metamethods, so it is only read with raw
 -- access.
@@ -173,7 +175,7 @@ local function read(kind, found, path, text)
   if not chunk then return end
   local ok, value = host.script.guarded(chunk, located)
   if not ok then return complain_about(path, value) end
-  local folder, file = path:match "^%w+/(.-)([^/]+)%.lua$"
+  local folder, file = path:match "^[%w_]+/(.-)([^/]+)%.lua$"
   folder = folder:gsub("/", "_")
   if value == nil then return refuse(path, nil, "the file returns nothing", "end it with " .. kind.ending) end
   if type(value) ~= "table" or is_made(value) then
@@ -267,7 +269,7 @@ local function dispensable()
   local has_guards = false
   for _, script in ipairs(host.script.list) do
     local folder = script.path:match "^[^/]+"
-    has_guards = has_guards or folder == "auth" or folder == "policy" or folder == "upstreams"
+    has_guards = has_guards or folder == "auth" or folder == "policy" or folder == "upstreams" or folder == "sign_in"
   end
   local paths = sorted(broken)
   for _, path in ipairs(paths) do
@@ -289,7 +291,7 @@ end
 function loader.load(load_upstreams)
   collectgarbage() -- the modules' main functions, a fifth of the memory at this point: what the scripts make takes their place
   problems, texts, broken = {}, {}, {}
-  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {}, upstreams = {} }, {}
+  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {}, upstreams = {}, sign_in = {} }, {}
   for _, script in ipairs(host.script.list) do texts[shown(script.path)] = script.text end
   for _, script in ipairs(host.script.list) do
     local path, text = script.path, script.text
@@ -334,6 +336,7 @@ function loader.load(load_upstreams)
   policy.apply(found.policy, found, upstream_config.has_any)
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   if next(found.jobs) then job.set(found.jobs) end
+  if found.sign_in.main then deciding.set(found.sign_in.main) end
   local own = host.config.sign_in and require("moonpool.sign_in.tokens").entry()
   if own or next(found.auth) then auth.set(found.auth, own) end
   if upstream_config.has_any then

@@ -152,9 +152,13 @@ function authorize.password(request)
     page.event, page.reason = "sign-in refused", is_early and "too many wrong passwords" or "wrong name or password"
     return page
   end
-  local user = people.passwords.find(name)
-  if not user then return html.fault(403, returning.AGAIN, nil, true) end
-  return returning.signed_in(asked, { user = name, mark = user.mark, scopes = user.scopes }, function()
+  local who, refusal = people.admit_by_password(name)
+  if not who then
+    local page = returning.go(asked, { "error", "access_denied", "error_description", "the person may not sign in here" })
+    page.event, page.reason = "sign-in refused", "user=" .. name .. " " .. refusal
+    return page
+  end
+  return returning.signed_in(asked, who, function()
     if not records.add("form", records.hash(id), true, USED_S) then return false end
     waits.forget(name, request.address)
     return true

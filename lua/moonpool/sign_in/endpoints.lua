@@ -129,7 +129,7 @@ local function by_refresh(parameters, client)
     if parameters.resource and address.resource(parameters.resource) ~= family.resource then
       return fault(400, "invalid_target", "the resource is not the one of the sign-in")
     end
-    local mark, gone, is_unknown = people.still_may(family.user, family.mark)
+    local mark, gone, is_unknown, own = people.still_may(family.user, family.mark)
     if is_unknown then return fault(503, "temporarily_unavailable", "users cannot be looked up now") end
     if not mark then
       families.finish(id)
@@ -138,7 +138,7 @@ local function by_refresh(parameters, client)
     family.mark = mark
     local rotated, refresh = families.rotate(token, family, id, text)
     if rotated then
-      return families.is_settled(id) and pair(id, rotated, people.scopes(wanted), refresh) or fault(400, "invalid_grant", BAD_GRANT)
+      return families.is_settled(id) and pair(id, rotated, people.scopes((scopes.granted(wanted, own))), refresh) or fault(400, "invalid_grant", BAD_GRANT)
     elseif refresh == "reused" then
       families.finish(id)
       return fault(400, "invalid_grant", BAD_GRANT, "a refresh token was used again: its sign-in ends; user=" .. family.user)

@@ -5,6 +5,7 @@
 --             time, and what it is asked with the next time
 
 local address = require "moonpool.sign_in.address"
+local deciding = require "moonpool.sign_in.deciding"
 local digest = require "moonpool.lib.digest"
 local families = require "moonpool.sign_in.families"
 local flight = require "moonpool.runtime.single_flight"
@@ -20,6 +21,8 @@ local MAX_SUBJECT <const> = 255         -- OpenID Connect Core, 2
 
 local config = host.config.sign_in
 
+people.OTHER_RULES = "the rules of sign-in have changed since the access token was made"
+
 -- -- passwords -------------------------------------------------------------------------------------------------------------
 
 if config.provider == "password" then
@@ -27,27 +30,55 @@ if config.provider == "password" then
 
   people.passwords = passwords
 
+  -- The mark of a sign-in is that of the user's line, and that of the script which decides.
+  local LINE <const> = 16
+  local CHANGED <const> = "the user may not sign in any more, or has another password"
+
+  local function mark_of(found) return found.mark .. deciding.mark end
+
+  local function decide(found) return deciding.decide({ sub = found.name, name = found.name, scopes = found.scopes }, found.scopes) end
+
   --- A hash of what decides who may sign in; nil: that is not known now.
-  people.rules = passwords.rules
+  function people.rules()
+    local rules = passwords.rules()
+    return rules and rules .. deciding.mark
+  end
+
+  --- A person whose password was right: { user, mark, scopes }; or nil and why she may not sign in.
+  function people.admit_by_password(name)
+    local found = passwords.find(name)
+    if not found then return nil, "the user was removed" end
+    local list, why = decide(found)
+    return list and { user = name, mark = mark_of(found), scopes = list }, why
+  end
 
   --- What a principal says of the person: { id, issuer, subject }.
   function people.facts(user) return { id = "password:" .. user, issuer = address.issuer, subject = user } end
 
-  --- True if the person may still sign in; nil and why; nil, why and true where that is not known now.
+  --- True if a token of the person is still taken; nil and why; nil, why and true where that is not known now.
   function people.may(user, mark)
     local found, away = passwords.find(user)
     if away then return nil, away, true end
-    if not found or found.mark ~= mark then return nil, "the user may not sign in any more, or has another password" end
+    if not found or found.mark ~= mark:sub(1, LINE) then return nil, CHANGED end
+    if mark ~= mark_of(found) then return nil, people.OTHER_RULES end
     return true
   end
 
-  --- The same before a client gets another access token. Then the mark that the sign-in has from now on.
+  --- The same before a client gets another access token. Then the mark that the sign-in has from now on, and fourth the
+  --- scopes that the person has now.
   function people.still_may(user, mark)
-    local may, why, away = people.may(user, mark)
-    return may and mark, why, away
+    local found, away = passwords.find(user)
+    if away then return nil, away, true end
+    if not found or found.mark ~= mark:sub(1, LINE) then return nil, CHANGED end
+    local list, why, is_unknown = decide(found)
+    if not list then return nil, why, is_unknown end
+    return mark_of(found), nil, nil, list
   end
 
-  --- Those of the scopes of a sign-in that the configuration still gives.
+  --- True if the person may still sign in, by what is known here; else as `may`.
+  people.judge = people.still_may
+
+  --- Those of the scopes of a token that the configuration still gives.
   function people.scopes(list) return list end
 
   return people
@@ -66,7 +97,7 @@ local home = short(provider.name, provider.issuer, config.client)
 local lists = {}
 for i, name in ipairs { "users", "emails", "groups", "roles", "tenants" } do lists[i] = allow[name] or false end
 
-people.home, people.mark = home, short(home, lists)
+people.home, people.mark = home, short(home, lists, deciding.mark)
 
 local given, own_scopes = {}, {}
 for _, text in ipairs(config.scopes or {}) do
@@ -80,6 +111,7 @@ function people.rules() return people.mark end
 function people.facts(user) return { id = user, issuer = provider.issuer, subject = user:sub(#provider.name + 2) } end
 
 function people.scopes(list)
+  if deciding.mark ~= "" then return list end
   local left = {}
   for _, scope in ipairs(list) do left[#left + 1] = own_scopes[scope] and scope or nil end
   return left
@@ -132,6 +164,13 @@ local function judge(claims)
   return nil, preset.trouble(claims) or "sign_in.allow does not name the person"
 end
 
+-- The scopes of a person whom sign_in.allow lets in; else as deciding.decide.
+local function decide(claims)
+  local may, why = judge(claims)
+  if not may then return nil, why end
+  return deciding.decide(claims, given)
+end
+
 local function keep(key, account)
   records.put("account", key, account, config.refresh)
   records.settle()
@@ -145,8 +184,8 @@ end
 --- Keeps what the provider said of a person at her sign-in: { user, mark, scopes }; or nil and why she may not sign in.
 --- A third result says that she may, but that the provider has to be asked once more, for a refresh token.
 function people.admit(claims, tokens, is_again)
-  local may, why = judge(claims)
-  if not may then return nil, why end
+  local list, why = decide(claims)
+  if not list then return nil, why end
   local user = provider.name .. ":" .. subject_of(claims)
   local key = records.hash(user)
   local before = records.get("account", key)
@@ -154,7 +193,7 @@ function people.admit(claims, tokens, is_again)
   if not tokens.refresh and preset.again and not is_again and not (before and before.refresh) then return nil, nil, true end
   if not tokens.refresh and before and before.refresh then tokens.refresh = before.refresh end
   keep(key, with_tokens({ at = os.time(), home = home, claims = claims }, tokens))
-  return { user = user, mark = people.mark, scopes = given }
+  return { user = user, mark = people.mark, scopes = list }
 end
 
 --- The subject of a person as a page or a line of the log names it.
@@ -170,6 +209,7 @@ end
 
 function people.may(user, mark)
   if mark == people.mark then return true end
+  if deciding.mark ~= "" then return nil, people.OTHER_RULES end
   local is_there, account, why = pcall(account_of, user)
   if not is_there then return nil, "what is known of the person cannot be read", true end
   if not account then return nil, why end
@@ -235,8 +275,17 @@ function people.still_may(user)
   if account == false then error({ sign_in_unavailable = "the store" }, 0) end
   if account == nil and why == "the operation did not end in time" then return nil, why, true end
   if not account then return nil, why or "it is not known whether the person may sign in", why == nil end
-  local may, reason = judge(account.claims)
-  return may and people.mark, reason
+  local list, reason, is_unknown = decide(account.claims)
+  if not list then return nil, reason, is_unknown end
+  return people.mark, nil, nil, list
+end
+
+function people.judge(user)
+  local is_there, account, why = pcall(account_of, user)
+  if not is_there then return nil, "what is known of the person cannot be read", true end
+  if not account then return nil, why end
+  local list, reason, is_unknown = decide(account.claims)
+  return list ~= nil or nil, reason, is_unknown
 end
 
 return people

@@ -20,7 +20,7 @@ local is_judging = false
 
 -- True if the person of a family may still sign in, or that is not known.
 local function may(family)
-  local is_allowed, _, is_unknown = people.may(family.user, family.mark)
+  local is_allowed, _, is_unknown = people.judge(family.user, family.mark)
   return is_allowed or is_unknown
 end
 
