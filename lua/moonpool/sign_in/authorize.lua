@@ -132,8 +132,7 @@ function authorize.consent(request)
     return consent_page(request, asked, client)
   end
   if people.passwords then return password_page(request, asked) end
-  if not records.add("form", records.hash(id), true, USED_S) then return html.fault(403, returning.AGAIN, nil, true) end
-  return callback.begin(request, asked)
+  return callback.begin(request, asked, function() return records.add("form", records.hash(id), true, USED_S) end)
 end
 
 --- POST /oauth/password

@@ -62,13 +62,15 @@ local function begin(meta, hash, asked, is_again)
   return html.go(provider.authorize_url(meta, state, flow))
 end
 
---- Sends the browser, whose person has agreed, to the provider.
-function callback.begin(request, asked)
+--- Sends the browser, whose person has agreed, to the provider. `use` uses up her form, once nothing else can refuse it
+--- (what it stores is below the rate): false if that was done before.
+function callback.begin(request, asked, use)
   local meta, failure = provider.metadata()
   if not meta then return unavailable(asked, failure) end
   if not may_begin(request.address) then
     return refused(503, "Too many people sign in at this moment. Try again in a minute.")
   end
+  if not use() then return refused(403, returning.AGAIN) end
   return begin(meta, (browser.known(request)), asked)
 end
 
