@@ -3,8 +3,9 @@
 --   local idp <close> = provider.start()                    `people` = name -> claims; `ann` is there
 --   local g <close> = idp:gateway { allow = … }             a gateway with sign_in at it
 --   local path = idp:visit(location, "ann")                 where the provider sends the browser back
--- A spec may set `metadata`, `id_token`, `userinfo`, `answer` (functions that
--- get and may change what is sent), `disabled` (name -> true), `keys`, and read `forms` and `count(path)`.
+-- A spec may set `metadata`, `id_token`, `userinfo`, `answer` (functions that get and may change what is sent), `hold`
+-- (gets the reply of the token endpoint; true: the spec answers), `disabled` (name -> true), `keys`, and read `forms` and
+-- `count(path)`.
 local base64 = require "spec.helpers.base64"
 local cjson = require "cjson.safe"
 local signing_in = require "spec.helpers.signing_in"
@@ -109,6 +110,7 @@ end
 local function answer_token(self, request, reply)
   local form = parameters(request.body)
   self.forms[#self.forms + 1] = form
+  if self.hold and self.hold(reply) then return end
   if self.refuse then return reply:send(table.unpack(self.refuse)) end
   if not is_client(request, form) then return fail(self, reply, "invalid_client") end
   if form.grant_type == "authorization_code" then

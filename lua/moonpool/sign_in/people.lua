@@ -201,10 +201,10 @@ function people.shown(claims) return provider.name .. ":" .. tostring(subject_of
 
 local function account_of(user)
   local key = records.hash(user)
-  local account = records.get("account", key)
+  local account, text = records.get("account", key)
   if not account then return nil, "nothing is known of the person any more" end
   if account.home ~= home then return nil, "the person is of another provider" end
-  return account, key
+  return account, key, text
 end
 
 function people.may(user, mark)
@@ -221,25 +221,36 @@ local function is_fresh(account)
   return age >= 0 and age < config.fresh
 end
 
--- Ends all that a person has here.
-local function end_all(user, key)
-  records.drop("account", key)
+-- Ends all that a person has here, if her account still has this text: else false.
+local function end_all(user, key, text)
+  if not records.use("account", key, text) then return false end
   families.finish_all(user)
+  return true
 end
 
--- Asks the provider: the account as it is now; or nil and why the person may not sign in any more.
-local function ask(user, key, account)
-  local claims, failure = provider.ask_again(account, account.claims, function(tokens) keep(key, with_tokens(account, tokens)) end)
+-- Asks the provider: the account as it is now; or nil and why the person may not sign in any more; or false: she has
+-- signed in meanwhile, and what was asked with before says nothing of that. `text`: of the account.
+local function ask(user, key, account, text)
+  local function keep_on()
+    text = text and records.replace("account", key, text, account, config.refresh)
+    records.settle()
+  end
+  local claims, failure = provider.ask_again(account, account.claims, function(tokens)
+    with_tokens(account, tokens)
+    keep_on()
+  end)
+  if not text then return false end
   if claims then
     account.claims, account.at = claims, os.time()
-    keep(key, account)
+    keep_on()
+    if not text then return false end
     local may, why = judge(claims)
     if may then return account end
-    end_all(user, key)
+    if not end_all(user, key, text) then return false end
     return nil, why
   end
   if failure.kind == "gone" or failure.kind == "other" then
-    end_all(user, key)
+    if not end_all(user, key, text) then return false end
     return nil, failure.why
   end
   if failure.kind ~= "unasked" then
@@ -257,9 +268,11 @@ local function ask_alone(user)
     if not account or is_fresh(account) then return account, key end
     if records.add("asking", key, true, ASK_S) then
       local _ <close> = setmetatable({}, { __close = function() records.drop("asking", key) end })
-      account, key = account_of(user)          -- another task may have asked just now
+      local text
+      account, key, text = account_of(user)          -- another task may have asked just now
       if not account or is_fresh(account) then return account, key end
-      return ask(user, key, account)
+      local asked, why = ask(user, key, account, text)
+      if asked ~= false then return asked, why end
     end
     host.time.sleep(PAUSE_S)
   end

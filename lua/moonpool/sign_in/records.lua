@@ -38,10 +38,12 @@ function records.add(kind, id, value, seconds)
   return need(host.store.add(key, sealed.make("record", value, key), seconds))
 end
 
---- Replaces the record whose text is `text`; false if it is another one meanwhile. Without `seconds` it lasts as long as it did.
+--- Replaces the record whose text is `text`: the text that it has now; false if it is another one meanwhile.
+--- Without `seconds` it lasts as long as it did.
 function records.replace(kind, id, text, value, seconds)
   local key = key_of(kind, id)
-  return need(host.store.cas(key, text, sealed.make("record", value, key), seconds))
+  local made = sealed.make("record", value, key)
+  return need(host.store.cas(key, text, made, seconds)) and made
 end
 
 --- True if there is a record, whether it can be read or not.

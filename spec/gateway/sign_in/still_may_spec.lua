@@ -135,6 +135,32 @@ describe("a refresh", function()
     end
   end)
 
+  it("whose answer comes after a new sign-in of the person ends and changes nothing of that", function()
+    local idp <close> = provider.start()
+    local g <close> = gateway(idp)
+    local client, other = signing_in.register(g), signing_in.register(g, { client_name = "Other" })
+    for _, late in ipairs { { error = "invalid_grant" }, { access_token = "x", token_type = "Bearer", refresh_token = "late" } } do
+      local tokens, held = idp:tokens(g, client), nil
+      idp.hold = function(reply)
+        held = reply
+        return true
+      end
+      local connection <close> = g:connect()
+      connection:send { method = "POST", path = "/oauth/token",
+        headers = { Host = "127.0.0.1:7300", ["Content-Type"] = "application/x-www-form-urlencoded" },
+        body = signing_in.form { grant_type = "refresh_token", refresh_token = tokens.refresh_token, client_id = client.client_id } }
+      wait.for_fact("the question at the provider", 5, function() return held end)
+      idp.hold = nil
+      local others = idp:tokens(g, other)
+      local newest = idp.last.refresh
+      held:send(late.error and 400 or 200, { ["content-type"] = "application/json" }, cjson.encode(late))
+      assert.equal(200, connection:read_response().status)
+      assert.equal(newest, idp.forms[#idp.forms].refresh_token)
+      assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, others.access_token)))
+      assert.equal(200, signing_in.refresh(g, other, others.refresh_token).status)
+    end
+  end)
+
   it("of many clients of a person at once asks the provider once", function()
     local idp <close> = provider.start()
     local g <close> = idp:gateway(nil, nil, { workers = 2, constants = { sign_in_fresh_ms = 2000 } })
