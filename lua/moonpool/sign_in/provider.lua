@@ -304,8 +304,8 @@ local function claims_of(meta, tokens, nonce, before)
   if meta.user and (before or lacks(claims)) then
     local found
     found, failure = ask_user(meta, tokens, claims or before)
-    if not found then return nil, failure end
-    claims = filled(claims or { iss = before.iss }, found)
+    if not found and (not claims or failure.kind ~= "outage" or lacks(claims)) then return nil, failure end
+    claims = filled(claims or { iss = before.iss }, found or {})
   end
   return bounded(claims)
 end

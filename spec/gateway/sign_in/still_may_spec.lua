@@ -84,6 +84,18 @@ describe("a refresh", function()
     assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
   end)
 
+  it("believes a new ID token while userinfo does not answer", function()
+    local idp <close> = provider.start()
+    idp.people.ann.groups = { "ops" }
+    idp.routes["/userinfo"] = function(_, _, reply) reply:send(503) end
+    local g <close> = gateway(idp, { allow = { groups = { "ops" } } })
+    local client = signing_in.register(g)
+    local tokens = signing_in.refresh(g, client, idp:tokens(g, client).refresh_token):json()
+    assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, tokens.access_token)))
+    idp.people.ann.groups = { "dev" }
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+  end)
+
   it("goes on while the provider does not answer, or an answer is not of it", function()
     local idp <close> = provider.start()
     local g <close> = gateway(idp)
