@@ -201,9 +201,9 @@ static void put_certificate(mp_buf *out, mp_str one, int kind)
 {
     mp_json_member address, expires, at, why, name;
     mp_scoped_buf what = {0};
-    if (!mp_json_find_member(one, MP_STR("address"), &address) ||
-        !mp_json_find_member(one, MP_STR("expires"), &expires))
+    if (!mp_json_find_member(one, MP_STR("address"), &address))
         return;
+    bool has_end = mp_json_find_member(one, MP_STR("expires"), &expires);
     bool is_refused = mp_json_find_member(one, MP_STR("at"), &at) && mp_json_find_member(one, MP_STR("why"), &why);
     mp_buf_put(&what, kind == CERTIFICATE_REFUSED ? MP_STR("the new files of the certificate of ")
                                                   : MP_STR("the certificate of "));
@@ -216,7 +216,8 @@ static void put_certificate(mp_buf *out, mp_str one, int kind)
         mp_buf_put(&what, MP_STR(" are refused: "));
         mp_json_unescape(&what, why.span);
         put_condition(out, kind, mp_buf_str(&what), read_time(at.value.span), 0);
-    } else if (kind == CERTIFICATE_EXPIRES && read_time(expires.value.span) - (int64_t)time(NULL) < EXPIRES_S) {
+    } else if (kind == CERTIFICATE_EXPIRES && has_end &&
+               read_time(expires.value.span) - (int64_t)time(NULL) < EXPIRES_S) {
         mp_buf_printf(&what, " ends at %.*s", MP_STR_ARG(expires.value.span));
         put_condition(out, kind, mp_buf_str(&what), 0, 0);
     }

@@ -393,13 +393,13 @@ static void put_member(mp_buf *out, const char *name, const char *MP_NULLABLE va
 static void put_folder(mp_buf *out, const entry *e)
 {
     mp_certificate_shown shown[MP_CERTIFICATE_SHOWN];
-    size_t served, refused, count = mp_certificate_folder_show(e->folder, shown), soon = 0;
+    size_t served, refused, count = mp_certificate_folder_show(e->folder, true, shown);
+    const mp_certificate_shown *soon = NULL;
     mp_certificate_folder_count(e->folder, &served, &refused);
     for (size_t i = 0; i < count; i++)
-        if (shown[i].served != NULL &&
-            (shown[soon].served == NULL || shown[i].files->expires < shown[soon].files->expires))
-            soon = i;
-    mp_certificate_files whole = count == 0 ? (mp_certificate_files){.is_ok = true} : *shown[soon].files;
+        if (shown[i].served != NULL && (soon == NULL || shown[i].files->expires < soon->files->expires))
+            soon = &shown[i];
+    mp_certificate_files whole = soon == NULL ? (mp_certificate_files){.is_ok = true} : *soon->files;
     if (e->files.refused_at != 0) {
         whole.refused_at = e->files.refused_at;
         whole.why = e->files.why;
@@ -409,8 +409,8 @@ static void put_folder(mp_buf *out, const entry *e)
     } else
         whole.refused_at = 0;
     whole.is_ok = refused == 0 && e->files.is_ok;
-    if (count > 0)
-        put_member(out, "name", shown[soon].name);
+    if (soon != NULL)
+        put_member(out, "name", soon->name);
     mp_certificate_files_put(&whole, out);
     mp_buf_printf(out, ",\"served\":%zu,\"refused\":%zu", served, refused);
 }
@@ -471,7 +471,7 @@ void mp_certificates_describe_all(mp_certificates *all, mp_buf *out)
             mp_tls_unref(tls);
             continue;
         }
-        size_t count = mp_certificate_folder_show(e->folder, shown);
+        size_t count = mp_certificate_folder_show(e->folder, true, shown);
         for (size_t k = 0; k < count; k++)
             put_certificate(out, e, shown[k].name, shown[k].files, mp_tls_pair_own(shown[k].served));
     }
@@ -497,12 +497,11 @@ void mp_certificates_put_metrics(mp_certificates *all, mp_buf *out)
     mp_metrics_put_head(out, expiry, "", "gauge", "when a listener's certificate expires");
     for (size_t i = 0; i < all->count; i++) {
         const entry *e = &all->entries[i];
-        size_t count = e->folder == NULL ? 0 : mp_certificate_folder_show(e->folder, shown);
+        size_t count = e->folder == NULL ? 0 : mp_certificate_folder_show(e->folder, false, shown);
         if (e->folder == NULL)
             put_sample(out, expiry, e, NULL, e->files.expires);
         for (size_t k = 0; k < count; k++)
-            if (shown[k].served != NULL)
-                put_sample(out, expiry, e, shown[k].name, shown[k].files->expires);
+            put_sample(out, expiry, e, shown[k].name, shown[k].files->expires);
     }
     mp_metrics_put_head(out, ok, "", "gauge", "0: the latest files of a listener's certificate are refused");
     for (size_t i = 0; i < all->count; i++) {

@@ -135,7 +135,9 @@ void mp_certificate_files_put(const mp_certificate_files *files, mp_buf *out)
 {
     char day[32];
     put_day(day, files->expires);
-    mp_buf_printf(out, ",\"expires\":\"%s\",\"ok\":%s", day, files->is_ok ? "true" : "false");
+    if (files->expires != 0)
+        mp_buf_printf(out, ",\"expires\":\"%s\"", day);
+    mp_buf_printf(out, ",\"ok\":%s", files->is_ok ? "true" : "false");
     const char *why = files->why;
     if (files->refused_at == 0 || why == NULL)
         return;

@@ -22,7 +22,7 @@ typedef struct {
     mp_file_signature tried[3];
     uint64_t made_at, failed_at; /* failed_at: 0 if the latest files are served or their failure was logged */
     bool is_starved; /* the latest files could not be read for want of descriptors: they are read again at each look */
-    int64_t expires; /* protected by a lock of the owner, like all below */
+    int64_t expires; /* 0: no certificate of these files is served; protected by a lock of the owner, like all below */
     bool is_ok;
     int64_t refused_at; /* seconds since 1970 at which the latest files were refused; 0: they were not */
     char *MP_NULLABLE why;
@@ -56,7 +56,8 @@ void mp_certificate_files_settle(mp_certificate_files *files, const mp_certifica
                                  const mp_tls_findings *findings);
 /* Keeps that the files are refused. The caller has the lock, or no other thread knows the files. */
 void mp_certificate_files_refuse(mp_certificate_files *files, const mp_tls_findings *findings);
-/* Appends members of a JSON object, each after a comma: "expires", "ok", and while files are refused "at" and "why". */
+/* Appends members of a JSON object, each after a comma: "expires" unless it is 0, "ok", and while files are refused
+ * "at" and "why". */
 void mp_certificate_files_put(const mp_certificate_files *files, mp_buf *out);
 
 #endif

@@ -281,6 +281,7 @@ static void forget(mp_certificate_folder *folder, entry *e)
     e->files.is_ok = true;
     e->files.failed_at = 0;
     e->files.refused_at = 0;
+    e->files.expires = 0;
     memset(e->files.tried, 0, sizeof e->files.tried);
 }
 
@@ -498,30 +499,39 @@ void mp_certificate_folder_free(mp_certificate_folder *MP_NULLABLE folder)
 
 /* -- what is shown ------------------------------------------------------------------------------------------------- */
 
-static int64_t urgency(const entry *e)
-{
-    return e->files.refused_at != 0 ? INT64_MIN : e->files.expires;
-}
-
-static int compare_urgency(const void *a, const void *b)
+static int compare_expiry(const void *a, const void *b)
 {
     const entry *first = *(entry *const *)a, *second = *(entry *const *)b;
-    int64_t one = urgency(first), other = urgency(second);
+    int64_t one = first->files.expires, other = second->files.expires;
     return one < other ? -1 : one > other ? 1 : strcmp(first->name, second->name);
 }
 
-size_t mp_certificate_folder_show(const mp_certificate_folder *folder, mp_certificate_shown room[MP_CERTIFICATE_SHOWN])
+static bool is_among(const mp_certificate_shown *room, size_t count, const entry *e)
+{
+    for (size_t i = 0; i < count; i++)
+        if (room[i].files == &e->files)
+            return true;
+    return false;
+}
+
+size_t mp_certificate_folder_show(const mp_certificate_folder *folder, bool with_refused,
+                                  mp_certificate_shown room[MP_CERTIFICATE_SHOWN])
 {
     entry **order = mp_new((folder->count + 1) * sizeof *order);
-    size_t count = 0;
+    size_t served = 0, count = 0, half = MP_CERTIFICATE_SHOWN / 2;
     for (size_t i = 0; i < folder->count; i++)
-        if (folder->entries[i]->served != NULL || folder->entries[i]->files.refused_at != 0)
-            order[count++] = folder->entries[i];
-    qsort(order, count, sizeof *order, compare_urgency);
-    if (count > MP_CERTIFICATE_SHOWN)
-        count = MP_CERTIFICATE_SHOWN;
-    for (size_t i = 0; i < count; i++)
-        room[i] = (mp_certificate_shown){order[i]->name, &order[i]->files, order[i]->served};
+        if (folder->entries[i]->served != NULL)
+            order[served++] = folder->entries[i];
+    qsort(order, served, sizeof *order, compare_expiry);
+    size_t cap = with_refused ? MP_CERTIFICATE_SHOWN - (served < half ? served : half) : 0;
+    for (size_t i = 0; i < folder->count && count < cap; i++) {
+        const entry *e = folder->entries[i];
+        if (e->files.refused_at != 0)
+            room[count++] = (mp_certificate_shown){e->name, &e->files, e->served};
+    }
+    for (size_t i = 0, refused = count; i < served && count < MP_CERTIFICATE_SHOWN; i++)
+        if (!is_among(room, refused, order[i]))
+            room[count++] = (mp_certificate_shown){order[i]->name, &order[i]->files, order[i]->served};
     free(order);
     return count;
 }

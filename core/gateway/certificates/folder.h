@@ -30,14 +30,15 @@ uint64_t mp_certificate_folder_failed_at(const mp_certificate_folder *folder);
 
 /* -- any thread, with the owner's lock -- */
 
-/* Pairs that are refused, then those that expire first. */
 #define MP_CERTIFICATE_SHOWN 100
 typedef struct {
     const char *name;
     const mp_certificate_files *files;
     mp_tls_pair *MP_NULLABLE served; /* NULL: it never was */
 } mp_certificate_shown;
-size_t mp_certificate_folder_show(const mp_certificate_folder *folder, mp_certificate_shown room[MP_CERTIFICATE_SHOWN]);
+/* The pairs that expire first. `with_refused`: after those that are refused, which leave half of the room. */
+size_t mp_certificate_folder_show(const mp_certificate_folder *folder, bool with_refused,
+                                  mp_certificate_shown room[MP_CERTIFICATE_SHOWN]);
 /* The number of pairs that are served, and of those whose latest files are refused. */
 void mp_certificate_folder_count(const mp_certificate_folder *folder, size_t *served, size_t *refused);
 

@@ -266,6 +266,25 @@ describe("a folder of certificates", function()
   end)
 end)
 
+describe("many pairs that are refused", function()
+  it("leave room for those that expire, in /metrics, /status and the list", function()
+    local files = flat { z = a }
+    for i = 1, 101 do files[("tls/%03d.pem"):format(i)] = b.certificate end
+    local token = ("v"):rep(32)
+    local g <close> = start(nil, nil, { files = files, admin = { listen = "127.0.0.1:0", tokens = { view = { ann = token } } } })
+    local function get(path)
+      return client.request(g, { path = path, headers = { Authorization = "Bearer " .. token } }, { admin = true })
+    end
+    assert.matches('\nmoonpool_certificate_expiry_timestamp_seconds{address="[^"]+",name="z"} %d', get "/metrics".body)
+    local one = get "/status":json().certificates[1]
+    assert.same({ "z", 1, 101 }, { one.name, one.served, one.refused })
+    local all = get "/api/certificates":json().certificates
+    assert.same({ 100, "001", "z" }, { #all, all[1].name, all[100].name })
+    assert.is_nil(all[1].expires)
+    assert.has_nothing_left(g)
+  end)
+end)
+
 describe("moonpool check", function()
   local function check(tls, files)
     local dir = gateway.prepare { config = { listen = { { address = "127.0.0.1:0", tls = tls } } }, files = files }

@@ -73,8 +73,8 @@ return function(body)
   end
   if scripts.needs_restart then lines[#lines + 1] = "needs a restart: " .. scripts.needs_restart end
   for _, one in ipairs(status.certificates) do
-    lines[#lines + 1] = ("certificate of %s%s: until %s%s"):format(one.name and one.name .. " at " or "", one.address, one.expires,
-      one.ok and "" or ", and the new one is refused: see the log")
+    lines[#lines + 1] = ("certificate of %s%s: %s%s"):format(one.name and one.name .. " at " or "", one.address,
+      one.expires and "until " .. one.expires or "none is served", one.ok and "" or ", and the new one is refused: see the log")
   end
   for _, one in ipairs(status.upgrade or {}) do lines[#lines + 1] = line_of_process(one) end
   lines[#lines] = lines[#lines]:gsub("\n*$", "\n") -- an empty line between two groups
