@@ -264,7 +264,6 @@ void mp_certificates_watch(mp_certificates *all)
 {
     if (all->count == 0)
         return;
-    mp_certificates_now(all);
     mp_certificates_run(all); /* handles files that were saved since the certificates were read */
 }
 

@@ -104,6 +104,8 @@ static void settle_failure(mp_certificate_files *files, const mp_certificate_own
     pthread_mutex_lock(owner->lock);
     mp_certificate_files_refuse(files, findings);
     pthread_mutex_unlock(owner->lock);
+    if (need.is_quiet)
+        return;
     log_findings(owner->address, findings);
     mp_log(MP_WARN, "certificate not renewed", mp_log_str("address", mp_str_of(owner->address)),
            mp_log_str("why", need.was_served ? MP_STR("its files have errors: the previous certificate stays in use")

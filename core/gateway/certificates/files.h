@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
     bool is_needed, is_change, logs_failure;
     bool was_served; /* set by the caller: a certificate of these files is in use */
+    bool is_quiet;   /* set by the caller: the log has enough of failures */
 } mp_certificate_need;
 
 /* Called between the pieces of long work: the thread makes progress. */

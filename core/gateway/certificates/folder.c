@@ -7,7 +7,7 @@
 #define PAIRS ((size_t)MP_LIMIT(tls_pairs, 10000))
 #define STEP_US 5000 /* how long a step may take: signals and reloads wait for it */
 #define WATCHED 1000 /* subfolders that are watched, of the watches that all processes of the user share */
-#define REPORTED 20  /* pairs whose faults a start or `moonpool check` shows, of possibly thousands */
+#define REPORTED 20  /* pairs whose faults a start, `moonpool check` or a round shows, of possibly thousands */
 
 typedef struct {
     mp_certificate_files files;
@@ -21,9 +21,9 @@ struct mp_certificate_folder {
     mp_certificate_owner owner;
     char *path, *MP_NULLABLE first; /* the name of the pair for other names; NULL: the first one */
     bool refuses_others;
-    entry **entries; /* ordered by the path of the certificate; changed with the owner's lock */
-    size_t count, at;
-    uint64_t failed_at; /* see mp_certificate_folder_failed_at */
+    entry **entries;           /* ordered by the path of the certificate; changed with the owner's lock */
+    size_t count, at, refused; /* refused: in this round */
+    uint64_t failed_at;        /* see mp_certificate_folder_failed_at */
     bool is_busy, is_asked, is_changed, is_unread, was_full;
     mp_tls_names *names;
 };
@@ -197,7 +197,7 @@ static int begin(mp_certificate_folder *folder, bool is_asked)
 {
     listing now;
     folder->is_asked = is_asked;
-    folder->at = 0;
+    folder->at = folder->refused = 0;
     folder->failed_at = 0;
     if (list_paths(folder->path, &now) != 0 || (now.count == 0 && folder->count > 0)) {
         for (size_t i = 0; i < now.count; i++)
@@ -313,6 +313,8 @@ static void look_at_changes(mp_certificate_folder *folder, entry *e)
     mp_tls_pair *pair = load(e, now, &findings);
     if (pair != NULL)
         serve(folder, e, pair);
+    else if (need.logs_failure)
+        need.is_quiet = ++folder->refused > REPORTED;
     mp_certificate_files_settle(&e->files, &folder->owner, need, pair != NULL,
                                 pair == NULL ? 0 : mp_tls_pair_expires(pair), &findings);
 }
@@ -365,6 +367,12 @@ static void make_names(mp_certificate_folder *folder)
 static void end_round(mp_certificate_folder *folder)
 {
     folder->is_busy = false;
+    if (folder->refused > REPORTED) {
+        mp_scoped_buf all = {0};
+        mp_buf_printf(&all, "%zu certificates of %s are refused, of which %d are logged%c", folder->refused,
+                      folder->path, REPORTED, 0);
+        warn(folder, all.ptr);
+    }
     if (!folder->is_changed)
         return;
     make_names(folder);

@@ -281,6 +281,10 @@ describe("many pairs that are refused", function()
     local all = get "/api/certificates":json().certificates
     assert.same({ 100, "001", "z" }, { #all, all[1].name, all[100].name })
     assert.is_nil(all[1].expires)
+    assert.is_nil(g:log():find "certificate refused")
+    g:signal "sighup"
+    g:wait_log("certificate", { why = "101 certificates of tls are refused, of which 20 are logged" })
+    assert.equal(20, select(2, g:log():gsub("certificate refused", "")))
     assert.has_nothing_left(g)
   end)
 end)
