@@ -197,6 +197,7 @@ static void on_handshake(h2o_socket_t *socket, const char *MP_NULLABLE error)
     BIO_set_callback_ex(SSL_get_rbio(ssl), NULL);
     mp_tls_unref(tls->tls);
     tls->tls = NULL;
+    SSL_certs_clear(tls->ssl); /* no later step needs them: a connection that stays open keeps no certificate and key */
     if (has_http2(ssl)) {
         conn->server->accept_http2(conn);
         return;
