@@ -322,10 +322,15 @@ static void try_entry(mp_certificates *all, entry *e, mp_certificate_need need)
 static void look_at_files(mp_certificates *all, bool is_asked)
 {
     uint64_t now = mp_monotonic_ms();
-    for (size_t i = 0; i < all->count; i++)
-        if (all->entries[i].folder != NULL)
-            mp_certificate_folder_begin(all->entries[i].folder, is_asked);
-    watch_all(all); /* before the read, so that later changes are reported or seen */
+    watch_all(all); /* before the folders are listed and the files read, so that later changes are reported or seen */
+    for (size_t i = 0; i < all->count; i++) {
+        mp_certificate_folder *folder = all->entries[i].folder;
+        if (folder == NULL)
+            continue;
+        mp_certificate_folder_begin(folder, is_asked);
+        if (all->fd >= 0)
+            mp_certificate_folder_watch(folder, all->fd, IN_FOLDER); /* its new subfolders */
+    }
     for (size_t i = 0; i < all->count; i++) {
         entry *e = &all->entries[i];
         mp_file_signature files[3];
