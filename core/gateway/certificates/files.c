@@ -127,10 +127,11 @@ void mp_certificate_files_settle(mp_certificate_files *files, const mp_certifica
     keep_result(files, owner->lock, true, expires);
     log_findings(owner->address, findings);
     put_day(day, expires);
-    const char *path = files->paths[MP_TLS_CERTIFICATE];
+    const char *path = files->paths[files->paths[MP_TLS_CERTIFICATE] == NULL ? MP_TLS_CLIENT_CA : MP_TLS_CERTIFICATE];
+    mp_log_field until = expires == 0 ? (mp_log_field){NULL, {NULL, 0}, 0} : mp_log_str("expires", mp_str_of(day));
     if (need.is_change && path != NULL)
         mp_log(MP_INFO, "certificate renewed", mp_log_str("address", mp_str_of(owner->address)),
-               mp_log_str("certificate", mp_str_of(path)), mp_log_str("expires", mp_str_of(day)));
+               mp_log_str("certificate", mp_str_of(path)), until);
 }
 
 void mp_certificate_files_put(const mp_certificate_files *files, mp_buf *out)

@@ -238,6 +238,9 @@ describe("a folder of certificates", function()
       assert.equal(404, with:request({ path = "/nowhere" }).status)
       assert.is_false((pcall(facts, g, name, { max = "1.2" })))
     end
+    certificates.put(g.dir .. "/ca.pem", certificates.make({ subject = "/CN=another", is_authority = true }).certificate)
+    assert.is_nil(g:wait_log("certificate renewed", { certificate = "ca.pem" }).fields.expires)
+    assert.is_false((pcall(facts, g, "a.example.com", { max = "1.2", certificate = g.dir .. "/robot.pem", key = g.dir .. "/robot.key" })))
     assert.has_nothing_left(g)
   end)
 
