@@ -46,7 +46,7 @@ const mp_config_key mp_config_keys[] = {
             "it, else one with a wildcard for it. The folder is watched."},
     {"listen.tls.default", MP_KEY_TEXT, OF_ITEM(first), .least = 1, .most = 255, .form = "a name", .restarts = true,
      .doc = "The NAME of the pair of folder for clients that ask for another name, or for none. The default is the "
-            "first one, by name."},
+            "first one, by file name."},
     {"listen.tls.unknown", MP_KEY_CHOICE, OF_ITEM(unknown), .choices = unknowns, .restarts = true,
      .doc = "default: clients that ask for a name without a certificate get that of default. refuse: they get the "
             "alert unrecognized_name, as clients that ask for no name do."},
