@@ -15,6 +15,7 @@ typedef struct {
     mp_tls_pair *MP_NULLABLE served;
     bool is_new;    /* in this round; its names were not compared with those of others yet */
     bool is_folder; /* NAME/fullchain.pem: without both files it is some other folder */
+    bool is_double; /* NAME.pem is served: this one is refused */
 } entry;
 
 struct mp_certificate_folder {
@@ -269,6 +270,8 @@ static void serve(mp_certificate_folder *folder, entry *e, mp_tls_pair *MP_NULLA
     pthread_mutex_lock(folder->owner.lock);
     mp_tls_pair *old = e->served;
     e->served = pair;
+    if (pair == NULL)
+        e->files.expires = 0;
     pthread_mutex_unlock(folder->owner.lock);
     mp_tls_pair_unref(old);
     e->is_new = pair != NULL;
@@ -281,7 +284,6 @@ static void forget(mp_certificate_folder *folder, entry *e)
     e->files.is_ok = true;
     e->files.failed_at = 0;
     e->files.refused_at = 0;
-    e->files.expires = 0;
     memset(e->files.tried, 0, sizeof e->files.tried);
 }
 
@@ -290,13 +292,43 @@ static mp_tls_pair *MP_NULLABLE load(entry *e, const mp_file_signature now[3], m
     const mp_tls_files files = {MP_NEVER_NULL(e->files.paths[MP_TLS_CERTIFICATE]),
                                 MP_NEVER_NULL(e->files.paths[MP_TLS_KEY]), NULL, false, NULL};
     memcpy(e->files.tried, now, sizeof e->files.tried);
-    return mp_tls_pair_load(&files, findings);
+    if (!e->is_double)
+        return mp_tls_pair_load(&files, findings);
+    findings->count = 1;
+    findings->all[0].file = MP_TLS_CERTIFICATE;
+    findings->all[0].is_warning = false;
+    findings->all[0].err = (mp_err){"", ""};
+    mp_err_set(&findings->all[0].err, "%s is not served: %s.pem beside its folder has the same NAME", files.certificate,
+               e->name);
+    return NULL;
+}
+
+static int compare_with(const void *path, const void *at)
+{
+    return strcmp(path, MP_NEVER_NULL((*(entry *const *)at)->files.paths[MP_TLS_CERTIFICATE]));
+}
+
+/* Of NAME/fullchain.pem the pair NAME.pem, which comes before it in each round, if it is served. */
+static entry *MP_NULLABLE twin_of(const mp_certificate_folder *folder, entry *e)
+{
+    mp_scoped_buf path = {0};
+    if (!e->is_folder)
+        return NULL;
+    mp_buf_printf(&path, "%s/%s.pem%c", folder->path, e->name, 0);
+    entry **found = bsearch(path.ptr, folder->entries, folder->count, sizeof *folder->entries, compare_with);
+    entry *twin = found != NULL && (*found)->served != NULL ? *found : NULL;
+    bool is_double = twin != NULL && !is_absent(&twin->files.tried[MP_TLS_CERTIFICATE]);
+    if (is_double != e->is_double)
+        memset(e->files.tried, 0, sizeof e->files.tried);
+    e->is_double = is_double;
+    return twin;
 }
 
 static void look_at_changes(mp_certificate_folder *folder, entry *e)
 {
     mp_file_signature now[3];
     mp_tls_findings findings;
+    entry *twin = twin_of(folder, e);
     mp_certificate_files_sign(&e->files, now);
     mp_certificate_need need = mp_certificate_files_need(&e->files, now, folder->is_asked);
     if (is_no_pair(e, now) && may_go(folder, e)) {
@@ -309,8 +341,12 @@ static void look_at_changes(mp_certificate_folder *folder, entry *e)
     }
     if (!need.is_needed)
         return;
+    if (e->is_double && e->served != NULL)
+        serve(folder, e, NULL);
     need.was_served = e->served != NULL;
     mp_tls_pair *pair = load(e, now, &findings);
+    if (pair != NULL && twin != NULL) /* that of `default`, whose files are gone */
+        serve(folder, twin, NULL);
     if (pair != NULL)
         serve(folder, e, pair);
     else if (need.logs_failure)
@@ -427,6 +463,7 @@ static void read_first(mp_certificate_folder *folder, entry *e, reporter *to)
     mp_file_signature now[3];
     mp_tls_findings findings;
     mp_certificate_files_sign(&e->files, now);
+    (void)twin_of(folder, e);
     e->files.is_ok = true;
     if (is_no_pair(e, now))
         return;

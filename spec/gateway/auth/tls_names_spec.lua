@@ -200,6 +200,26 @@ describe("a folder of certificates", function()
     assert.has_nothing_left(g)
   end)
 
+  it("has one pair of a NAME: a file is served, and a folder of that NAME when the file is gone", function()
+    local files = flat { a = a, b = b }
+    files["tls/a/fullchain.pem"], files["tls/a/privkey.pem"] = other.certificate, other.key
+    local g <close> = start(nil, { folder = "tls", default = "a" }, { files = files })
+    local one = g:status().certificates[1]
+    assert.same({ 2, 1, "tls/a/fullchain.pem is not served: a.pem beside its folder has the same NAME" }, { one.served, one.refused, one.why })
+    assert_shown(a, g, "other.test")
+    uv.fs_mkdir(g.dir .. "/tls/b", 448)
+    certificates.write(g.dir .. "/tls/b/fullchain.pem", wild.certificate)
+    certificates.write(g.dir .. "/tls/b/privkey.pem", wild.key)
+    g:wait_log("certificate refused", { why = "tls/b/fullchain.pem is not served: b.pem beside its folder has the same NAME" })
+    for _, file in ipairs { "a.pem", "a.key", "b.pem", "b.key" } do uv.fs_unlink(g.dir .. "/tls/" .. file) end
+    wait_shown(other, g, "other.test")
+    wait_shown(wild, g, "b.example.com")
+    wait_shown(other, g, "nowhere.test")
+    g:wait_status(function(status) return status.certificates[1].ok end)
+    assert.equal(2, select(2, g:admin("/metrics").body:gsub("\nmoonpool_certificate_expiry_timestamp_seconds{", "")))
+    assert.has_nothing_left(g)
+  end)
+
   it("resumes a session for its own name and certificate alone, and on after others have changed", function()
     local g <close> = start({ a = a, b = b, wild = wild }, nil, { workers = 2 })
     for max in ("1.2 1.3"):gmatch "%S+" do
