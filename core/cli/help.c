@@ -47,8 +47,7 @@ void mp_cli_put_usage(mp_buf *out)
                MP_STR("\n  -h, --help   print this help; after a command, its options (-V, --version)\n\n"
                       "The configuration is ./moonpool.yaml by default. Exit codes: 0, 1 failure, 2 bad usage,\n"
                       "78 bad configuration or scripts. Manual: moonpool(1), moonpool.yaml(5), moonpool-lua(7).\n\n"
-                      "example\n"
-                      "  moonpool new tool greet && moonpool call greet name=Ann\n"));
+                      "example: moonpool new tool greet && moonpool call greet name=Ann\n"));
 }
 
 int mp_cli_help(const mp_cli_args *args)
