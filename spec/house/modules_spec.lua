@@ -8,7 +8,8 @@ local ladder = { base = 1, telemetry = 2, json = 3, nodes = 4, mcp = 5, loop = 6
 -- Patterns for the headers of foreign libraries, and the modules that may include each.
 local foreign = {
   { "^h2o[./]", "loop net" }, { "^h2o$", "loop net" }, { "^lua%.h$", "vm lib" }, { "^lualib%.h$", "vm lib" }, { "^lauxlib%.h$", "vm lib" },
-  { "^yaml%.h$", "config gateway" }, { "^pcre2%.h$", "lib" }, { "^curl/", "net" }, { "^picohttpparser%.h$", "net" }, { "^hiredis/", "redis" }, { "^libpq%-fe%.h$", "postgres" },
+  { "^yaml%.h$", "config gateway" }, { "^pcre2%.h$", "lib" }, { "^curl/", "net" }, { "^picohttpparser%.h$", "net" },
+  { "^hiredis/", "redis" }, { "^libpq%-fe%.h$", "postgres" },
   { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "trace lib admin gateway" }, { "^openssl/", "net redis data rpc lib" },
 }
 
