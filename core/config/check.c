@@ -404,9 +404,10 @@ static bool is_public_provider(const mp_sign_in_config *it, const char *name)
     static const char *const tenants[] = {"https://login.microsoftonline.com/common/v2.0",
                                           "https://login.microsoftonline.com/organizations/v2.0",
                                           "https://login.microsoftonline.com/consumers/v2.0", NULL};
-    if (strcmp(name, "gitlab") == 0)
-        return strcmp(it->issuer, "https://gitlab.com") == 0;
-    return is_any_of(name, all) || (strcmp(name, "entra") == 0 && is_any_of(it->issuer, tenants));
+    const char *MP_NULLABLE issuer = it->issuer;
+    if (issuer != NULL && strcmp(name, "gitlab") == 0)
+        return strcmp(issuer, "https://gitlab.com") == 0;
+    return is_any_of(name, all) || (issuer != NULL && strcmp(name, "entra") == 0 && is_any_of(issuer, tenants));
 }
 
 /* What the provider needs, but for the file of passwords. */

@@ -394,12 +394,12 @@ static void put_member(mp_buf *out, const char *name, const char *MP_NULLABLE va
 
 /* What is most urgent in a folder: the reason of a refusal, and the pair that expires first. The caller has the lock.
  */
-static void put_folder(mp_buf *out, const entry *e)
+static void put_folder(mp_buf *out, const entry *e, const mp_certificate_folder *folder)
 {
     mp_certificate_shown shown[MP_CERTIFICATE_SHOWN];
-    size_t served, refused, count = mp_certificate_folder_show(e->folder, true, shown);
+    size_t served, refused, count = mp_certificate_folder_show(folder, true, shown);
     const mp_certificate_shown *soon = NULL;
-    mp_certificate_folder_count(e->folder, &served, &refused);
+    mp_certificate_folder_count(folder, &served, &refused);
     for (size_t i = 0; i < count; i++)
         if (shown[i].served != NULL && (soon == NULL || shown[i].files->expires < soon->files->expires))
             soon = &shown[i];
@@ -427,8 +427,9 @@ void mp_certificates_describe(mp_certificates *all, mp_buf *out)
         const entry *e = &all->entries[i];
         mp_buf_printf(out, "%s{\"address\":", i == 0 ? "" : ",");
         mp_json_put_string(out, mp_str_of(e->address));
-        if (e->folder != NULL)
-            put_folder(out, e);
+        const mp_certificate_folder *MP_NULLABLE folder = e->folder;
+        if (folder != NULL)
+            put_folder(out, e, folder);
         else
             mp_certificate_files_put(&e->files, out);
         mp_buf_putc(out, '}');

@@ -29,7 +29,7 @@ struct mp_receiver {
     mp_link link; /* in client->inner.peers */
     mp_link kept; /* lines without a transfer: the one that was used last is the last one */
     int64_t users;
-    SSL_CTX *MP_NULLABLE context;     /* counted; NULL: without TLS */
+    SSL_CTX *MP_NULLABLE tls;         /* counted; NULL: without TLS */
     SSL_SESSION *MP_NULLABLE session; /* counted: the next handshake begins with it; NULL: there is none */
     bool is_unix;
     char *MP_NULLABLE name; /* that its certificate must have; NULL: without TLS */
@@ -43,7 +43,7 @@ struct mp_line {
     mp_net_wire wire;
     mp_client *client;
     mp_receiver *receiver;
-    SSL_CTX *MP_NULLABLE context;      /* borrowed, only for comparison */
+    SSL_CTX *MP_NULLABLE tls;          /* borrowed, only for comparison */
     mp_transfer *MP_NULLABLE transfer; /* NULL: it is kept */
     uint64_t used_ms;
     bool is_shaking, was_used;
@@ -57,7 +57,7 @@ static void leave_receiver(mp_receiver *to)
         return;
     mp_link_drop(&to->link);
     SSL_SESSION_free(to->session);
-    SSL_CTX_free(to->context);
+    SSL_CTX_free(to->tls);
     free(to->name);
     free(to);
 }
@@ -90,7 +90,7 @@ static mp_receiver *enter_receiver(mp_client *client, mp_str place, mp_str name,
 static int on_session(SSL *ssl, SSL_SESSION *session)
 {
     mp_receiver *to = ((mp_line *)SSL_get_app_data(ssl))->receiver;
-    if (SSL_get_SSL_CTX(ssl) != to->context)
+    if (SSL_get_SSL_CTX(ssl) != to->tls)
         return 0;
     SSL_SESSION_free(to->session);
     to->session = session;
@@ -103,14 +103,14 @@ static int set_context(mp_client *client, mp_receiver *to, const mp_outgoing *ho
     SSL_CTX *context = mp_client_context(client, how->ca, how->tls, err);
     if (context == NULL)
         return -1;
-    if (context == to->context)
+    if (context == to->tls)
         return 0;
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(context, on_session);
     SSL_CTX_up_ref(context);
-    SSL_CTX_free(to->context);
+    SSL_CTX_free(to->tls);
     SSL_SESSION_free(to->session);
-    to->context = context;
+    to->tls = context;
     to->session = NULL;
     return 0;
 }
@@ -138,7 +138,7 @@ static void close_line(mp_line *line)
 
 static bool is_old(const mp_line *line)
 {
-    return line->context != line->receiver->context ||
+    return line->tls != line->receiver->tls ||
            mp_loop_now(line->client->loop) - line->used_ms >= line->client->limits.idle_ms;
 }
 
@@ -205,12 +205,12 @@ static mp_line *new_line(mp_client *client, mp_receiver *to, int fd)
     line->client = client;
     line->receiver = to;
     line->wire.fd = fd;
-    line->context = to->context;
+    line->tls = to->tls;
     to->users++;
     mp_stat_add(&mp_stat_inner_connections, 1);
-    if (line->context == NULL)
+    if (line->tls == NULL)
         return line;
-    mp_net_wire_start_tls(&line->wire, line->context, MP_NEVER_NULL(to->name));
+    mp_net_wire_start_tls(&line->wire, line->tls, MP_NEVER_NULL(to->name));
     SSL *ssl = line->wire.ssl;
     SSL_set_app_data(ssl, line);
     SSL_set_read_ahead(ssl, 1);
@@ -235,7 +235,7 @@ static void give_out(mp_transfer *it)
 static void leave(mp_transfer *it)
 {
     mp_receiver *to = it->receiver;
-    mp_line *line = it->line;
+    mp_line *line = it->over;
     mp_timer_stop(it->client->loop, &it->limit);
     give_out(it);
     if (to == NULL)
@@ -245,7 +245,7 @@ static void leave(mp_transfer *it)
         close_line(line);
     leave_receiver(to);
     it->dial = NULL;
-    it->line = NULL;
+    it->over = NULL;
     it->receiver = NULL;
     it->client->active--;
 }
@@ -275,11 +275,11 @@ static void fail(mp_transfer *it, const char *why, const char *hint)
 
 static void end_answer(mp_transfer *it)
 {
-    mp_line *line = MP_NEVER_NULL(it->line);
+    mp_line *line = MP_NEVER_NULL(it->over);
     line->transfer = NULL;
     if (!it->is_last && it->put == it->size && watch_line(line) == 0) {
         keep_line(line);
-        it->line = NULL;
+        it->over = NULL;
     }
     finish(it);
 }
@@ -289,11 +289,11 @@ static int open_line(mp_transfer *it);
 /* The connection has ended, or cannot be used. */
 static void lose(mp_transfer *it, const mp_err *why)
 {
-    mp_line *line = MP_NEVER_NULL(it->line);
+    mp_line *line = MP_NEVER_NULL(it->over);
     bool is_shaking = line->is_shaking;
     mp_err refusal = {0};
     drop_line(line);
-    it->line = NULL;
+    it->over = NULL;
     if (it->is_on_kept && it->head.len == 0 && (it->put == 0 || it->how.is_repeatable)) {
         it->put = 0;
         it->was_sent = it->is_partial = false;
@@ -315,7 +315,7 @@ static void lose(mp_transfer *it, const mp_err *why)
 /* Reads what has come of the answer, as long as there is room for it. */
 static void read_answer(mp_transfer *it)
 {
-    mp_line *line = MP_NEVER_NULL(it->line);
+    mp_line *line = MP_NEVER_NULL(it->over);
     char room[READ_BYTES];
     mp_err why = {0};
     bool has_news = false;
@@ -352,7 +352,7 @@ static void read_answer(mp_transfer *it)
 /* Writes as much of the request as the connection takes. False: the transfer has ended, or goes another way. */
 static bool write_request(mp_transfer *it)
 {
-    mp_line *line = MP_NEVER_NULL(it->line);
+    mp_line *line = MP_NEVER_NULL(it->over);
     mp_err why = {0};
     while (it->put < it->size) {
         bool is_out = it->put < it->out.len;
@@ -385,7 +385,7 @@ static bool write_request(mp_transfer *it)
 /* Goes on with the handshake. False: it is not over, or has failed. */
 static bool shake_hands(mp_transfer *it)
 {
-    mp_line *line = MP_NEVER_NULL(it->line);
+    mp_line *line = MP_NEVER_NULL(it->over);
     mp_err why = {0};
     int status = mp_net_wire_shake_hands(&line->wire, &why);
     line->is_shaking = status == 0;
@@ -398,7 +398,7 @@ static bool shake_hands(mp_transfer *it)
 
 static void go_on_with(mp_transfer *it)
 {
-    mp_line *line = MP_NEVER_NULL(it->line);
+    mp_line *line = MP_NEVER_NULL(it->over);
     if (line->is_shaking && !shake_hands(it))
         return;
     mp_timer_stop(it->client->loop, &it->limit);
@@ -429,7 +429,7 @@ static void on_event(mp_fdwatch *watch, uint32_t events)
 static void use_line(mp_transfer *it, mp_line *line)
 {
     it->is_on_kept = line->was_used;
-    it->line = line;
+    it->over = line;
     line->transfer = it;
     line->was_used = true;
     go_on_with(it);
@@ -540,12 +540,12 @@ static int start(mp_transfer *it, mp_err *err)
         }
         it->held = it->out.len;
     }
-    it->receiver = enter_receiver(client, place, is_tls ? host : MP_STR_NONE, is_unix);
+    mp_receiver *to = enter_receiver(client, place, is_tls ? host : MP_STR_NONE, is_unix);
+    mp_line *line = !is_tls || client->tls.own == how->tls ? take_kept(to) : NULL;
+    bool is_ready = line != NULL || !is_tls || set_context(client, to, how, err) == 0;
+    it->receiver = to;
     client->active++;
-    mp_line *line = NULL;
-    if (!is_tls || client->tls.own == how->tls)
-        line = take_kept(it->receiver);
-    if (line == NULL && is_tls && set_context(client, it->receiver, how, err) != 0) {
+    if (!is_ready) {
         leave(it);
         return -1;
     }

@@ -61,7 +61,7 @@ struct mp_transfer {
         };
         struct {                               /* to another process */
             mp_receiver *MP_NULLABLE receiver; /* NULL: the transfer has ended */
-            mp_line *MP_NULLABLE line;         /* NULL: it is not connected yet, or no more */
+            mp_line *MP_NULLABLE over;         /* NULL: it is not connected yet, or no more */
             mp_dial *MP_NULLABLE dial;         /* NULL: none is in progress */
             mp_timer limit;           /* of connecting; or the transfer was over at its start, and `ready` is to run */
             uint64_t until_ms;        /* when connecting is given up */

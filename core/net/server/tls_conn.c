@@ -73,7 +73,7 @@ void mp_tls_notice_hellos(SSL_CTX *context)
 static const mp_tls_conn *conn_of(SSL *ssl)
 {
     const h2o_socket_t *socket = BIO_get_data(SSL_get_rbio(ssl));
-    return ((mp_conn *)socket->on_close.data)->tls;
+    return MP_NEVER_NULL(((mp_conn *)socket->on_close.data)->tls); /* its handshake, or a session of it, is under way */
 }
 
 static int bind_ticket(SSL *ssl, MP_UNUSED void *ctx)
@@ -223,9 +223,11 @@ void mp_tls_accept(mp_conn *conn, mp_tls_slot *slot)
     mp_tls_conn *tls = mp_new(sizeof *tls);
     conn->tls = tls;
     tls->conn = conn;
-    mp_tls *now = tls->tls = mp_tls_slot_get(slot);
+    mp_tls *now = mp_tls_slot_get(slot);
     mp_timer_start(server->loop, &tls->timer, MP_HANDSHAKE_MS, on_late);
-    h2o_socket_ssl_handshake(conn->socket, now->context, NULL, on_handshake);
+    SSL_CTX *context = now->context;
+    tls->tls = now;
+    h2o_socket_ssl_handshake(conn->socket, context, NULL, on_handshake);
 }
 
 /* -- client identity ----------------------------------------------------------------------------------------------- */
