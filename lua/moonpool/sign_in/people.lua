@@ -97,7 +97,13 @@ local home = short(provider.name, provider.issuer, config.client)
 local lists = {}
 for i, name in ipairs { "users", "emails", "groups", "roles", "tenants" } do lists[i] = allow[name] or false end
 
-people.home, people.mark = home, short(home, lists, deciding.mark)
+-- The mark of a sign-in begins with its provider's: a number of a user there may be another person's elsewhere.
+local OF_HOME <const> = 8
+people.home, people.mark = home, home:sub(1, OF_HOME) .. short(lists, deciding.mark):sub(1, 8)
+
+local ELSEWHERE <const> = "the person is of another provider"
+
+local function is_of_home(mark) return mark:sub(1, OF_HOME) == home:sub(1, OF_HOME) end
 
 local given, own_scopes = {}, {}
 for _, text in ipairs(config.scopes or {}) do
@@ -203,12 +209,13 @@ local function account_of(user)
   local key = records.hash(user)
   local account, text = records.get("account", key)
   if not account then return nil, "nothing is known of the person any more" end
-  if account.home ~= home then return nil, "the person is of another provider" end
+  if account.home ~= home then return nil, ELSEWHERE end
   return account, key, text
 end
 
 function people.may(user, mark)
   if mark == people.mark then return true end
+  if not is_of_home(mark) then return nil, ELSEWHERE end
   if deciding.mark ~= "" then return nil, people.OTHER_RULES end
   local is_there, account, why = pcall(account_of, user)
   if not is_there then return nil, "what is known of the person cannot be read", true end
@@ -278,22 +285,24 @@ local function ask_alone(user)
   end
 end
 
-function people.still_may(user)
-  local account, why = flights:share(user, ASK_S, function()
+function people.still_may(user, mark)
+  if not is_of_home(mark) then return nil, ELSEWHERE end
+  local is_known, account, why = flights:share(user, ASK_S, function()
     local ok, found, reason = pcall(ask_alone, user)
-    if ok then return found, reason end
+    if ok then return true, found, reason end
     if type(found) == "table" and found.sign_in_unavailable then return false end
     error(found, 0)
   end)
-  if account == false then error({ sign_in_unavailable = "the store" }, 0) end
-  if account == nil and why == "the operation did not end in time" then return nil, why, true end
+  if is_known == false then error({ sign_in_unavailable = "the store" }, 0) end
+  if not is_known then return nil, account, true end         -- it was not asked, or in vain: `account` says why
   if not account then return nil, why or "it is not known whether the person may sign in", why == nil end
   local list, reason, is_unknown = decide(account.claims)
   if not list then return nil, reason, is_unknown end
   return people.mark, nil, nil, list
 end
 
-function people.judge(user)
+function people.judge(user, mark)
+  if not is_of_home(mark) then return nil, ELSEWHERE end
   local is_there, account, why = pcall(account_of, user)
   if not is_there then return nil, "what is known of the person cannot be read", true end
   if not account then return nil, why end

@@ -3,7 +3,9 @@
 local cjson = require "cjson"
 local provider = require "spec.helpers.provider"
 local signing_in = require "spec.helpers.signing_in"
+local task_client = require "spec.helpers.task_client"
 local wait = require "spec.helpers.wait"
+local wire = require "spec.helpers.wire"
 
 -- A gateway for which each answer of the provider is old at once.
 local function gateway(idp, sign_in, config) return idp:gateway(sign_in, config, { workers = 2, constants = { sign_in_fresh_ms = 0 } }) end
@@ -196,6 +198,24 @@ describe("a refresh", function()
     end
     assert.equal(before + 1, #idp.forms)
   end)
+
+  it("is put off where no background task can be begun, and ends nothing", function()
+    local idp <close> = provider.start()
+    local slow = 'return tool { "Slow.", task = "required", function() sleep(60) end }'
+    local g <close> = idp:gateway(nil, nil, { scripts = { ["tools/slow.lua"] = slow }, constants = { sign_in_fresh_ms = 0, tasks = 1 } })
+    local client = signing_in.register(g)
+    local tokens = idp:tokens(g, client)
+    local meta = wire.meta(nil, { ["io.modelcontextprotocol/clientCapabilities"] = task_client.CAN })
+    local begun = wire.message(1, "tools/call", { name = "slow", arguments = {}, _meta = meta })
+    local headers = { Authorization = "Bearer " .. tokens.access_token }
+    local task = wire.post(g, begun, wire.mirrored(begun, headers)):json().result.taskId
+    assert.equal(503, signing_in.refresh(g, client, tokens.refresh_token).status)
+    local ends = wire.message(2, "tasks/cancel", { taskId = task, _meta = meta })
+    headers["Mcp-Name"] = task
+    assert.equal(200, wire.post(g, ends, wire.mirrored(ends, headers)).status)
+    g:wait_status(function(status) return status.gauges.jobs == 0 end)
+    assert.equal(200, signing_in.refresh(g, client, tokens.refresh_token).status)
+  end)
 end)
 
 describe("a reload", function()
@@ -228,6 +248,19 @@ describe("a reload", function()
     assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
     assert.equal(403, ann:send("GET", path).status)
     assert.equal(0, #other.server.requests)
+  end)
+
+  it("with another provider makes no person of the one with her number there, also by a code from before", function()
+    local idp <close> = provider.start()
+    local other <close> = provider.start()
+    local g <close> = gateway(idp)
+    local client = signing_in.register(g)
+    local code = idp:code(g, client)
+    reload(g, { issuer = other.issuer })
+    assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, other:tokens(g, client).access_token)))
+    local tokens = signing_in.redeem(g, client, code):json()
+    assert.equal(401, (signing_in.who(g, tokens.access_token)))
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
   end)
 end)
 
