@@ -343,7 +343,7 @@ end
 local function heal(record)
   if healing[record.name] then return end
   healing[record.name] = true
-  local began = host.job.begin_own(function()
+  local began = host.job.begin(function()           -- a configuration may have any number of upstreams
     local _ <close> = setmetatable({}, { __close = function() healing[record.name] = nil end })
     local rest, pause = rest_of(record), PAUSE_S
     if rest > 0 then retired:wait(rest) end
