@@ -23,7 +23,10 @@ MP_GAUGE(inner_connections, "inner_connections", "", "",
 #define SMALL_BODY 16384 /* a body up to this size is copied, so that it is written at once with the head */
 #define CONNECT_MS 10000 /* for requests without a limit of their own */
 #define AGAIN_MS 10      /* until a Unix socket whose queue is full is tried again */
-#define PROBED_MS 2      /* a kept connection that was used later is not asked whether the peer has closed it */
+/* A kept Unix socket that was used later is not asked whether the peer has closed it: a write says so, and nothing was
+ * sent then. By TCP, what is written is lost. */
+#define PROBED_MS 2
+#define MOST_KEPT 1024 /* kept connections of a worker: what all nodes together have at once in a busy second */
 
 struct mp_receiver {
     mp_link link; /* in client->inner.peers */
@@ -46,7 +49,7 @@ struct mp_line {
     SSL_CTX *MP_NULLABLE tls;          /* borrowed, only for comparison */
     mp_transfer *MP_NULLABLE transfer; /* NULL: it is kept */
     uint64_t used_ms;
-    bool is_shaking, was_used;
+    bool is_shaking, was_used, is_kept;
 };
 
 /* -- receivers ----------------------------------------------------------------------------------------------------- */
@@ -117,10 +120,19 @@ static int set_context(mp_client *client, mp_receiver *to, const mp_outgoing *ho
 
 /* -- lines --------------------------------------------------------------------------------------------------------- */
 
+/* The line is no longer among those that are kept, if it was. */
+static void unlink_line(mp_line *line)
+{
+    if (line->is_kept)
+        line->client->inner.kept--;
+    line->is_kept = false;
+    mp_link_drop(&line->link);
+}
+
 /* Closes a line that has failed: its session of TLS is not used again. */
 static void drop_line(mp_line *line)
 {
-    mp_link_drop(&line->link);
+    unlink_line(line);
     mp_fdwatch_stop(line->client->loop, &line->watch);
     mp_net_wire_close(&line->wire);
     leave_receiver(line->receiver);
@@ -164,6 +176,8 @@ static void keep_line(mp_line *line)
 {
     mp_client *client = line->client;
     line->used_ms = mp_loop_now(client->loop);
+    line->is_kept = true;
+    client->inner.kept++;
     mp_link_put(&line->receiver->kept, &line->link);
     if (client->inner.sweep.slot == 0)
         mp_timer_start(client->loop, &client->inner.sweep, client->limits.idle_ms, on_sweep);
@@ -174,9 +188,9 @@ static mp_line *MP_NULLABLE take_kept(mp_receiver *to)
 {
     while (!mp_link_is_alone(&to->kept)) {
         mp_line *line = mp_container(to->kept.prev, mp_line, link);
-        bool is_fresh = mp_loop_now(line->client->loop) - line->used_ms < PROBED_MS;
+        bool is_fresh = to->is_unix && mp_loop_now(line->client->loop) - line->used_ms < PROBED_MS;
         if (!is_old(line) && (is_fresh || !mp_peer_left(line->wire.fd))) {
-            mp_link_drop(&line->link);
+            unlink_line(line);
             return line;
         }
         close_line(line);
@@ -277,7 +291,10 @@ static void end_answer(mp_transfer *it)
 {
     mp_line *line = MP_NEVER_NULL(it->over);
     line->transfer = NULL;
-    if (!it->is_last && it->put == it->size && watch_line(line) == 0) {
+    /* what is behind the answer, in the connection's own buffer of TLS, would be the answer to another request */
+    bool has_more = mp_net_wire_has_bytes(&line->wire);
+    if (!it->is_last && !has_more && it->put == it->size && it->client->inner.kept < MOST_KEPT &&
+        watch_line(line) == 0) {
         keep_line(line);
         it->over = NULL;
     }
@@ -335,6 +352,10 @@ static void read_answer(mp_transfer *it)
             fail(it, "the server sent an invalid HTTP response", "");
         if (end != 0)
             return;
+        if (it->has_head && it->put < it->size) { /* the rest is not sent: its receiver may free it from now on */
+            it->size = it->put;
+            it->is_last = true;
+        }
         has_news = has_news || (count > 0 && it->has_head);
         if ((size_t)count < sizeof room && (count == 0 || !mp_net_wire_has_bytes(&line->wire)))
             break;
@@ -342,6 +363,8 @@ static void read_answer(mp_transfer *it)
     if (!it->is_paused && watch_line(line) != 0) {
         mp_err_set(&why, "the connection cannot be watched");
         lose(it, &why);
+    } else if (has_news && it->how.is_stream && it->is_starting) {
+        mp_timer_start(it->client->loop, &it->limit, 0, on_told);
     } else if (has_news && it->how.is_stream) {
         it->how.ready(it, it->how.ctx);
     }
@@ -541,7 +564,8 @@ static int start(mp_transfer *it, mp_err *err)
         it->held = it->out.len;
     }
     mp_receiver *to = enter_receiver(client, place, is_tls ? host : MP_STR_NONE, is_unix);
-    mp_line *line = !is_tls || client->tls.own == how->tls ? take_kept(to) : NULL;
+    bool is_now = !is_tls || (client->tls.own == how->tls && client->tls.context == to->tls);
+    mp_line *line = is_now ? take_kept(to) : NULL;
     bool is_ready = line != NULL || !is_tls || set_context(client, to, how, err) == 0;
     it->receiver = to;
     client->active++;

@@ -39,7 +39,18 @@ static bool read_framing(mp_transfer *it, const struct phr_header *headers, size
     return lengths + codings == 1;
 }
 
-/* Writes the headers in place of the head, as lines: these are never longer. False: one of them has several lines. */
+/* True if a line of the head ends with a line feed alone, which the parser takes. */
+static bool has_bare_feed(const char *head, size_t size)
+{
+    const char *end = head + size, *feed = head;
+    for (; (feed = memchr(feed, '\n', (size_t)(end - feed))) != NULL; feed++)
+        if (feed == head || feed[-1] != '\r')
+            return true;
+    return false;
+}
+
+/* Writes the headers in place of the head, as lines: with a blank for the carriage return that each loses, these are
+ * never longer. False: one of them has several lines. */
 static bool write_lines(mp_buf *head, const struct phr_header *headers, size_t count)
 {
     char *to = head->ptr;
@@ -74,7 +85,8 @@ static ssize_t read_head(mp_transfer *it)
             it->status = 0;
             return -2;
         }
-        if (size <= 0 || size > (int)MP_MAX_HEAD_BYTES || it->status < 100) {
+        if (size <= 0 || size > (int)MP_MAX_HEAD_BYTES || it->status < 100 ||
+            has_bare_feed(it->head.ptr, (size_t)size)) {
             it->status = 0;
             return -1;
         }

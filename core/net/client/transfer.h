@@ -102,7 +102,8 @@ struct mp_client {
     char agent[48]; /* a header: the version, without the commit that it was built from */
     struct {
         mp_link peers;  /* processes to which there are connections */
-        mp_timer sweep; /* closes kept connections that are too old */
+        int64_t kept;   /* connections without a request */
+        mp_timer sweep; /* closes those that are too old */
     } inner;
 };
 

@@ -71,7 +71,8 @@ describe("an answer of another node", function()
       OK .. "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n[1,2]", OK .. "Transfer-Encoding: gzip, chunked\r\n\r\n",
       OK .. "Transfer-Encoding: chunked\r\n\r\nx\r\n", OK .. "Transfer-Encoding: chunked\r\n\r\n5\n[1,2]\n0\n\n",
       OK .. "X: " .. long .. "\r\nContent-Length: 5\r\n\r\n[1,2]", OK .. ("X: y\r\n"):rep(120) .. "Content-Length: 5\r\n\r\n[1,2]",
-      OK .. "X: y\r\n folded\r\nContent-Length: 5\r\n\r\n[1,2]",
+      OK .. "X: y\r\n folded\r\nContent-Length: 5\r\n\r\n[1,2]", "HTTP/1.1 200 \nContent-Length:0\n" .. ("a:b\n"):rep(98) .. "\n",
+      OK .. "Content-Length: 5\n\r\n[1,2]",
     }
     for i, text in ipairs(broken) do
       local got = post(bytes(text))
