@@ -13,47 +13,82 @@ watch.job = "moonpool/sign-ins"
 
 local EVERY_S <const>, LOOK_S <const> = 0.4, 5
 local STEADY_S <const> = 0.3                             -- a file that is being written is looked at once more: an ending is for good
-local JUDGE_S <const>, JUDGE_CPU_S <const> = 300, 60     -- for all sign-ins
+local JUDGE_S <const>, JUDGE_CPU_S <const> = 300, 5      -- for one round: the next one goes on behind it
+local AGAIN_S <const>, MOST_S <const> = 10, 60           -- between two rounds: it doubles
 local KEEP_S <const> = 400 * 86400
 local judged                                             -- the rules by which all were judged
-local is_judging = false
+local round = {}                                         -- the rounds by the same rules, of which the process runs one at a time:
+--   { rules, pause, at }: how long the next one waits, and when it may begin; is_running; is_cut: the last did not come to its end
+--   done                  the ids of sign-ins that were judged: true; false where nothing came of it, so that others are judged first
 
--- True if the person of a family may still sign in, or that is not known.
-local function may(family)
-  local is_allowed, _, is_unknown = people.judge(family.user, family.mark)
-  return is_allowed or is_unknown
+-- Those that are to be judged. One that cut a round short comes last.
+local function waiting(done)
+  local ids, again = {}, {}
+  for _, id in ipairs(records.ids "family" or error({ sign_in_unavailable = "the store" }, 0)) do
+    local list = done[id] == nil and ids or done[id] == false and again
+    if list then list[#list + 1] = id end
+  end
+  return table.move(again, 1, #again, #ids + 1, ids)
 end
 
--- Judges all sign-ins: the number of those that have ended.
-local function judge_all()
-  local ended = 0
-  for _, id in ipairs(records.ids "family" or {}) do
+-- Judges all sign-ins that are not judged yet: the number of those that have ended, and of those of which it is not known.
+local function judge_all(done)
+  local ended, unknown = 0, 0
+  for _, id in ipairs(waiting(done)) do
+    done[id] = false
     local family = records.get("family", id)
-    if family and not may(family) then
+    local is_allowed, is_unknown = true, false
+    if family then is_allowed, _, is_unknown = people.judge(family.user, family.mark) end
+    if not is_allowed and not is_unknown then
       families.finish(id, true)
       ended = ended + 1
     end
+    done[id] = not is_unknown
+    unknown = unknown + (is_unknown and 1 or 0)
   end
-  return ended
+  return ended, unknown
 end
 
-local function judge(rules)
-  local _ <close> = setmetatable({}, { __close = function() is_judging = false end })
+local function complain(why)
+  host.log.write("warn", "sign-in not possible", { why = why, hint = "not all people who are signed in were judged by the new rules yet; that goes on" })
+end
+
+local function judge(rules, done)
   if records.get("rules", "judged") ~= rules then
-    local ended = judge_all()
-    records.put("rules", "judged", rules, KEEP_S)
+    local ended, unknown = judge_all(done)
     records.settle()
     if ended > 0 then host.log.write("info", "sign-ins ended", { count = ended, why = "their people may not sign in any more" }) end
+    if unknown > 0 then return complain(("of %d sign-ins it is not known whether they may go on"):format(unknown)) end
+    judged = rules
+    records.put("rules", "judged", rules, KEEP_S)
+    records.settle()
   end
-  judged = rules
+  judged = rules                 -- by another worker, or before the start
+end
+
+local function run_round(it)
+  local _ <close> = setmetatable({}, { __close = function()
+    it.is_running, it.at, it.pause = false, host.time.now() + it.pause, math.min(2 * it.pause, MOST_S)
+  end })
+  local turn <close> = host.semaphore.take("sign_in judging by " .. it.rules, 1, false, 0)
+  if not turn then return end          -- another worker judges
+  if it.is_cut then complain "to judge them took too long" end
+  it.is_cut = true
+  local ok, why = pcall(judge, it.rules, it.done)
+  it.is_cut = false
+  if not ok then complain(type(why) == "table" and why.sign_in_unavailable or tostring(why)) end
 end
 
 local function look()
   local rules = people.rules()
-  if not rules or rules == judged or is_judging then return end
+  if not rules or rules == judged or round.is_running then return end
+  if round.rules ~= rules then round = { rules = rules, done = {}, pause = AGAIN_S, at = -math.huge } end
+  if host.time.now() < round.at then return end
   host.time.sleep(STEADY_S)
-  if people.rules() ~= rules then return end
-  is_judging = host.job.begin(function() pcall(judge, rules) end, JUDGE_S, JUDGE_CPU_S) == true
+  if people.rules() ~= rules or round.is_running then return end
+  local it = round
+  it.is_running = true
+  if not host.job.begin_own(function() run_round(it) end, JUDGE_S, JUDGE_CPU_S) then it.is_running = false end
 end
 
 --- One look. What the store does not take is tried again by the next one.
