@@ -282,11 +282,16 @@ local function bounded(claims)
   return claims
 end
 
--- What the provider says of the person whose tokens these are. `before`: her claims, where she is known already.
-local function claims_of(meta, tokens, nonce, before)
+-- The failure of a question with an access token. The provider has given a new one just now, so it has not ended anything:
+-- the endpoint refuses it for reasons of its own.
+local function of_new_access(failure) return failure.kind == "gone" and direct.outage(failure.why) or failure end
+
+-- What the provider says of the person whose tokens these are, which are new ones if `is_new`. `before`: her claims, where
+-- she is known already.
+local function claims_of(meta, tokens, nonce, before, is_new)
   if preset.identity then
     local claims, failure = preset.identity(ask_with, meta, tokens.access)
-    if not claims then return nil, failure end
+    if not claims then return nil, is_new and of_new_access(failure) or failure end
     if before and claims.sub ~= before.sub then return nil, other "the tokens are another person's" end
     return bounded(without_nulls(claims))
   end
@@ -304,6 +309,7 @@ local function claims_of(meta, tokens, nonce, before)
   if meta.user and (before or lacks(claims)) then
     local found
     found, failure = ask_user(meta, tokens, claims or before)
+    if failure and is_new then failure = of_new_access(failure) end
     if not found and (not claims or failure.kind ~= "outage" or lacks(claims)) then return nil, failure end
     claims = filled(claims or { iss = before.iss }, found or {})
   end
@@ -325,7 +331,8 @@ end
 function provider.ask_again(tokens, before, keep)
   local meta, failure = provider.metadata()
   if not meta then return nil, failure end
-  if tokens.refresh then
+  local is_new = tokens.refresh ~= nil
+  if is_new then
     local found
     found, failure = tokens_by(meta, { { "grant_type", "refresh_token" }, { "refresh_token", tokens.refresh } })
     if not found then return nil, failure end
@@ -335,7 +342,7 @@ function provider.ask_again(tokens, before, keep)
   elseif not tokens.access or tokens.ends and tokens.ends <= os.time() or not (preset.identity or meta.user) then
     return nil, { kind = "unasked", why = "the provider gave no refresh token" }
   end
-  return claims_of(meta, tokens, nil, before)
+  return claims_of(meta, tokens, nil, before, is_new)
 end
 
 return provider

@@ -98,6 +98,22 @@ describe("a refresh", function()
     assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
   end)
 
+  it("believes the provider's new tokens where userinfo refuses them", function()
+    local idp <close> = provider.start()
+    idp.people.ann.groups = { "ops" }
+    local g <close> = gateway(idp, { allow = { groups = { "ops" } } })
+    local client = signing_in.register(g)
+    local tokens = idp:tokens(g, client)
+    idp.routes["/userinfo"] = function(_, _, reply) reply:send(401) end
+    tokens = signing_in.refresh(g, client, tokens.refresh_token):json()
+    assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, tokens.access_token)))
+    idp.answer = function(answer) answer.id_token = nil end
+    tokens = signing_in.refresh(g, client, tokens.refresh_token):json()
+    assert.equal("oidc:1001 notes:read notes:write", (signing_in.who(g, tokens.access_token)))
+    idp.answer, idp.people.ann.groups = nil, { "dev" }
+    assert.equal("invalid_grant", signing_in.refresh(g, client, tokens.refresh_token):json().error)
+  end)
+
   it("goes on while the provider does not answer, or an answer is not of it", function()
     local idp <close> = provider.start()
     local g <close> = gateway(idp)
