@@ -1,9 +1,10 @@
 -- scripts/sign_in/main.lua: a function of the operator's, which decides who may sign in, of those whom sign_in.allow lets
 -- in, and with which scopes. It gets the claims of the person, and never a token.
---   mark   a hash of the script: a token that was made by another one is not taken, and its client asks for the next
+--   mark   a hash of the script and of all of lib/, which it may require: a token that was made by another one is not taken, and its client asks for the next
 
 local digest = require "moonpool.lib.digest"
 local failure = require "moonpool.runtime.outcome"
+local host = require "moonpool.host"
 local json = require "moonpool.json"
 local principal = require "moonpool.access.principal"
 
@@ -17,9 +18,18 @@ local handler
 
 function deciding.is(value) return type(value) == "function" end
 
+-- What the function is made of: its script and the modules of lib/.
+local function mark_of(text)
+  local parts = { text }
+  for _, script in ipairs(host.script.list) do
+    if script.path:find "^lib/" and not script.path:find "_spec%.lua$" then parts[#parts + 1] = script.path .. " " .. digest.sha256(script.text) end
+  end
+  return digest.sha256(table.concat(parts, "\n")):sub(1, 16)
+end
+
 function deciding.build(name, value, text, complain)
   if name ~= "main" then return complain(1, "only main.lua in this folder is a script", "a module that it requires is in lib/") end
-  return { handler = value, mark = digest.sha256(text):sub(1, 16), definition = { name = name } }
+  return { handler = value, mark = mark_of(text), definition = { name = name } }
 end
 
 --- Takes what `build` has made, before the modules of sign-in are loaded.

@@ -97,20 +97,21 @@ local home = short(provider.name, provider.issuer, config.client)
 local lists = {}
 for i, name in ipairs { "users", "emails", "groups", "roles", "tenants" } do lists[i] = allow[name] or false end
 
--- The mark of a sign-in begins with its provider's: a number of a user there may be another person's elsewhere.
-local OF_HOME <const> = 8
-people.home, people.mark = home, home:sub(1, OF_HOME) .. short(lists, deciding.mark):sub(1, 8)
-
-local ELSEWHERE <const> = "the person is of another provider"
-
-local function is_of_home(mark) return mark:sub(1, OF_HOME) == home:sub(1, OF_HOME) end
-
 local given, own_scopes = {}, {}
 for _, text in ipairs(config.scopes or {}) do
   for scope in text:gmatch "%S+" do
     if not own_scopes[scope] then given[#given + 1], own_scopes[scope] = scope, true end
   end
 end
+
+-- The mark of a sign-in begins with its provider's: a number of a user there may be another person's elsewhere.
+-- The scopes of the configuration are in it where main.lua turns them into others: they cannot be taken out of a token.
+local OF_HOME <const> = 8
+people.home, people.mark = home, home:sub(1, OF_HOME) .. short(lists, deciding.mark, deciding.mark ~= "" and given or nil):sub(1, 8)
+
+local ELSEWHERE <const> = "the person is of another provider"
+
+local function is_of_home(mark) return mark:sub(1, OF_HOME) == home:sub(1, OF_HOME) end
 
 function people.rules() return people.mark end
 

@@ -10,10 +10,10 @@ local function start(main)
   return signing_in.start({ scripts = { watch = false } }, { workers = 2, scripts = { ["tools/who.lua"] = who, ["sign_in/main.lua"] = main } })
 end
 
-local function reload(g, main)
+local function reload(g, text, path)
   local before = g:status().scripts.generation
-  local file <close> = assert(io.open(g.dir .. "/scripts/sign_in/main.lua", "w"))
-  file:write(main)
+  local file <close> = assert(io.open(g.dir .. "/scripts/" .. (path or "sign_in/main.lua"), "w"))
+  file:write(text)
   file:close()
   uv.kill(g.pid, "sighup")
   g:wait_status(function(status) return status.scripts.generation > before end)
@@ -66,6 +66,18 @@ describe("sign_in/main.lua", function()
     assert.equal("invalid_grant", signing_in.refresh(g, client, bob.refresh_token):json().error)
     local wide = signing_in.refresh(g, client, again.refresh_token):json()
     assert.equal("password:ann notes:read notes:write", (signing_in.who(g, wide.access_token)))
+  end)
+
+  it("counts as changed with a module of lib/", function()
+    local scripts = { ["tools/who.lua"] = who, ["lib/team.lua"] = "return { ann = true, bob = true }",
+      ["sign_in/main.lua"] = 'local team = require "team"\nreturn function(claims) return team[claims.sub] end' }
+    local g <close> = signing_in.start({ scripts = { watch = false } }, { scripts = scripts })
+    local client = signing_in.register(g)
+    local ann, bob = signing_in.tokens(g, client), signing_in.tokens(g, client, nil, "bob")
+    reload(g, "return { ann = true }", "lib/team.lua")
+    assert.equal(401, (signing_in.who(g, bob.access_token)))
+    assert.equal("invalid_grant", signing_in.refresh(g, client, bob.refresh_token):json().error)
+    assert.equal(200, signing_in.refresh(g, client, ann.refresh_token).status)
   end)
 
   it("that fails for a while ends nothing: a refresh is put off", function()
