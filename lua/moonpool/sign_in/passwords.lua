@@ -14,6 +14,7 @@ local FORM <const> = "a line is NAME scrypt:32768:8:3:SALT:HASH SCOPE,SCOPE; `mo
 local MAX_USERS <const> = 10000
 local LEAST_N <const>, LEAST_R <const>, LEAST_P <const> = 32768, 8, 3
 local MOST_N_R <const> = 1 << 19
+local HASH <const>, LEAST_SALT <const>, MOST_SALT <const> = 32, 8, 64      -- bytes: a line that ends within its hash is not taken for another one
 local AT_ONCE <const> = 2        -- hashes: each takes 32 MiB, and a thread of four for 0.1 to 0.3 s
 local MOST_WAITING <const> = 32   -- passwords: those take 5 s, and leave most of the pages' places to others
 local MOST_OF_ADDRESS <const> = 8 -- passwords that wait or are hashed: no address takes all of these places
@@ -37,10 +38,13 @@ local function entry_of(line)
   if not n or n < LEAST_N or r < LEAST_R or p < LEAST_P or r > 16 or p > 16 then return nil, "the hash is not scrypt with at least 32768:8:3" end
   if n > MOST_N_R or n * r > MOST_N_R then return nil, "the hash takes more than 64 MiB: N * r of scrypt is at most 524,288" end
   if n & (n - 1) ~= 0 then return nil, "N of scrypt is a power of two" end
+  salt, hash = keys.unbase64url(salt), keys.unbase64url(hash)
+  if not salt or not hash then return nil, "salt and hash are base64url" end
+  if #hash ~= HASH or #salt < LEAST_SALT or #salt > MOST_SALT then return nil, "a hash has 32 bytes, and a salt 8 to 64: is the line cut?" end
   if more:find "%s" then return nil, "scopes have commas between them, without spaces" end
   local scopes, wrong = scopes_of(more)
   if not scopes then return nil, "'" .. tostring(wrong) .. "' is no scope" end
-  return { name = name, n = n, r = r, p = p, salt = keys.unbase64url(salt), hash = keys.unbase64url(hash), scopes = scopes,
+  return { name = name, n = n, r = r, p = p, salt = salt, hash = hash, scopes = scopes,
     mark = records.hash(rest .. " " .. more):sub(1, 16) }
 end
 
@@ -51,12 +55,13 @@ local function parse(text)
     if line:find "^%s*[^%s#]" then
       local entry, why = entry_of(line)
       if entry and all[entry.name] then entry, why = nil, "there is a line for this user already" end
-      if not entry or not entry.salt or not entry.hash then return nil, why or "salt and hash are base64url", n, FORM end
+      if not entry then return nil, why, n, FORM end
       all[entry.name] = entry
       count = count + 1
       if count > MAX_USERS then return nil, "there are more than " .. MAX_USERS .. " users" end
     end
   end
+  if count == 0 then return nil, "there is no user in it", nil, FORM end      -- it is being written, or its disk was full
   return all
 end
 

@@ -48,6 +48,14 @@ describe("the check of a gateway with sign_in", function()
       local _, err = check("ann scrypt:" .. hash:gsub("^32768:8:3", numbers) .. "\n")
       assert.truthy(err:find(why, 1, true), numbers .. ": " .. err)
     end
+    local salt = hash:match "^%d+:%d+:%d+:([^:]+)"
+    for text, why in pairs { [hash:sub(1, -4)] = "is the line cut", [hash .. "AAAA"] = "is the line cut", [hash:gsub(salt, "AAAA")] = "is the line cut",
+      [hash:gsub(salt, ("A"):rep(88))] = "is the line cut", [hash:sub(1, -2)] = "base64url" } do
+      local _, err = check("ann scrypt:" .. text .. "\n")
+      assert.truthy(err:find("users.txt:1: ", 1, true) and err:find(why, 1, true), text .. ": " .. err)
+    end
+    local _, nothing = check "# nobody yet\n"
+    assert.truthy(nothing:find("there is no user in it", 1, true), nothing)
     local _, spaces = check("ann scrypt:" .. hash .. " a b\n")
     assert.truthy(spaces:find("scopes have commas between them", 1, true), spaces)
     local code, err = check("ann scrypt:" .. hash:gsub("^32768:8:3", "65536:8:3") .. "\n")
