@@ -5,22 +5,28 @@ local URL <const> = "https://client.example/app.json"
 
 -- The module with a web of its own: `kept.web` = URL -> { status, metadata, headers } or { failure = kind }.
 local function load()
-  local kept = { web = {}, fetched = {}, now = 1000, tokens = math.huge, limits = {} }
+  local kept = { web = {}, fetched = {}, now = 1000, tokens = math.huge, of_address = {}, busy = {}, limits = {} }
   local stubs = {
     ["moonpool.host"] = {
       config = { sign_in = { documents = true } }, time = { now = function() return kept.now end }, log = { write = function() end },
       http = {
+        counted = function(address) return address end,
         address = function(name) return name:find "^[%d.]+$" and name or nil end,
         url = function(text)
           local name = text:match "^https://([^/]+)/"
           return name and { url = text, host = name } or nil
         end,
       },
-      store = { take = function()
+      store = { take = function(key, _, most)
+        local address = key:match "of (.*)"
+        if address then
+          kept.of_address[address] = (kept.of_address[address] or 0) + 1
+          return kept.of_address[address] <= most
+        end
         kept.tokens = kept.tokens - 1
         return kept.tokens >= 0
       end },
-      semaphore = { take = function() return setmetatable({}, { __close = function() end }) end },
+      semaphore = { take = function(name) return not kept.busy[name] and setmetatable({}, { __close = function() end }) or nil end },
     },
     ["moonpool.json"] = { null = {} }, ["moonpool.sign_in.address"] = { host = "mcp.example.com" },
     ["moonpool.runtime.single_flight"] = { new = function() return { share = function(_, _, _, f) return f() end } end },
@@ -131,5 +137,45 @@ describe("the document of a client", function()
     kept.tokens = 3
     for i = 1, 10 do documents.find("https://client.example/" .. i) end
     assert.equal(3, #kept.fetched)
+  end)
+
+  it("that is not known is fetched at a rate of the address that asks for it, which takes nothing from others", function()
+    local documents, kept = load()
+    kept.web[URL] = { 200, metadata() }
+    for i = 1, 20 do documents.find("https://client.example/" .. i, nil, "10.0.0.1") end
+    assert.equal(10, #kept.fetched)
+    assert.same({ nil, true }, { documents.find(URL, nil, "10.0.0.1"), select(3, documents.find(URL, nil, "10.0.0.1")) })
+    assert.truthy((documents.find(URL, nil, "10.0.0.2")))
+    kept.now = kept.now + 3601
+    assert.truthy((documents.find(URL, nil, "10.0.0.1")))          -- it is known
+    assert.equal(12, #kept.fetched)
+    kept.busy["sign_in documents of 10.0.0.3"] = true
+    assert.is_nil((documents.find("https://client.example/other", nil, "10.0.0.3")))
+    assert.equal(12, #kept.fetched)
+  end)
+end)
+
+-- The module of clients, with a document that cannot be had: what `find` returns.
+local function clients_without(find)
+  local stubs = { ["moonpool.sign_in.documents"] = { is_url = function() return true end, find = find } }
+  for _, name in ipairs { "runtime.characters", "keys", "sign_in.form", "sign_in.records", "sign_in.redirects", "sign_in.sealed" } do
+    stubs["moonpool." .. name] = {}
+  end
+  local before = {}
+  for name, stub in pairs(stubs) do before[name], package.loaded[name] = package.loaded[name] or false, stub end
+  local clients = dofile "lua/moonpool/sign_in/clients.lua"
+  for name, old in pairs(before) do package.loaded[name] = old or nil end
+  return clients
+end
+
+describe("a client with a document", function()
+  it("redeems and refreshes while its document cannot be had, and not once it is gone", function()
+    local is_away = true
+    local clients = clients_without(function() return nil, "no answer", is_away end)
+    local request = { headers = {}, address = "10.0.0.1" }
+    assert.same({ id = URL, key = URL, method = "none" }, (clients.authenticate(request, { client_id = URL })))
+    assert.is_nil((clients.authenticate(request, { client_id = URL, client_secret = "x" })))
+    is_away = false
+    assert.is_nil((clients.authenticate(request, { client_id = URL })))
   end)
 end)

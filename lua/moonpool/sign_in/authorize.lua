@@ -41,9 +41,9 @@ local function fault(query)
   if #(query.scope or "") > MAX_SCOPE or scopes.asked(query.scope) == false then return "The program asked for scopes that cannot be read." end
 end
 
--- Everything that is shown and granted later; or nil and the page to show instead.
-local function read(query)
-  local client, document_fault, is_away = clients.find(query.client_id, query.redirect_uri)
+-- Everything that is shown and granted later; or nil and the page to show instead. `from`: the browser's address.
+local function read(query, from)
+  local client, document_fault, is_away = clients.find(query.client_id, query.redirect_uri, from)
   if document_fault then
     local page = html.fault(is_away and 503 or 400, "What the program says of itself at its address cannot be used: " .. document_fault .. ".", nil, true)
     page.reason = document_fault
@@ -105,7 +105,7 @@ function authorize.begin(request)
   end
   local query, why = form.parse(request.query)
   if not query then return html.fault(400, "The program's request cannot be read: " .. why .. ".", nil, true) end
-  local asked, client = read(query)
+  local asked, client = read(query, request.address)
   if not asked then return client end
   return consent_page(request, asked, client)
 end
@@ -125,7 +125,7 @@ function authorize.consent(request)
   local parameters, asked, id = posted("consent", request)
   if not parameters then return asked end
   if parameters.answer ~= "allow" then return returning.go(asked, { "error", "access_denied", "error_description", "the person refused" }) end
-  local client = clients.find(asked.client)
+  local client = clients.find(asked.client, nil, request.address)
   if not client or not redirects.fits(client.redirects, asked.redirect) then return html.fault(403, returning.AGAIN, nil, true) end
   if client.about ~= asked.about then          -- its document is another one than the person has seen
     asked.about = client.about

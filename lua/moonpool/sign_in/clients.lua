@@ -86,25 +86,25 @@ function clients.register(metadata)
 end
 
 -- The client of a document: it has no secret, which everybody could read.
-local function of_document(id, redirect)
-  local metadata, from, is_away = documents.find(id, function(its)
+local function of_document(id, redirect, from)
+  local metadata, its_host, is_away = documents.find(id, function(its)
     return not redirect or is_list(its.redirect_uris) and redirects.fits(its.redirect_uris, redirect)
-  end)
-  if not metadata then return nil, from, is_away end
+  end, from)
+  if not metadata then return nil, its_host, is_away end
   local _, why = fault(metadata)
   local method = metadata.token_endpoint_auth_method
   if not why and method ~= nil and method ~= "none" then why = "the client authenticates in a way that is not taken: only none is" end
   if why then return nil, why end
-  return { id = id, redirects = metadata.redirect_uris, name = metadata.client_name, method = "none", key = id, host = from,
+  return { id = id, redirects = metadata.redirect_uris, name = metadata.client_name, method = "none", key = id, host = its_host,
     refreshes = has(metadata.grant_types or {}, "refresh_token"),
     about = records.hash(metadata.client_name .. " " .. table.concat(metadata.redirect_uris, " ")):sub(1, 16) }
 end
 
 --- The client with this id; nil: there is none, or its seal key is none any more; then perhaps why, and whether that may
---- pass. `redirect`: an address that the client should have.
-function clients.find(id, redirect)
+--- pass. `redirect`: an address that the client should have; `from`: the address of whoever asks.
+function clients.find(id, redirect, from)
   if type(id) ~= "string" or #id > MAX_ID then return nil end
-  if documents.is_url(id) then return of_document(id, redirect) end
+  if documents.is_url(id) then return of_document(id, redirect, from) end
   local content = id:sub(1, #PREFIX) == PREFIX and sealed.open("registration", id:sub(#PREFIX + 1))
   return content and made(id, content) or nil
 end
@@ -123,7 +123,9 @@ function clients.authenticate(request, parameters)
   elseif request.headers.authorization then
     return nil, "this way of client authentication is not known"
   end
-  local client, why, is_away = clients.find(id)
+  local client, why, is_away = clients.find(id, nil, request.address)
+  -- Codes and tokens are bound to the client's id: that its document cannot be had now takes nothing from whoever holds them.
+  if is_away and way == "none" then return { id = id, key = id, method = "none" } end
   if not client then return nil, why or "the client is not known: it has to register again", is_away end
   if client.method ~= way then return nil, "the client registered another way of authentication" end
   if way ~= "none" and sealed.open("client secret", secret) ~= records.hash(client.id) then return nil, "the client's secret is wrong" end

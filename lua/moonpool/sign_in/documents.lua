@@ -14,6 +14,7 @@ local documents = {}
 local MAX_URL <const>, MAX_BYTES <const> = 256, 5 * 1024
 local FETCH_S <const>, AT_ONCE <const>, WAITING <const> = 5, 8, 32
 local OF_HOST <const> = 30                                   -- fetches in a minute from one host
+local OF_ADDRESS <const>, PLACES <const> = 10, 2             -- of documents that are not known: in a minute for one address, and at once
 local LEAST_S <const>, MOST_S <const>, STALE_S <const> = 3600, 7 * 86400, 86400
 local AGAIN_S <const> = 10                                   -- until a document that could not be had, or does not fit, is asked for again
 local MAX_KNOWN <const> = 1024
@@ -63,15 +64,25 @@ local function fetch(id, url)
   return { metadata = found, at = host.time.now(), ends = host.time.now() + life_of(head) }
 end
 
+-- A place of those that an address has for documents that are not known, so that it uses up nothing of the others'; nil: none is
+-- free.
+local function place_of(from)
+  local name = host.http.counted(from)
+  if host.store.take("visitor l:documents of " .. name, 60 / OF_ADDRESS, OF_ADDRESS) ~= true then return nil end
+  return host.semaphore.take("sign_in documents of " .. name, PLACES, false, 0)
+end
+
 --- The metadata of the client at this URL, and its host; nil, why, and whether that may pass. `is_enough`: a function that
---- says whether metadata that are known already will do; if not, they are fetched again.
-function documents.find(id, is_enough)
+--- says whether metadata that are known already will do; if not, they are fetched again. `from`: the address of whoever asks.
+function documents.find(id, is_enough, from)
   local url = read_url(id)
   if not url then return nil, "the client's id is no URL at which a document may be" end
   local now, before = host.time.now(), known:get(id)
   if before and now < before.ends and (now < before.at + AGAIN_S or not is_enough or is_enough(before.metadata)) then return before.metadata, url.host end
   local failed = bad:get(id)
   if not (failed and now < failed.ends) then
+    local place <close> = not before and from and place_of(from) or nil
+    if not before and from and not place then return nil, "too many documents are asked for from this address", true end
     local found, why, is_away = flights:share(id, FETCH_S + 1, function() return fetch(id, url) end)
     if found then
       known:put(id, found)

@@ -98,7 +98,7 @@ local function by_code(parameters, client)
     return fault(400, "invalid_target", "the resource is not the one of the sign-in")
   end
   records.ready()
-  local id, family, refresh, has_ended_one = families.begin(code, grant, text, client.name)
+  local id, family, refresh, has_ended_one = families.begin(code, grant, text, client.name or grant.name)
   if not id then
     local used = families.find_code(code)
     if used and used.family then families.finish(used.family) end

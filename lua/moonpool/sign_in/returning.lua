@@ -30,8 +30,9 @@ function returning.go(asked, list) return html.go(returning.url(asked, list)) en
 function returning.signed_in(asked, who, use)
   local client = clients.find(asked.client)
   if not client then return html.fault(403, returning.AGAIN, nil, true) end
-  local grant = { client = client.key, redirect = asked.redirect, resource = asked.resource, scopes = scopes.granted(asked.scopes, who.scopes),
-    challenge = asked.challenge, user = who.user, mark = who.mark, refreshes = asked.stays or client.refreshes }
+  local grant = { client = client.key, name = client.name, redirect = asked.redirect, resource = asked.resource,
+    scopes = scopes.granted(asked.scopes, who.scopes), challenge = asked.challenge, user = who.user, mark = who.mark,
+    refreshes = asked.stays or client.refreshes }
   local too_much = tokens.trouble(grant)
   if too_much then
     host.log.write("warn", "sign-in not possible", { why = "user " .. who.user .. ": " .. too_much, hint = "give this user fewer or shorter scopes" })
