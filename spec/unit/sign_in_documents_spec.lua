@@ -95,12 +95,33 @@ describe("the document of a client", function()
   it("says the same client_id, has a name and no secret, and is JSON with status 200", function()
     local documents, kept = load()
     for _, it in ipairs { { 200, metadata { client_id = URL .. "x" } }, { 200, metadata { client_id = false } }, { 200, metadata { client_name = false } },
-      { 200, metadata { client_secret = "x" } }, { 404, {} }, { 200, metadata(), { ["content-type"] = "text/html" } }, { 200, metadata(), {} } } do
+      { 200, metadata { client_secret = "x" } }, { 404, {} }, { 410, {} }, { 200, {} } } do
       kept.web[URL] = it
       local found, why, is_away = documents.find(URL)
       assert.same({ nil, "string", false }, { found, type(why), is_away })
       kept.now = kept.now + 11
     end
+  end)
+
+  it("is gone by nothing but 404, 410 or JSON that says so, and not before its time", function()
+    for _, it in ipairs { { 200, metadata(), { ["content-type"] = "text/html" } }, { 200, metadata(), {} }, { 403, {} }, { failure = "barred" } } do
+      local documents, kept = load()
+      kept.web[URL] = it
+      assert.same({ nil, true }, { documents.find(URL), (select(3, documents.find(URL))) })
+      kept.now, kept.web[URL] = kept.now + 11, { 200, metadata() }
+      documents.find(URL)
+      kept.now, kept.web[URL] = kept.now + 3601, it
+      assert.truthy((documents.find(URL)))
+    end
+    local documents, kept = load()
+    kept.web[URL] = { 200, metadata() }
+    documents.find(URL)
+    kept.now, kept.web[URL] = kept.now + 11, { 404, {} }
+    assert.truthy((documents.find(URL, function() return false end)))
+    assert.truthy((documents.find(URL)))
+    assert.equal(2, #kept.fetched)
+    kept.now = kept.now + 3601
+    assert.is_nil((documents.find(URL)))
   end)
 
   it("that cannot be had is not asked for again at once, and the last one serves for a day", function()

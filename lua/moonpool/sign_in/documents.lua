@@ -43,7 +43,8 @@ local function life_of(head)
   return math.max(LEAST_S, math.min(MOST_S, seconds or LEAST_S))
 end
 
--- Fetches the document: it and its life; or nil, why, and whether that may pass.
+-- Fetches the document: it and its life; or nil, why, and whether that may pass. Only 404, 410 and JSON that says something else mean
+-- that it is gone: a host may show programs a page instead for a while.
 local function fetch(id, url)
   if host.store.take(("visitor l:documents:%s"):format(url.host), 60 / OF_HOST, OF_HOST) ~= true then
     return nil, "too many documents of this host in a minute", true
@@ -51,10 +52,10 @@ local function fetch(id, url)
   local turn <close> = host.semaphore.take("sign_in documents", AT_ONCE, false, WAITING)
   if not turn then return nil, "too many documents are fetched at once", true end
   local found, status, head = direct.ask("GET", id, "public", { "accept: application/json", "user-agent: moonpool" }, nil, FETCH_S, MAX_BYTES)
-  if not found then return nil, status.why, status.kind == "outage" end
-  if status ~= 200 then return nil, "the document's host answers " .. status, status >= 500 end
+  if not found then return nil, status.why, not status.is_address end
+  if status ~= 200 then return nil, "the document's host answers " .. status, status ~= 404 and status ~= 410 end
   local kind = (direct.header_of(head, "content-type") or ""):lower():gsub("%s*;.*", "")
-  if not (kind == "application/json" or kind:find "^application/[%w.-]+%+json$") then return nil, "the document is not JSON", false end
+  if not (kind == "application/json" or kind:find "^application/[%w.-]+%+json$") then return nil, "the document is not JSON", true end
   for name, value in pairs(found) do
     if value == json.null then found[name] = nil end
   end
@@ -92,7 +93,7 @@ function documents.find(id, is_enough, from)
     failed = { why = why, is_away = is_away ~= false, ends = now + AGAIN_S }
     bad:put(id, failed)
   end
-  if before and failed.is_away and now < before.at + math.max(STALE_S, before.ends - before.at) then return before.metadata, url.host end
+  if before and (now < before.ends or failed.is_away and now < before.at + STALE_S) then return before.metadata, url.host end
   if not failed.is_away then known:drop(id) end
   return nil, failed.why, failed.is_away
 end
