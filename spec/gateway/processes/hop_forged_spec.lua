@@ -202,7 +202,7 @@ describe("who a caller is", function()
     local names = {}
     for name in head:gmatch "\n([^:]*):" do names[#names + 1] = name end
     table.sort(names)
-    assert.same({ "accept", "content-length", "content-type", "host", "mcp-other", "moonpool-hop", "traceparent", "user-agent" }, names)
+    assert.same({ "accept", "content-length", "content-type", "host", "mcp-other", "moonpool-hop", "traceparent" }, names)
     assert.is_nil(seen:find("ann-1", 1, true))
     assert.is_nil(seen:find("secret", 1, true))
   end)
