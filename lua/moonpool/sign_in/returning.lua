@@ -14,6 +14,10 @@ local tokens = require "moonpool.sign_in.tokens"
 
 local returning = {}
 
+-- Sign-ins of one user: so many at once, then one in AGAIN_S. Each may leave an ending, which is kept for a day, and all people share
+-- the room for those.
+local OF_USER <const>, AGAIN_S <const> = 64, 60
+
 --- For a form or an answer of a provider that is not used any more.
 returning.AGAIN = "This page is too old, was used already, or belongs to another browser. Begin the sign-in again in the program that you came from."
 
@@ -37,6 +41,11 @@ function returning.signed_in(asked, who, use)
   if too_much then
     host.log.write("warn", "sign-in not possible", { why = "user " .. who.user .. ": " .. too_much, hint = "give this user fewer or shorter scopes" })
     return html.fault(403, "You have more rights here than one sign-in can give. Ask whoever runs this gateway, or let the program ask for fewer.", nil, true)
+  end
+  if host.store.take("l:sign-ins:" .. records.hash(who.user), AGAIN_S, OF_USER) ~= true then
+    local page = html.fault(503, "You have signed in very often. Try again in a minute.", nil, true)
+    page.event, page.reason = "sign-in refused", "too many sign-ins of user=" .. who.user
+    return page
   end
   if not use() then return html.fault(403, returning.AGAIN, nil, true) end
   local code = families.code(grant)
