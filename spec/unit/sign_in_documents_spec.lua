@@ -6,6 +6,7 @@ local URL <const> = "https://client.example/app.json"
 -- The module with a web of its own: `kept.web` = URL -> { status, metadata, headers } or { failure = kind }.
 local function load()
   local kept = { web = {}, fetched = {}, now = 1000, tokens = math.huge, of_address = {}, busy = {}, limits = {} }
+  function kept.read(found) return found end
   local stubs = {
     ["moonpool.host"] = {
       config = { sign_in = { documents = true } }, time = { now = function() return kept.now end }, log = { write = function() end },
@@ -47,6 +48,8 @@ local function load()
   for name, stub in pairs(stubs) do before[name], package.loaded[name] = package.loaded[name] or false, stub end
   kept.documents = dofile "lua/moonpool/sign_in/documents.lua"
   for name, old in pairs(before) do package.loaded[name] = old or nil end
+  local find = kept.documents.find
+  function kept.documents.find(id, is_enough, from) return find(id, kept.read, is_enough, from) end
   return kept.documents, kept
 end
 
@@ -101,6 +104,17 @@ describe("the document of a client", function()
       assert.same({ nil, "string", false }, { found, type(why), is_away })
       kept.now = kept.now + 11
     end
+  end)
+
+  it("is not kept where it cannot be used, and only what is read out of it is kept", function()
+    local documents, kept = load()
+    function kept.read(found) if found.wide then return nil, "too wide" end return { name = found.client_name } end
+    kept.web[URL] = { 200, metadata { x = { {}, {} } } }
+    assert.same({ name = "App" }, (documents.find(URL)))
+    local wide = URL .. "2"
+    kept.web[wide] = { 200, metadata { client_id = wide, wide = true } }
+    for _ = 1, 2 do assert.same({ nil, "too wide", false }, { documents.find(wide) }) end
+    assert.equal(2, #kept.fetched)
   end)
 
   it("is gone by nothing but 404, 410 or JSON that says so, and not before its time", function()
@@ -176,12 +190,15 @@ describe("the document of a client", function()
   end)
 end)
 
--- The module of clients, with a document that cannot be had: what `find` returns.
-local function clients_without(find)
+-- The module of clients, with documents of which `find` says something.
+local function clients_with(find)
   local stubs = { ["moonpool.sign_in.documents"] = { is_url = function() return true end, find = find } }
-  for _, name in ipairs { "runtime.characters", "keys", "sign_in.form", "sign_in.records", "sign_in.redirects", "sign_in.sealed" } do
+  for _, name in ipairs { "runtime.characters", "keys", "sign_in.form", "sign_in.sealed" } do
     stubs["moonpool." .. name] = {}
   end
+  stubs["moonpool.runtime.characters"].hidden = function() return false end
+  stubs["moonpool.sign_in.records"] = { hash = function(text) return text end }
+  stubs["moonpool.sign_in.redirects"] = { may_register = function(uri) return uri:find "^https" ~= nil end, fits = function() return true end }
   local before = {}
   for name, stub in pairs(stubs) do before[name], package.loaded[name] = package.loaded[name] or false, stub end
   local clients = dofile "lua/moonpool/sign_in/clients.lua"
@@ -192,11 +209,27 @@ end
 describe("a client with a document", function()
   it("redeems and refreshes while its document cannot be had, and not once it is gone", function()
     local is_away = true
-    local clients = clients_without(function() return nil, "no answer", is_away end)
+    local clients = clients_with(function() return nil, "no answer", is_away end)
     local request = { headers = {}, address = "10.0.0.1" }
     assert.same({ id = URL, key = URL, method = "none" }, (clients.authenticate(request, { client_id = URL })))
     assert.is_nil((clients.authenticate(request, { client_id = URL, client_secret = "x" })))
     is_away = false
     assert.is_nil((clients.authenticate(request, { client_id = URL })))
+  end)
+
+  it("is what its document says, of which little is kept", function()
+    local found
+    local clients = clients_with(function(_, read)
+      local value, why = read(found)
+      return value, value and "client.example" or why, false
+    end)
+    found = metadata { grant_types = { "authorization_code", "refresh_token" }, x = { {}, {} } }
+    local client = clients.find(URL)
+    assert.same({ "App", "client.example", true, URL, found.redirect_uris }, { client.name, client.host, client.refreshes, client.key, client.redirects })
+    assert.is_nil(client.x)
+    for _, more in ipairs { { redirect_uris = { "http://a" } }, { grant_types = { "implicit" } }, { token_endpoint_auth_method = "client_secret_basic" } } do
+      found = metadata(more)
+      assert.is_nil((clients.find(URL)))
+    end
   end)
 end)

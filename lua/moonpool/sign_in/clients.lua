@@ -85,19 +85,22 @@ function clients.register(metadata)
   return answer
 end
 
+-- What is kept of a document: { redirects, name, refreshes, about }; or nil and why it cannot be used.
+local function read(metadata)
+  local _, why = fault(metadata)
+  if why then return nil, why end
+  local method = metadata.token_endpoint_auth_method
+  if method ~= nil and method ~= "none" then return nil, "the client authenticates in a way that is not taken: only none is" end
+  return { redirects = metadata.redirect_uris, name = metadata.client_name, refreshes = has(metadata.grant_types or {}, "refresh_token"),
+    about = records.hash(metadata.client_name .. " " .. table.concat(metadata.redirect_uris, " ")):sub(1, 16) }
+end
+
 -- The client of a document: it has no secret, which everybody could read.
 local function of_document(id, redirect, from)
-  local metadata, its_host, is_away = documents.find(id, function(its)
-    return not redirect or is_list(its.redirect_uris) and redirects.fits(its.redirect_uris, redirect)
-  end, from)
-  if not metadata then return nil, its_host, is_away end
-  local _, why = fault(metadata)
-  local method = metadata.token_endpoint_auth_method
-  if not why and method ~= nil and method ~= "none" then why = "the client authenticates in a way that is not taken: only none is" end
-  if why then return nil, why end
-  return { id = id, redirects = metadata.redirect_uris, name = metadata.client_name, method = "none", key = id, host = its_host,
-    refreshes = has(metadata.grant_types or {}, "refresh_token"),
-    about = records.hash(metadata.client_name .. " " .. table.concat(metadata.redirect_uris, " ")):sub(1, 16) }
+  local known, its_host, is_away = documents.find(id, read, function(its) return not redirect or redirects.fits(its.redirects, redirect) end, from)
+  if not known then return nil, its_host, is_away end
+  return { id = id, redirects = known.redirects, name = known.name, method = "none", key = id, host = its_host, refreshes = known.refreshes,
+    about = known.about }
 end
 
 --- The client with this id; nil: there is none, or its seal key is none any more; then perhaps why, and whether that may

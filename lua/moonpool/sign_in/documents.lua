@@ -1,6 +1,7 @@
 -- Clients whose id is the https URL of a JSON document about them (draft-ietf-oauth-client-id-metadata-document). Anybody
 -- can make the gateway fetch one, so it comes from a public address, in few bytes, in a short time, without redirects.
---   known   { metadata, at, ends }: a document, the time when it was fetched, and from when on it is fetched again
+--   known   { value, at, ends }: what the caller reads out of a document, the time when it was fetched, and from when on it
+--           is fetched again. The document itself may take far more memory than that
 
 local address = require "moonpool.sign_in.address"
 local direct = require "moonpool.lib.http.direct"
@@ -45,7 +46,7 @@ end
 
 -- Fetches the document: it and its life; or nil, why, and whether that may pass. Only 404, 410 and JSON that says something else mean
 -- that it is gone: a host may show programs a page instead for a while.
-local function fetch(id, url)
+local function fetch(id, url, read)
   if host.store.take(("visitor l:documents:%s"):format(url.host), 60 / OF_HOST, OF_HOST) ~= true then
     return nil, "too many documents of this host in a minute", true
   end
@@ -62,7 +63,9 @@ local function fetch(id, url)
   if found.client_id ~= id then return nil, "the document names another client_id", false end
   if found.client_secret ~= nil or found.client_secret_expires_at ~= nil then return nil, "the document has a secret, which everybody can read", false end
   if type(found.client_name) ~= "string" then return nil, "the document has no client_name", false end
-  return { metadata = found, at = host.time.now(), ends = host.time.now() + life_of(head) }
+  local value, why = read(found)
+  if not value then return nil, why, false end
+  return { value = value, at = host.time.now(), ends = host.time.now() + life_of(head) }
 end
 
 -- A place of those that an address has for documents that are not known, so that it uses up nothing of the others'; nil: none is
@@ -73,27 +76,28 @@ local function place_of(from)
   return host.semaphore.take("sign_in documents of " .. name, PLACES, false, 0)
 end
 
---- The metadata of the client at this URL, and its host; nil, why, and whether that may pass. `is_enough`: a function that
---- says whether metadata that are known already will do; if not, they are fetched again. `from`: the address of whoever asks.
-function documents.find(id, is_enough, from)
+--- What `read` makes of the document at this URL, and its host; nil, why, and whether that may pass. `read(metadata)` returns a small
+--- table; or nil and why the document cannot be used. `is_enough(value)` says whether what is known already will do; if not, the
+--- document is fetched again. `from`: the address of whoever asks.
+function documents.find(id, read, is_enough, from)
   local url = read_url(id)
   if not url then return nil, "the client's id is no URL at which a document may be" end
   local now, before = host.time.now(), known:get(id)
-  if before and now < before.ends and (now < before.at + AGAIN_S or not is_enough or is_enough(before.metadata)) then return before.metadata, url.host end
+  if before and now < before.ends and (now < before.at + AGAIN_S or not is_enough or is_enough(before.value)) then return before.value, url.host end
   local failed = bad:get(id)
   if not (failed and now < failed.ends) then
     local place <close> = not before and from and place_of(from) or nil
     if not before and from and not place then return nil, "too many documents are asked for from this address", true end
-    local found, why, is_away = flights:share(id, FETCH_S + 1, function() return fetch(id, url) end)
+    local found, why, is_away = flights:share(id, FETCH_S + 1, function() return fetch(id, url, read) end)
     if found then
       known:put(id, found)
-      return found.metadata, url.host
+      return found.value, url.host
     end
     host.log.write("info", "client document not fetched", { url = id, why = why })
     failed = { why = why, is_away = is_away ~= false, ends = now + AGAIN_S }
     bad:put(id, failed)
   end
-  if before and (now < before.ends or failed.is_away and now < before.at + STALE_S) then return before.metadata, url.host end
+  if before and (now < before.ends or failed.is_away and now < before.at + STALE_S) then return before.value, url.host end
   if not failed.is_away then known:drop(id) end
   return nil, failed.why, failed.is_away
 end
