@@ -237,8 +237,8 @@ local function end_all(user, key, text)
 end
 
 -- Asks the provider: the account as it is now; or nil and why the person may not sign in any more; or false: she has
--- signed in meanwhile, and what was asked with before says nothing of that. `text`: of the account.
-local function ask(user, key, account, text)
+-- signed in meanwhile, and what was asked with before says nothing of that. `text`: of the account; `ends`: when the task ends.
+local function ask(user, key, account, text, ends)
   local function keep_on()
     text = text and records.replace("account", key, text, account, config.refresh)
     records.settle()
@@ -246,7 +246,7 @@ local function ask(user, key, account, text)
   local claims, failure = provider.ask_again(account, account.claims, function(tokens)
     with_tokens(account, tokens)
     keep_on()
-  end)
+  end, ends)
   if not text then return false end
   if claims then
     account.claims, account.at = claims, os.time()
@@ -271,6 +271,7 @@ end
 
 -- One task of all workers asks about a person; others wait for what it finds.
 local function ask_alone(user)
+  local ends = host.time.now() + ASK_S
   while true do
     local account, key = account_of(user)
     if not account or is_fresh(account) then return account, key end
@@ -279,7 +280,7 @@ local function ask_alone(user)
       local text
       account, key, text = account_of(user)          -- another task may have asked just now
       if not account or is_fresh(account) then return account, key end
-      local asked, why = ask(user, key, account, text)
+      local asked, why = ask(user, key, account, text, ends)
       if asked ~= false then return asked, why end
     end
     host.time.sleep(PAUSE_S)

@@ -13,13 +13,17 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local jwt = require "moonpool.lib.jwt"
 local keys = require "moonpool.keys"
+local lru = require "moonpool.runtime.lru"
 local presets = require "moonpool.sign_in.presets"
 
 local provider = {}
 
-local TIMEOUT_S <const> = 4                  -- of one request: a page is answered within 10 s
-local AT_ONCE <const>, WAITING <const> = 32, 128
-local METADATA_S <const>, STALE_S <const>, PAUSE_S <const> = 600, 86400, 5
+local TIMEOUT_S <const> = 4                  -- of one request
+local AT_ONCE <const>, WAITING <const> = 32, 32          -- so that none waits for longer than one other request takes
+local METADATA_S <const>, STALE_S <const> = 600, 86400
+local PAUSE_S <const>, MOST_PAUSE_S <const> = 5, 60      -- after no answer; and what Retry-After may say
+local KEEP_S <const> = 2                                 -- for what follows an answer: a new refresh token is on the disk
+local MAX_PLACES <const> = 64
 local MAX_TOKEN_BYTES <const> = 16 << 10
 local MAX_CLAIMS_BYTES <const> = 32 << 10
 
@@ -38,11 +42,29 @@ local function other(why) return { kind = "other", why = why } end
 
 -- -- requests --------------------------------------------------------------------------------------------------------------
 
-local function ask(method, place, headers, body)
+local pauses = lru.new(MAX_PLACES)           -- URL -> { ends, failure }: it is not asked before that
+
+-- The failure that a place had a moment ago; nil: it may be asked.
+local function paused(url)
+  local pause = pauses:get(url)
+  return pause and host.time.now() < pause.ends and pause.failure or nil
+end
+
+-- Asks a place. Whoever waits for a turn while a place does not answer gets that failure, too. `ends`: the time by which
+-- the answer has to be kept.
+local function ask(method, place, headers, body, ends)
+  local failure = paused(place.url)
+  if failure then return nil, failure end
   local turn <close> = host.semaphore.take("sign_in provider", AT_ONCE, false, WAITING)
   if not turn then return nil, direct.outage "too many requests to the provider at once" end
+  failure = paused(place.url)
+  if failure then return nil, failure end
+  if ends and host.time.now() > ends - TIMEOUT_S - KEEP_S then return nil, direct.outage "the provider takes too long" end
   table.move({ "accept: application/json", "user-agent: moonpool" }, 1, 2, #headers + 1, headers)
-  return direct.ask(method, place.url, place.reach, headers, body, TIMEOUT_S)
+  local value, status, head = direct.ask(method, place.url, place.reach, headers, body, TIMEOUT_S)
+  local seconds = not value and (status.is_silent and PAUSE_S or status.retry_after)
+  if seconds then pauses:put(place.url, { ends = host.time.now() + math.min(seconds, MOST_PAUSE_S), failure = status }) end
+  return value, status, head
 end
 
 -- Asks with an access token. 401: the provider does not take it any more.
@@ -190,7 +212,7 @@ local function read_tokens(answer, status)
     id_token = presets.text(answer.id_token), ends = life and life > 0 and life < 1e9 and os.time() + life // 1 | 0 or nil }
 end
 
-local function tokens_by(meta, fields)
+local function tokens_by(meta, fields, ends)
   local headers = { "content-type: application/x-www-form-urlencoded" }
   if config.secret and not meta.in_body then
     headers[2] = direct.basic(config.client, config.secret)
@@ -198,7 +220,7 @@ local function tokens_by(meta, fields)
     fields[#fields + 1] = { "client_id", config.client }
     fields[#fields + 1] = { "client_secret", config.secret }
   end
-  local answer, status = ask("POST", meta.token, headers, direct.form(fields))
+  local answer, status = ask("POST", meta.token, headers, direct.form(fields), ends)
   if not answer then return nil, status end
   return read_tokens(answer, status)
 end
@@ -327,14 +349,15 @@ function provider.redeem(meta, code, flow)
 end
 
 --- Asks the provider about a person whom it has named before: her claims now; or nil and a failure. `tokens` are those
---- of hers; `keep(tokens)` is called with new ones before they are used.
-function provider.ask_again(tokens, before, keep)
+--- of hers; `keep(tokens)` is called with new ones before they are used. `ends`: the time at which the task ends: a refresh
+--- token that it could not keep any more is not used up.
+function provider.ask_again(tokens, before, keep, ends)
   local meta, failure = provider.metadata()
   if not meta then return nil, failure end
   local is_new = tokens.refresh ~= nil
   if is_new then
     local found
-    found, failure = tokens_by(meta, { { "grant_type", "refresh_token" }, { "refresh_token", tokens.refresh } })
+    found, failure = tokens_by(meta, { { "grant_type", "refresh_token" }, { "refresh_token", tokens.refresh } }, ends)
     if not found then return nil, failure end
     found.refresh = found.refresh or tokens.refresh
     keep(found)

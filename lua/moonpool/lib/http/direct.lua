@@ -1,7 +1,8 @@
 -- HTTP requests of the gateway itself to authorization servers, which no script sends: where they may lead, and what an
 -- answer in JSON says. Redirects are not followed.
---   failure   { kind = "outage" | "barred", why, retry_after?, is_address? }: the server does not answer now, or only a
---             person can change that; `is_address`: its name leads to an address that is not public
+--   failure   { kind = "outage" | "barred", why, retry_after?, is_silent?, is_address? }: the server does not answer now
+--             (`is_silent`: with nothing at all), or only a person can change that; `is_address`: its name leads to an
+--             address that is not public
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -55,7 +56,11 @@ function direct.ask(method, url, reach, headers, body, seconds, most)
     most = most or MAX_ANSWER_BYTES, seconds = seconds or TIMEOUT_S, reach = reach, repeatable = false,
   }
   if not status then
-    if kind ~= "refused" then return nil, direct.outage "the authorization server does not answer" end
+    if kind ~= "refused" then
+      local silence = direct.outage "the authorization server does not answer"
+      silence.is_silent = true
+      return nil, silence
+    end
     local failure = direct.refusal "the authorization server's name leads to an address that is not public"
     failure.is_address = true
     return nil, failure
