@@ -14,27 +14,28 @@ watch.job = "moonpool/sign-ins"
 local EVERY_S <const>, LOOK_S <const> = 0.4, 5
 local STEADY_S <const> = 0.3                             -- a file that is being written is looked at once more: an ending is for good
 local JUDGE_S <const>, JUDGE_CPU_S <const> = 300, 5      -- for one round: the next one goes on behind it
-local AGAIN_S <const>, MOST_S <const> = 10, 60           -- between two rounds: it doubles
+local AGAIN_S <const>, MOST_S <const> = 10, 60           -- between two rounds of a worker: it doubles
+local TURN_S <const> = 1                                 -- while another worker judges
 local KEEP_S <const> = 400 * 86400
 local judged                                             -- the rules by which all were judged
 local round = {}                                         -- the rounds by the same rules, of which the process runs one at a time:
 --   { rules, pause, at }: how long the next one waits, and when it may begin; is_running; is_cut: the last did not come to its end
 --   done                  the ids of sign-ins that were judged: true; false where nothing came of it, so that others are judged first
 
--- Those that are to be judged. One that cut a round short comes last.
+-- Those that are to be judged: those that never were, and those of which nothing came, at which a round may have been cut.
 local function waiting(done)
   local ids, again = {}, {}
   for _, id in ipairs(records.ids "family" or error({ sign_in_unavailable = "the store" }, 0)) do
     local list = done[id] == nil and ids or done[id] == false and again
     if list then list[#list + 1] = id end
   end
-  return table.move(again, 1, #again, #ids + 1, ids)
+  return ids, again
 end
 
--- Judges all sign-ins that are not judged yet: the number of those that have ended, and of those of which it is not known.
-local function judge_all(done)
+-- Judges these sign-ins: the number of those of which it is not known now.
+local function judge_each(ids, done)
   local ended, unknown = 0, 0
-  for _, id in ipairs(waiting(done)) do
+  for _, id in ipairs(ids) do
     done[id] = false
     local family = records.get("family", id)
     local is_allowed, is_unknown = true, false
@@ -46,7 +47,9 @@ local function judge_all(done)
     done[id] = not is_unknown
     unknown = unknown + (is_unknown and 1 or 0)
   end
-  return ended, unknown
+  records.settle()
+  if ended > 0 then host.log.write("info", "sign-ins ended", { count = ended, why = "their people may not sign in any more" }) end
+  return unknown
 end
 
 local function complain(why)
@@ -55,9 +58,8 @@ end
 
 local function judge(rules, done)
   if records.get("rules", "judged") ~= rules then
-    local ended, unknown = judge_all(done)
-    records.settle()
-    if ended > 0 then host.log.write("info", "sign-ins ended", { count = ended, why = "their people may not sign in any more" }) end
+    local ids, again = waiting(done)
+    local unknown = judge_each(ids, done) + judge_each(again, done)
     if unknown > 0 then return complain(("of %d sign-ins it is not known whether they may go on"):format(unknown)) end
     judged = rules
     records.put("rules", "judged", rules, KEEP_S)
@@ -67,11 +69,11 @@ local function judge(rules, done)
 end
 
 local function run_round(it)
-  local _ <close> = setmetatable({}, { __close = function()
-    it.is_running, it.at, it.pause = false, host.time.now() + it.pause, math.min(2 * it.pause, MOST_S)
-  end })
+  local _ <close> = setmetatable({}, { __close = function() it.is_running = false end })
+  it.at = host.time.now() + TURN_S
   local turn <close> = host.semaphore.take("sign_in judging by " .. it.rules, 1, false, 0)
   if not turn then return end          -- another worker judges
+  local _ <close> = setmetatable({}, { __close = function() it.at, it.pause = host.time.now() + it.pause, math.min(2 * it.pause, MOST_S) end })
   if it.is_cut then complain "to judge them took too long" end
   it.is_cut = true
   local ok, why = pcall(judge, it.rules, it.done)
