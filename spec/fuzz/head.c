@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
     char *copy = mp_new(size + 1), chunks[] = "0\r\n\r\n";
     size_t room = sizeof chunks - 1;
-    struct phr_chunked_decoder decoder = {0};
+    struct phr_chunked_decoder decoder = {.consume_trailer = 1}; /* as libh2o has it, for requests */
     int minor = size > 0 ? data[0] & 1 : 0;
     memcpy(copy, data, size);
     mp_str text = {copy, size}, rest = text;
