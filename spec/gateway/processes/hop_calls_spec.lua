@@ -171,9 +171,10 @@ describe("over a hop", function()
     local peer <close> = http2.connect(new)
     local headers = { ["mcp-session-id"] = c.session, ["mcp-protocol-version"] = STATEFUL }
     local function open(id) return peer:post(wire.message(id, "tools/call", { name = "stay", _meta = { progressToken = id } }), headers) end
-    local last
-    for id = 1, 50 do last = open(id) end
-    peer:wait("the last of 50 streams", function(self) return self.streams[last] and #self.streams[last].events > 0 end, BOUND)
+    for id = 1, 50 do
+      local stream = open(id)
+      peer:wait("stream " .. stream, function(self) return self.streams[stream] and #self.streams[stream].events > 0 end, BOUND)
+    end
     old:wait_status(function(status) return status.gauges.requests_in_flight == 50 end, BOUND)
     local refused = peer:answer(open(51))
     assert.equal(503, refused.status)
