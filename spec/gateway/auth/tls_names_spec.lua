@@ -330,6 +330,8 @@ describe("moonpool check", function()
   end)
 
   it("reports a pair that OpenSSL would not use in a handshake", function()
+    local major, minor = certificates.openssl "version":match "^OpenSSL (%d+)%.(%d+)"
+    if tonumber(major) * 100 + tonumber(minor) >= 305 then return pending "this OpenSSL uses certificates that are signed by SHA-1" end
     local authority = certificates.make { subject = "/CN=authority", is_authority = true }
     local weak = certificates.make({ subject = "/CN=w", sans = "DNS:w.test", more = { "-sha1" } }, authority)
     local code, text = check({ folder = "tls" }, flat { a = a, weak = weak })

@@ -67,7 +67,9 @@ describe("a node of which nothing has come for a while", function()
     answers = true
     wait.for_fact("the node to be asked again", 10, function() return ask() == 204 end)
     wait.for_fact("the metric", 10, function() return up() == "1" end)
-    assert.matches('moonpool_forward_duration_seconds_count{node="played"} [12]\n', g:admin "/metrics".body)
+    wait.for_fact("the time of the answer", 10, function() -- it is counted once the answer is sent
+      return g:admin "/metrics".body:find 'moonpool_forward_duration_seconds_count{node="played"} [12]\n'
+    end)
     c:is_quiet()
   end)
 
