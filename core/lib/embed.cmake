@@ -5,7 +5,7 @@ find_program(LUA lua5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
 # The modules that are compressed: a start with plain scripts loads none of them (spec/house/packed_spec.lua). Those of them that commands use,
 # and few set-ups, are texts without comments: two thirds of the bytes of their bytecode, and 30 ms to compile for each MB.
 set(moonpool_packed "^lua/moonpool/(workbench|specs|replay|upstream|federation|cluster|sign_in|lib/(http|jwt))/|^lua/moonpool/lib/(cluster_counts|cluster_jobs|cluster_nodes|cluster_operation|cluster_report|cluster_server|cron|exec|fs|lease|metrics|postgres|postgres_values|redis|redis_commands|server_url|sqlite|store|store_redis|zone)\
-|/access/auth/(api_keys|bearer|claims|introspection|jwt|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_errors|hint_names|lock_file|paths|single_flight)\
+|/access/auth/(api_keys|bearer|claims|introspection|jwt|options|proxy|tls)|/runtime/(cached_file|canonical|characters|has|hint_errors|hint_names|lock_file|paths|single_flight|without_nulls)\
 |/registry/(describe|explain|hint|lint|open_blocks|reload_diff)|/schema/meta|/methods/(approvals|operator)|/tasks/shared_tasks|/things/(limit|listening|resource_contents)|/protocol/complete")
 set(moonpool_texts "^lua/moonpool/((workbench|specs|replay|cluster|sign_in)/|lib/(cluster_|postgres|redis|sqlite|zone|cron|lease|store_redis|server_url)|registry/|methods/)")
 # The largest of those that each start loads: compressed as well, for the size of the binary. It costs a Lua state 60,000 instructions for

@@ -11,6 +11,7 @@
 local bus = require "moonpool.runtime.bus"
 local cluster_operation = require "moonpool.lib.cluster_operation"
 local digest = require "moonpool.lib.digest"
+local has = require "moonpool.runtime.has"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local server = require "moonpool.lib.cluster_server"
@@ -136,13 +137,6 @@ local function record(own)
     version = host.config.server.version, scripts = scripts, config = host.nodes.config, sessions = own.sessions,
     state = (own.leaving or own.via) and "leaving" or "serving", keys = json.array { table.unpack(host.nodes.keys) },
   }
-end
-
-local function has(list, key)
-  for _, one in ipairs(list) do
-    if one == key then return true end
-  end
-  return false
 end
 
 -- Why another process speaks against joining; nil: it does not.

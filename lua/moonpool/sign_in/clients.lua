@@ -5,6 +5,7 @@
 local characters = require "moonpool.runtime.characters"
 local documents = require "moonpool.sign_in.documents"
 local form = require "moonpool.sign_in.form"
+local has = require "moonpool.runtime.has"
 local keys = require "moonpool.keys"
 local records = require "moonpool.sign_in.records"
 local redirects = require "moonpool.sign_in.redirects"
@@ -23,13 +24,6 @@ local function is_list(value)
     if math.type(name) ~= "integer" or type(item) ~= "string" then return false end
   end
   return true
-end
-
-local function has(list, word)
-  for _, item in ipairs(list) do
-    if item == word then return true end
-  end
-  return false
 end
 
 local function name_fault(name)
@@ -91,7 +85,7 @@ local function read(metadata)
   if why then return nil, why end
   local method = metadata.token_endpoint_auth_method
   if method ~= nil and method ~= "none" then return nil, "the client authenticates in a way that is not taken: only none is" end
-  return { redirects = metadata.redirect_uris, name = metadata.client_name, refreshes = has(metadata.grant_types or {}, "refresh_token"),
+  return { redirects = metadata.redirect_uris, name = metadata.client_name, refreshes = has(metadata.grant_types, "refresh_token"),
     about = records.hash(metadata.client_name .. " " .. table.concat(metadata.redirect_uris, " ")):sub(1, 16) }
 end
 

@@ -7,8 +7,8 @@ local address = require "moonpool.sign_in.address"
 local direct = require "moonpool.lib.http.direct"
 local flight = require "moonpool.runtime.single_flight"
 local host = require "moonpool.host"
-local json = require "moonpool.json"
 local lru = require "moonpool.runtime.lru"
+local without_nulls = require "moonpool.runtime.without_nulls"
 
 local documents = {}
 
@@ -57,9 +57,7 @@ local function fetch(id, url, read)
   if status ~= 200 then return nil, "the document's host answers " .. status, status ~= 404 and status ~= 410 end
   local kind = (direct.header_of(head, "content-type") or ""):lower():gsub("%s*;.*", "")
   if not (kind == "application/json" or kind:find "^application/[%w.-]+%+json$") then return nil, "the document is not JSON", true end
-  for name, value in pairs(found) do
-    if value == json.null then found[name] = nil end
-  end
+  without_nulls(found)
   if found.client_id ~= id then return nil, "the document names another client_id", false end
   if found.client_secret ~= nil or found.client_secret_expires_at ~= nil then return nil, "the document has a secret, which everybody can read", false end
   if type(found.client_name) ~= "string" then return nil, "the document has no client_name", false end
@@ -68,8 +66,8 @@ local function fetch(id, url, read)
   return { value = value, at = host.time.now(), ends = host.time.now() + life_of(head) }
 end
 
--- A place of those that an address has for documents that are not known, so that it uses up nothing of the others'; nil: none is
--- free.
+-- A place for fetching a document that is not known yet. Each address has a few of its own, so that one address leaves room for
+-- the others; nil: all of this one are taken, or it has asked too often.
 local function place_of(from)
   local name = host.http.counted(from)
   if host.store.take("visitor l:documents of " .. name, 60 / OF_ADDRESS, OF_ADDRESS) ~= true then return nil end

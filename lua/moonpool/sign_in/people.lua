@@ -9,6 +9,7 @@ local deciding = require "moonpool.sign_in.deciding"
 local digest = require "moonpool.lib.digest"
 local families = require "moonpool.sign_in.families"
 local flight = require "moonpool.runtime.single_flight"
+local has = require "moonpool.runtime.has"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local presets = require "moonpool.sign_in.presets"
@@ -124,12 +125,6 @@ function people.scopes(list)
   return left
 end
 
-local function set_of(list)
-  local set = {}
-  for _, item in ipairs(list or {}) do set[item] = true end
-  return set
-end
-
 -- True if a pattern of sign_in.allow.emails fits a verified address.
 local function is_address_allowed(claims)
   local email = presets.text(preset.email(claims))
@@ -145,7 +140,8 @@ local function is_address_allowed(claims)
 end
 
 local function has_one(wanted, list)
-  local set = set_of(wanted)
+  local set = {}
+  for _, item in ipairs(wanted) do set[item] = true end
   for _, item in ipairs(list or {}) do
     if set[item] then return true end
   end
@@ -162,7 +158,7 @@ end
 local function judge(claims)
   local subject = subject_of(claims)
   if not subject then return nil, "the provider names no subject" end
-  if allow.tenants and not set_of(allow.tenants)[claims.tid or ""] then return nil, "the tenant is not in sign_in.allow.tenants" end
+  if allow.tenants and not has(allow.tenants, claims.tid) then return nil, "the tenant is not in sign_in.allow.tenants" end
   if allow.users and has_one(allow.users, { subject, table.unpack(preset.aliases(claims)) }) then return true end
   if allow.emails and is_address_allowed(claims) then return true end
   if allow.groups and has_one(allow.groups, preset.groups(claims)) then return true end
@@ -214,14 +210,20 @@ local function account_of(user)
   return account, key, text
 end
 
+-- The claims that are known of a person; nil and why; nil, why and true if the store does not answer.
+local function claims_of(user)
+  local is_there, account, why = pcall(account_of, user)
+  if not is_there then return nil, "what is known of the person cannot be read", true end
+  return account and account.claims, why
+end
+
 function people.may(user, mark)
   if mark == people.mark then return true end
   if not is_of_home(mark) then return nil, ELSEWHERE end
   if deciding.mark ~= "" then return nil, people.OTHER_RULES end
-  local is_there, account, why = pcall(account_of, user)
-  if not is_there then return nil, "what is known of the person cannot be read", true end
-  if not account then return nil, why end
-  return judge(account.claims)
+  local claims, why, is_unknown = claims_of(user)
+  if not claims then return nil, why, is_unknown end
+  return judge(claims)
 end
 
 local function is_fresh(account)
@@ -305,11 +307,11 @@ end
 
 function people.judge(user, mark)
   if not is_of_home(mark) then return nil, ELSEWHERE end
-  local is_there, account, why = pcall(account_of, user)
-  if not is_there then return nil, "what is known of the person cannot be read", true end
-  if not account then return nil, why end
-  local list, reason, is_unknown = decide(account.claims)
-  return list ~= nil or nil, reason, is_unknown
+  local claims, why, is_unknown = claims_of(user)
+  if not claims then return nil, why, is_unknown end
+  local list
+  list, why, is_unknown = decide(claims)
+  return list ~= nil or nil, why, is_unknown
 end
 
 return people

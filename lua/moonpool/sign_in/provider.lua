@@ -9,12 +9,14 @@ local address = require "moonpool.sign_in.address"
 local direct = require "moonpool.lib.http.direct"
 local flight = require "moonpool.runtime.single_flight"
 local form = require "moonpool.sign_in.form"
+local has = require "moonpool.runtime.has"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local jwt = require "moonpool.lib.jwt"
 local keys = require "moonpool.keys"
 local lru = require "moonpool.runtime.lru"
 local presets = require "moonpool.sign_in.presets"
+local without_nulls = require "moonpool.runtime.without_nulls"
 
 local provider = {}
 
@@ -90,16 +92,12 @@ end
 
 local function is_issuer(said) return said == provider.issuer or preset.template ~= nil and type(said) == "string" and said:find "{tenantid}" ~= nil end
 
-local function has(list, word)
-  for _, item in ipairs(type(list) == "table" and list or {}) do
-    if item == word then return true end
-  end
-  return false
-end
+-- Whether a list in the metadata, if it is one, has a word.
+local function names(list, word) return type(list) == "table" and has(list, word) end
 
 -- Whether a secret goes into the body of a request.
 local function is_in_body(methods)
-  return has(methods, "client_secret_post") and not has(methods, "client_secret_basic")
+  return names(methods, "client_secret_post") and not names(methods, "client_secret_basic")
 end
 
 local function read_metadata(found)
@@ -112,7 +110,7 @@ local function read_metadata(found)
   end
   local made = { issuer = found.issuer, authorize = place_of(found.authorization_endpoint), token = place_of(found.token_endpoint),
     user = not preset.is_alone and place_of(found.userinfo_endpoint) or nil, jwks = place_of(found.jwks_uri),
-    in_body = is_in_body(found.token_endpoint_auth_methods_supported), is_offline = has(found.scopes_supported, "offline_access"),
+    in_body = is_in_body(found.token_endpoint_auth_methods_supported), is_offline = names(found.scopes_supported, "offline_access"),
     names_itself = found.authorization_response_iss_parameter_supported == true }
   for _, name in ipairs { "authorize", "token", "jwks" } do
     if not made[name] then
@@ -253,13 +251,6 @@ local function is_hash(claim, algorithm, access)
   return type(claim) == "string" and keys.equal(claim, keys.base64url(hash:sub(1, #hash // 2)))
 end
 
-local function without_nulls(claims)
-  for name, value in pairs(claims) do
-    if value == json.null then claims[name] = nil end
-  end
-  return claims
-end
-
 -- The claims of an ID token that is true; or nil and a failure. `nonce`: nil after a refresh.
 local function read_id_token(meta, tokens, nonce)
   local record, why, kind = jwt.examine(verifier_for(meta), tokens.id_token)
@@ -308,8 +299,8 @@ end
 -- the endpoint refuses it for reasons of its own.
 local function of_new_access(failure) return failure.kind == "gone" and direct.outage(failure.why) or failure end
 
--- What the provider says of the person whose tokens these are, which are new ones if `is_new`. `before`: her claims, where
--- she is known already.
+-- What the provider says of the person whose tokens these are. `is_new`: they come from a refresh just now. `before`: the
+-- claims that are known of her already, or nil.
 local function claims_of(meta, tokens, nonce, before, is_new)
   if preset.identity then
     local claims, failure = preset.identity(ask_with, meta, tokens.access)

@@ -22,7 +22,8 @@ local round = {}                                         -- the rounds by the sa
 --   { rules, pause, at }: how long the next one waits, and when it may begin; is_running; is_cut: the last did not come to its end
 --   done                  the ids of sign-ins that were judged: true; false where nothing came of it, so that others are judged first
 
--- Those that are to be judged: those that never were, and those of which nothing came, at which a round may have been cut.
+-- The ids of the sign-ins that are to be judged: of those that no round has reached; and of those that one has reached
+-- without a result, perhaps because it was cut there.
 local function waiting(done)
   local ids, again = {}, {}
   for _, id in ipairs(records.ids "family" or error({ sign_in_unavailable = "the store" }, 0)) do
@@ -57,15 +58,16 @@ local function complain(why)
 end
 
 local function judge(rules, done)
-  if records.get("rules", "judged") ~= rules then
-    local ids, again = waiting(done)
-    local unknown = judge_each(ids, done) + judge_each(again, done)
-    if unknown > 0 then return complain(("of %d sign-ins it is not known whether they may go on"):format(unknown)) end
+  if records.get("rules", "judged") == rules then -- by another worker, or before the start
     judged = rules
-    records.put("rules", "judged", rules, KEEP_S)
-    records.settle()
+    return
   end
-  judged = rules                 -- by another worker, or before the start
+  local ids, again = waiting(done)
+  local unknown = judge_each(ids, done) + judge_each(again, done)
+  if unknown > 0 then return complain(("of %d sign-ins it is not known whether they may go on"):format(unknown)) end
+  judged = rules
+  records.put("rules", "judged", rules, KEEP_S)
+  records.settle()
 end
 
 local function run_round(it)

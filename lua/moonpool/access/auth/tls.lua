@@ -2,6 +2,7 @@
 -- by their certificates.
 -- The listener has verified that the certificate was issued by `client_ca`.
 
+local has = require "moonpool.runtime.has"
 local options = require "moonpool.access.auth.options"
 local problem = require "moonpool.runtime.diagnostic"
 
@@ -26,13 +27,6 @@ local function read(one)
     subject = one.subject, issuer = one.issuer, san = one.san, fingerprint = one.fingerprint and plain(one.fingerprint),
     id = one.id, scopes = options.scopes("auth.tls", one.scopes),
   }
-end
-
-local function has(list, wanted)
-  for _, value in ipairs(list or {}) do
-    if value == wanted then return true end
-  end
-  return false
 end
 
 -- True if the certificate has everything that the entry names.

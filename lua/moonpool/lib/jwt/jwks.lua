@@ -1,6 +1,7 @@
 -- Public keys of an issuer, from a JWK Set (RFC 7517) or PEM. Keys that are not for signatures or not supported are
 -- skipped.
 
+local has = require "moonpool.runtime.has"
 local json = require "moonpool.json"
 local keys = require "moonpool.keys"
 
@@ -28,13 +29,6 @@ local function make_key(jwk)
     if not values[i] or values[i] == "" then return nil, "the key's '" .. name .. "' is not base64url" end
   end
   return kind.make(jwk, table.unpack(values))
-end
-
-local function has(list, wanted)
-  for _, value in ipairs(list) do
-    if value == wanted then return true end
-  end
-  return false
 end
 
 -- Reads one JWK to { key, kid, algorithm }; or nil and the reason to skip it.
