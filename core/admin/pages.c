@@ -4,20 +4,11 @@
 
 #define PAGE 200
 
-/* FNV-1a: tells versions of an answer apart. */
-static uint64_t hash_of(mp_str bytes)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < bytes.len; i++)
-        hash = (hash ^ (unsigned char)bytes.ptr[i]) * UINT64_C(1099511628211);
-    return hash;
-}
-
 /* Answers with `out`, or with 304 if the client has these bytes; frees it. */
 static void answer_page(mp_stream *stream, mp_buf *out)
 {
     char tag[24];
-    snprintf(tag, sizeof tag, "\"%016" PRIx64 "\"", hash_of(mp_buf_str(out)));
+    snprintf(tag, sizeof tag, "\"%016" PRIx64 "\"", mp_hash_fnv(0, mp_buf_str(out)));
     const mp_header headers[] = {{"etag", mp_str_of(tag)}, {"cache-control", MP_STR("no-cache")}};
     if (mp_str_is(mp_stream_header(stream, "if-none-match", NULL), tag))
         mp_stream_answer(stream, 304, NULL, MP_STR_NONE, headers, 2);

@@ -36,15 +36,6 @@ static const char *type_of(const char *name)
     return ending != NULL && strcmp(ending, ".css") == 0 ? "text/css; charset=utf-8" : "text/html; charset=utf-8";
 }
 
-/* FNV-1a: tells versions of a file apart. */
-static uint64_t hash_of(const ui_file *file)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < file->size; i++)
-        hash = (hash ^ (unsigned char)file->bytes[i]) * UINT64_C(1099511628211);
-    return hash;
-}
-
 /* True for the value of a parameter q that refuses a coding: 0, 0.0, 0.000. */
 static bool is_zero(mp_str q)
 {
@@ -101,7 +92,8 @@ void mp_admin_ui(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
     }
     bool is_packed = takes_gzip(stream);
     char tag[28]; /* hash of the bytes that are sent: compressed and uncompressed forms have different tags */
-    snprintf(tag, sizeof tag, "\"%016" PRIx64 "%s\"", hash_of(file), is_packed ? "" : "-p");
+    snprintf(tag, sizeof tag, "\"%016" PRIx64 "%s\"", mp_hash_fnv(0, (mp_str){file->bytes, file->size}),
+             is_packed ? "" : "-p");
     const mp_header headers[] = {{"etag", mp_str_of(tag)},
                                  {"cache-control", MP_STR("no-cache")},
                                  {"vary", MP_STR("accept-encoding")},

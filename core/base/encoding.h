@@ -30,8 +30,7 @@ static inline int mp_hex_digit(char c)
 
 /* Writes the encoded text of `from` to `to`, without a NUL. Returns its length. */
 size_t mp_base64url_encode(char *to, mp_str from);
-/* Decodes `from` into `to`, which needs three quarters of its length; `to` may be the same memory. Returns the
- * number of bytes, or -1 if `from` is not valid base64url. */
+/* Decodes `from` into `to`, which has three quarters of its length or more, and may be the same memory. -1: invalid. */
 ptrdiff_t mp_base64url_decode(unsigned char *to, mp_str from);
 
 #endif

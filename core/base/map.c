@@ -18,11 +18,17 @@ void mp_map_clear(mp_map *map)
 }
 
 /* FNV-1a with a random start value, followed by a finalizer. */
+uint64_t mp_hash_fnv(uint64_t seed, mp_str bytes)
+{
+    uint64_t hash = seed ^ 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes.len; i++)
+        hash = (hash ^ (unsigned char)bytes.ptr[i]) * 0x100000001b3u;
+    return hash;
+}
+
 static uint64_t hash_of(const mp_map *map, mp_str key)
 {
-    uint64_t hash = map->seed ^ 0xcbf29ce484222325u;
-    for (size_t i = 0; i < key.len; i++)
-        hash = (hash ^ (unsigned char)key.ptr[i]) * 0x100000001b3u;
+    uint64_t hash = mp_hash_fnv(map->seed, key);
     hash ^= hash >> 32;
     hash *= 0xd6e8feb86659fd93u;
     return hash ^ (hash >> 32);

@@ -32,6 +32,7 @@ void mp_map_put(mp_map *map, mp_node *node);
 void *mp_map_need(mp_map *map, mp_str key, size_t size, bool *is_new);
 void mp_map_drop(mp_map *map, mp_node *node);
 
+uint64_t mp_hash_fnv(uint64_t seed, mp_str bytes); /* FNV-1a; 0 where nobody gains by equal hashes */
 /* Calls `visit` once for each node. `visit` may remove the node that it was given. */
 void mp_map_each(mp_map *map, void (*visit)(mp_node *node, void *arg), void *MP_NULLABLE arg);
 

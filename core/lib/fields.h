@@ -34,6 +34,19 @@ static inline void mp_field_bool(lua_State *L, const char *name, bool value)
     lua_setfield(L, -2, name);
 }
 
+/* A list of texts that ends with NULL. NULL: the field stays unset. */
+static inline void mp_field_texts(lua_State *L, const char *name, char *const *MP_NULLABLE list)
+{
+    if (list == NULL)
+        return;
+    lua_newtable(L);
+    for (lua_Integer i = 0; list[i] != NULL; i++) {
+        lua_pushstring(L, list[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, name);
+}
+
 static inline void mp_field_function(lua_State *L, const char *name, lua_CFunction function)
 {
     lua_pushcfunction(L, function);

@@ -278,14 +278,7 @@ static const mp_lua_member sign_in[] = {MP_MEMBER("issuer", mp_lib_config, sign_
 /* Sets the list as a field of the table on top of the stack; none is set if it is empty.  [-0, +0, throws] */
 static void add_list(lua_State *L, const char *name, char *const *MP_NULLABLE list)
 {
-    if (list == NULL || list[0] == NULL)
-        return;
-    lua_newtable(L);
-    for (lua_Integer i = 0; list[i] != NULL; i++) {
-        lua_pushstring(L, list[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, name);
+    mp_field_texts(L, name, list != NULL && list[0] != NULL ? list : NULL);
 }
 
 /* [-0, +0, throws] */
@@ -299,9 +292,9 @@ static void add_sign_in(lua_State *L, const mp_lib_config *config)
     lua_pushboolean(L, from->refuses_documents == 0);
     lua_setfield(L, -2, "documents");
     mp_field_text(L, "provider", mp_sign_in_providers[from->provider]);
-    /* one answer of the provider is for all sign-ins of a person in this time */
-    /* for which a used refresh token gives the same successor */
+    /* seconds for which a used refresh token gives the same successor */
     mp_field_integer(L, "grace", MP_LIMIT(sign_in_grace_ms, 60000) / 1000);
+    /* seconds for which one answer of the provider is for all sign-ins of a person */
     mp_field_integer(L, "fresh", MP_LIMIT(sign_in_fresh_ms, 60000) / 1000);
     add_list(L, "ask", from->ask);
     add_list(L, "scopes", from->scopes);

@@ -68,10 +68,8 @@ mp_principal *MP_NULLABLE mp_principal_ref_valid(lua_State *L, int index)
 /* The number of a sign-in by its id at `index`, which is random; 0: there is none.  [-0, +0, throws] */
 static uint64_t sign_in_at(lua_State *L, int index)
 {
-    uint64_t hash = 14695981039346656037U; /* FNV-1a */
     mp_str id = mp_opt_str(L, index);
-    for (size_t i = 0; i < id.len; i++)
-        hash = (hash ^ (unsigned char)id.ptr[i]) * 1099511628211U;
+    uint64_t hash = mp_hash_fnv(0, id);
     return id.ptr == NULL ? 0 : hash == 0 ? 1 : hash;
 }
 
@@ -98,9 +96,10 @@ static int l_has_ended(lua_State *L)
     return 1;
 }
 
-/* auth.doubt_endings(is_again): endings may have been missed: auth.has_ended says nil until those of the store were
- * given to auth.end_sign_in after this, and the number that this returns to auth.know_endings. 0: all are known, and
- * not to be read `is_again`.  [-0, +1] */
+/* auth.doubt_endings(is_again): begins to read the endings anew, since messages about some may have been lost. From now
+ * on auth.has_ended answers nil, until all endings that the store has were given to auth.end_sign_in, and then the
+ * number that this returns to auth.know_endings. 0: nothing is to be read: all are known, and `is_again` is false.
+ *  [-0, +1] */
 static int l_doubt_endings(lua_State *L)
 {
     lua_pushinteger(L, (lua_Integer)mp_sign_ins_doubt(lua_toboolean(L, 1)));

@@ -4,19 +4,6 @@
 #include "lib/bindings.h"
 #include "lib/fields.h"
 
-/* Sets a field to the list of texts; to nil if there is no list.  [-0, +0, throws] */
-static void set_list(lua_State *L, const char *name, char *const *MP_NULLABLE list)
-{
-    if (list == NULL)
-        return;
-    lua_newtable(L);
-    for (lua_Integer i = 0; list[i] != NULL; i++) {
-        lua_pushstring(L, list[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, name);
-}
-
 /* Sets a field to a table of the values by their names; to nil if there are none.  [-0, +0, throws] */
 static void set_pairs(lua_State *L, const char *name, const mp_pair *MP_NULLABLE pairs)
 {
@@ -87,12 +74,12 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
         set_auth(L, "exchange", &upstream->exchange);
     mp_field_bool(L, "private", upstream->core.is_private);
     mp_field_text(L, "prefix", upstream->prefix);
-    set_list(L, "only", upstream->only);
-    set_list(L, "hide", upstream->hide);
+    mp_field_texts(L, "only", upstream->only);
+    mp_field_texts(L, "hide", upstream->hide);
     set_pairs(L, "rename", upstream->rename);
     set_pairs(L, "describe", upstream->describe);
-    set_list(L, "pass", upstream->pass);
-    set_list(L, "asks", upstream->asks);
+    mp_field_texts(L, "pass", upstream->pass);
+    mp_field_texts(L, "asks", upstream->asks);
     if (upstream->per != MP_UPSTREAM_PER_AUTO)
         mp_field_text(L, "per", owners[upstream->per]);
     mp_field_text(L, "retry", retries[upstream->retry]);
