@@ -162,7 +162,7 @@ typedef struct {
     uint64_t begun, interrupted; /* tasks that have begun so far, and those of them that were preempted at least once */
 } mp_load;
 void mp_rpc_press(mp_rpc *rpc, const mp_load *load); /* the load at the end of a turn: see overload.c */
-/* Leaves the cluster: answers subscriptions/listen within 5 s. Requests for its sessions get 404 once it drains. */
+/* The node leaves its cluster: subscriptions/listen ends within 5 s; sessions are unknown (404) once the rpc drains. */
 void mp_rpc_leave(mp_rpc *rpc);
 /* Drains: refuses new calls and sessions with 503. Event streams without a call end now, others after their last
  * answer. Calls in flight go on, detached ones as long as a client's call does. `ms`: until the process ends. */

@@ -864,7 +864,8 @@ function host.auth.end_sign_in(id, seconds) end
 ---@return boolean?  Whether the sign-in has ended; nil: the store has to be asked
 function host.auth.has_ended(id) end
 
---- Endings may have been missed: has_ended says nil until those of the store were given to end_sign_in after this, and the number to know_endings.
+--- Begins to read the endings anew, since messages about some may have been lost. From now on has_ended() answers nil, until all endings that the
+--- store has were given to end_sign_in(), and then the number that this returns to know_endings().
 ---@param is_again? boolean
 ---@return integer  0: all are known, and not to be read again
 function host.auth.doubt_endings(is_again) end

@@ -137,7 +137,7 @@ static int compare_to(const mp_certificate_folder *folder, size_t i, const listi
                               : strcmp(folder->entries[i]->files.paths[MP_TLS_CERTIFICATE], now->paths[k]);
 }
 
-/* The number of entries that stay. */
+/* How many of the entries have files in the folder still, or go on to be served without. */
 static size_t count_kept(const mp_certificate_folder *folder, const listing *now)
 {
     size_t kept = 0;

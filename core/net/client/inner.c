@@ -19,10 +19,10 @@
 MP_GAUGE(inner_connections, "inner_connections", "", "",
          "connections to other processes of the gateway, and to other nodes: in use, or kept for the next requests")
 
-#define READ_BYTES 16384 /* at once: as a TLS record */
+#define READ_BYTES 16384 /* that one read takes at most: what a record of TLS can hold */
 #define SMALL_BODY 16384 /* a body up to this size is copied, so that it is written at once with the head */
 #define CONNECT_MS 10000 /* for requests without a limit of their own */
-#define AGAIN_MS 10      /* until a Unix socket whose queue is full is tried again */
+#define AGAIN_MS 10      /* after which connecting to a Unix socket whose queue is full is tried again */
 /* A kept Unix socket that was used later is not asked whether the peer has closed it: a write says so, and nothing was
  * sent then. By TCP, what is written is lost. */
 #define PROBED_MS 2
@@ -100,7 +100,8 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
     return 1;
 }
 
-/* Connections to the receiver have the certificate and the authority of the request from now on. */
+/* New connections to the receiver show the certificate, and trust the authorities, that the request names. -1: the
+ * files cannot be used. */
 static int set_context(mp_client *client, mp_receiver *to, const mp_outgoing *how, mp_err *err)
 {
     SSL_CTX *context = mp_client_context(client, how->ca, how->tls, err);
@@ -245,7 +246,7 @@ static void give_out(mp_transfer *it)
     it->held = 0;
 }
 
-/* Ends the use of what the transfer has beside its answer. */
+/* Gives back the connection, the dial, the timer and the bytes of the request; the answer stays. */
 static void leave(mp_transfer *it)
 {
     mp_receiver *to = it->receiver;

@@ -63,19 +63,19 @@ struct mp_transfer {
             mp_receiver *MP_NULLABLE receiver; /* NULL: the transfer has ended */
             mp_line *MP_NULLABLE over;         /* NULL: it is not connected yet, or no more */
             mp_dial *MP_NULLABLE dial;         /* NULL: none is in progress */
-            mp_timer limit;           /* of connecting; or the transfer was over at its start, and `ready` is to run */
-            uint64_t until_ms;        /* when connecting is given up */
-            mp_buf out;               /* the request's head, and a small body */
-            size_t held;              /* bytes of `out` that are counted */
-            size_t put, size;         /* bytes of the request that were written, and all */
-            size_t parsed;            /* bytes of `head` that make no whole head */
-            size_t left;              /* bytes of the body that are still to come, unless it is chunked */
-            uint64_t decoder[2];      /* libh2o's phr_chunked_decoder */
-            bool is_chunked, is_head; /* is_head: the answer has no body */
-            bool is_on_kept;          /* the connection has had an earlier request */
-            bool is_starting;         /* mp_transfer_start has not returned */
-            bool is_last;             /* the connection is not kept after this answer */
-            bool is_cut;              /* writing has failed: what has come before is still read */
+            mp_timer limit;                    /* of connecting; or `ready` is to run for what came during the start */
+            uint64_t until_ms;                 /* when connecting is given up */
+            mp_buf out;                        /* the request's head, and a small body */
+            size_t held;                       /* bytes of `out` that are counted */
+            size_t put, size;                  /* bytes of the request that were written, and all */
+            size_t parsed;                     /* bytes of `head` that make no whole head */
+            size_t left;                       /* bytes of the body that are still to come, unless it is chunked */
+            uint64_t decoder[2];               /* libh2o's phr_chunked_decoder */
+            bool is_chunked, is_head;          /* is_head: the answer has no body */
+            bool is_on_kept;                   /* the connection has had an earlier request */
+            bool is_starting;                  /* mp_transfer_start has not returned */
+            bool is_last;                      /* the connection is not kept after this answer */
+            bool is_cut;                       /* writing has failed: what has come before is still read */
         };
     };
 };
@@ -103,7 +103,7 @@ struct mp_client {
     struct {
         mp_link peers;  /* processes to which there are connections */
         int64_t kept;   /* connections without a request */
-        mp_timer sweep; /* closes those that are too old */
+        mp_timer sweep; /* closes kept connections that are too old */
     } inner;
 };
 

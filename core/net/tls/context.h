@@ -18,7 +18,7 @@ struct mp_tls {
 
 /* Makes a context without a certificate. Requires TLS 1.2 or later, with forward secrecy and AEAD. */
 SSL_CTX *mp_tls_context_new(void);
-/* Takes over both references. */
+/* Takes over the references to `context` and `names`. */
 mp_tls *mp_tls_new(SSL_CTX *context, mp_tls_names *MP_NULLABLE names, int64_t expires);
 mp_tls *mp_tls_ref(mp_tls *tls);
 /* Connections with `context`, of clients, show the certificate of `tls`. False: OpenSSL fails. */

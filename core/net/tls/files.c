@@ -325,7 +325,8 @@ static void add_client_authorities(SSL_CTX *context, const mp_tls_files *files, 
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | unless_optional, NULL);
 }
 
-/* Gives the pair to the context, or else to a connection of it, which is freed. */
+/* Gives certificate and key to the context; with `is_trial` to a connection that is made for this and freed again, so
+ * that the context stays as it was. */
 static void use_pair(SSL_CTX *context, bool is_trial, const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY *key,
                      mp_tls_findings *findings)
 {
@@ -394,7 +395,7 @@ mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *find
     return tls;
 }
 
-/* For trials, and never changed; it takes half a millisecond to make. */
+/* The context of connections on which pairs are tried; it is made once, which takes half a millisecond. */
 static SSL_CTX *trial;
 
 static void make_trial(void)

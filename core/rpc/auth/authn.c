@@ -281,7 +281,7 @@ mp_sign_in_state mp_sign_in_state_of(const mp_rpc *MP_NULLABLE rpc, uint64_t sig
         return MP_SIGN_IN_UNKNOWN;
     if (!mp_processes_are_several(rpc->processes))
         return MP_SIGN_IN_LIVES;
-    mp_sign_ins_doubt(true); /* what another one ends before it has ended itself may not have come here */
+    mp_sign_ins_doubt(true); /* another process may have ended some, and then itself, before its message came */
     return MP_SIGN_IN_UNKNOWN;
 }
 

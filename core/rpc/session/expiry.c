@@ -1,5 +1,6 @@
 /* expiry.c: at the time at which credentials expire, ends the event streams that they opened (A-14); the client
- * reconnects with new credentials. A call in flight continues. And the sign-ins that have ended before that time. */
+ * reconnects with new credentials. A call in flight continues. Also the table of sign-ins that were ended earlier, by
+ * a revocation or an operator. */
 #include "state.h"
 
 #define DAY_MS ((uint64_t)86400000)

@@ -1,6 +1,7 @@
 -- scripts/sign_in/main.lua: a function of the operator's, which decides who may sign in, of those whom sign_in.allow lets
 -- in, and with which scopes. It gets the claims of the person, and never a token.
---   mark   a hash of the script and of all of lib/, which it may require: a token that was made by another one is not taken, and its client asks for the next
+--   mark   a hash of the script and of all of lib/, which it may require. A token with another mark is not taken: its client
+--          gets one with this mark by its refresh token
 
 local digest = require "moonpool.lib.digest"
 local failure = require "moonpool.runtime.outcome"

@@ -126,10 +126,9 @@ local function note(id, family)
   error({ sign_in_unavailable = "too many sign-ins of a person at once" }, 0)
 end
 
---- Uses the code, whose text is `text`, and begins a family. `name`: what the client calls itself, for people.
---- Returns its id, the family, its refresh token (nil: the client asked
---- for none), and whether the person's family that was unused longest has ended for it; or nil if the code was used
---- meanwhile.
+--- Uses the code, whose text is `text`, and begins a family. `name`: what the client calls itself, for people. Returns its
+--- id, the family, its refresh token (nil: the client asked for none), and whether the person's family that was unused
+--- longest has ended for it; or nil if the code was used meanwhile.
 function families.begin(code, grant, text, name)
   local id, now = random(16), os.time()
   local family = { client = grant.client, user = grant.user, mark = grant.mark, resource = grant.resource, scopes = grant.scopes,
@@ -163,8 +162,9 @@ local function advance(token, family, id, hash)
   return next_token
 end
 
--- The generation that nobody has seen is dead. Those that are kept outlive their access tokens: a refresh with a second
--- chance takes a minute at least, and one that may have one a use of a token before.
+-- Marks the family's generation, of which no token was ever used, as dead. The list keeps MOST_DEAD of them: a second chance
+-- comes a minute after the first use of its refresh token at the earliest, so they are those of more than an hour. A token
+-- of an older one, if it is valid for so long, is taken again.
 local function bury(family)
   local dead = family.dead or {}
   table.insert(dead, 1, family.generation)
