@@ -145,4 +145,24 @@ function signing_in.who(g, token)
   return response.status == 200 and response:json().result.content[1].text or response.status, response
 end
 
+--- Sends a message of 2026-07-28 with the access token on a connection of its own, which it returns.
+function signing_in.request(g, token, message)
+  return g:connect():send { method = "POST", path = "/mcp", body = message,
+    headers = wire.mirrored(message, { Accept = wire.both, ["Content-Type"] = "application/json", Authorization = "Bearer " .. token }) }
+end
+
+--- The connection of an event stream that the token opens, by subscriptions/listen.
+function signing_in.listen(g, token)
+  local message = wire.message(7, "subscriptions/listen", { notifications = { toolsListChanged = true }, _meta = wire.meta() })
+  local connection = signing_in.request(g, token, message)
+  assert(connection:read_head().status == 200)
+  return connection
+end
+
+--- True if the stream of such a connection has ended.
+function signing_in.has_ended(connection)
+  connection:messages()
+  return connection:is_closed_by_peer() or (connection.responses[1] or {}).done == true
+end
+
 return signing_in

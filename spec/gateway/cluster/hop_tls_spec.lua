@@ -24,6 +24,16 @@ local function put(g, own)
   certificates.put(g.dir .. "/node.key", own.key)
 end
 
+-- Gives the node `g` another authority, and a certificate of that one: what a node has to be started with, which `g` is to reach.
+local function give_other_authority(g)
+  local other = certificates.make { subject = "/CN=other", sans = false, is_authority = true }
+  local own = certificates.make({ subject = "/CN=node", sans = "DNS:" .. cluster.NAME }, other)
+  certificates.put(g.dir .. "/cluster-ca.pem", other.own)
+  put(g, own)
+  g:wait_log("certificate renewed", { address = "127.0.0.1:0" })
+  return { tls = own, ca = other.own }
+end
+
 describe("a node whose certificate the others refuse", function()
   it("says so, and its clients that they may try again: the call has not run", function()
     local c <close>, one = cluster.start { nodes = 1, tls = true }
@@ -83,13 +93,9 @@ describe("the certificate of a node", function()
     local c <close>, one, two = cluster.start { tls = true, workers = 1, constants = { ca_kept_s = 0 } }
     local me <close> = one:client(STATEFUL)
     assert.equal("n1", text(move(me, two), "place"))
-    local other = certificates.make { subject = "/CN=other", sans = false, is_authority = true }
-    local own = certificates.make({ subject = "/CN=node", sans = "DNS:" .. cluster.NAME }, other)
-    certificates.put(two.dir .. "/cluster-ca.pem", other.own)
-    put(two, own)
-    two:wait_log("certificate renewed", { address = "127.0.0.1:0" })
+    local fitting = give_other_authority(two)
     c:kill(one)
-    local again = c:again(one, { tls = own, ca = other.own })
+    local again = c:again(one, fitting)
     local you <close> = again:client(STATEFUL)
     assert.equal("n1", text(move(you, two), "place"))
     c:is_quiet()
@@ -100,13 +106,9 @@ describe("the certificate of a node", function()
     local me <close> = one:client(STATEFUL)
     local you <close> = two:client(STATEFUL)
     assert.same({ "n1", "n2" }, { text(move(me, three), "place"), text(move(you, three), "place") })
-    local other = certificates.make { subject = "/CN=other", sans = false, is_authority = true }
-    local own = certificates.make({ subject = "/CN=node", sans = "DNS:" .. cluster.NAME }, other)
-    certificates.put(three.dir .. "/cluster-ca.pem", other.own)
-    put(three, own)
-    three:wait_log("certificate renewed", { address = "127.0.0.1:0" })
+    local fitting = give_other_authority(three)
     c:kill(one)
-    local again = c:again(one, { tls = own, ca = other.own })
+    local again = c:again(one, fitting)
     local they <close> = again:client(STATEFUL)
     assert.equal("n1", text(move(they, three), "place"))
     assert.equal(503, wire.post(three, PING, { ["Mcp-Session-Id"] = you.session }).status)

@@ -29,17 +29,7 @@ local function same(value, count)
 end
 
 local function call(g, token, name)
-  local message = wire.message(1, "tools/call", { name = name, arguments = {}, _meta = wire.meta() })
-  return g:connect():send { method = "POST", path = "/mcp", body = message,
-    headers = wire.mirrored(message, { Accept = wire.both, ["Content-Type"] = "application/json", Authorization = "Bearer " .. token }) }
-end
-
-local function listen(g, token)
-  local message = wire.message(7, "subscriptions/listen", { notifications = { toolsListChanged = true }, _meta = wire.meta() })
-  local connection = g:connect():send { method = "POST", path = "/mcp", body = message,
-    headers = wire.mirrored(message, { Accept = wire.both, ["Content-Type"] = "application/json", Authorization = "Bearer " .. token }) }
-  assert.equal(200, connection:read_head().status)
-  return connection
+  return signing_in.request(g, token, wire.message(1, "tools/call", { name = name, arguments = {}, _meta = wire.meta() }))
 end
 
 -- A stream of a session, read by GET, and the headers of further requests.
@@ -51,11 +41,6 @@ local function stream(g, token)
     headers = { Accept = wire.both, Authorization = headers.Authorization, ["Mcp-Session-Id"] = opened.headers["mcp-session-id"] } }
   assert.equal(200, connection:read_head().status)
   return connection
-end
-
-local function has_ended(connection)
-  connection:messages()
-  return connection:is_closed_by_peer() or (connection.responses[1] or {}).done == true
 end
 
 describe("a revoked sign-in", function()
@@ -78,16 +63,16 @@ describe("a revoked sign-in", function()
     local gone, stay = {}, {}
     for i = 1, 4 do
       gone[#gone + 1], stay[#stay + 1] = call(g, ann.access_token, "slow"), call(g, bob.access_token, "slow")
-      gone[#gone + 1], stay[#stay + 1] = listen(g, ann.access_token), listen(g, bob.access_token)
+      gone[#gone + 1], stay[#stay + 1] = signing_in.listen(g, ann.access_token), signing_in.listen(g, bob.access_token)
       if i < 3 then gone[#gone + 1], stay[#stay + 1] = stream(g, ann.access_token), stream(g, bob.access_token) end
     end
     g:wait_status(function(status) return status.gauges.requests_in_flight == 8 end)
     local began = uv.hrtime()
     assert.equal(200, revoke(g, client_id, ann.access_token))
-    for _, connection in ipairs(gone) do wait.for_fact("the end of a stream", 5, function() return has_ended(connection) end) end
+    for _, connection in ipairs(gone) do wait.for_fact("the end of a stream", 5, function() return signing_in.has_ended(connection) end) end
     assert.is_true((uv.hrtime() - began) / 1e9 < 3, "it took " .. (uv.hrtime() - began) / 1e9)
     assert.truthy(gone[1]:read_response().body:find("the sign-in has ended", 1, true))
-    for _, connection in ipairs(stay) do assert.is_false(has_ended(connection)) end
+    for _, connection in ipairs(stay) do assert.is_false(signing_in.has_ended(connection)) end
     assert.equal(8, g:status().counters.tool_aborted.signed_out)
     for _, list in ipairs { gone, stay } do
       for _, connection in ipairs(list) do connection:close() end
@@ -107,8 +92,8 @@ describe("a revoked sign-in", function()
     assert.same(same(ANN, 3), statuses(g, after.access_token, 3))
     assert.equal(200, revoke(g, client_id, after.access_token))
     assert.same(same(401, 3), statuses(g, after.access_token, 3))
-    wait.for_fact("the end of a stream of the older process", 5, function() return has_ended(watched) end)
-    assert.is_false(has_ended(other))
+    wait.for_fact("the end of a stream of the older process", 5, function() return signing_in.has_ended(watched) end)
+    assert.is_false(signing_in.has_ended(other))
     watched:close()
     other:close()
   end)

@@ -6,7 +6,6 @@ local gateway = require "spec.helpers.gateway"
 local signing_in = require "spec.helpers.signing_in"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
-local wire = require "spec.helpers.wire"
 
 local TOKEN <const> = ("o"):rep(32)
 local ADMIN <const> = { listen = "127.0.0.1:0", tokens = { operate = { joe = TOKEN } } }
@@ -15,22 +14,9 @@ local function sessions(g, ...)
   return gateway.exec({ "sessions", "--admin", "127.0.0.1:" .. g.admin_port, ... }, { cwd = g.dir, env = { MOONPOOL_ADMIN_TOKEN = TOKEN } })
 end
 
-local function listen(g, token)
-  local message = wire.message(7, "subscriptions/listen", { notifications = { toolsListChanged = true }, _meta = wire.meta() })
-  local connection = g:connect():send { method = "POST", path = "/mcp", body = message,
-    headers = wire.mirrored(message, { Accept = wire.both, ["Content-Type"] = "application/json", Authorization = "Bearer " .. token }) }
-  assert.equal(200, connection:read_head().status)
-  return connection
-end
-
-local function has_ended(connection)
-  connection:messages()
-  return connection:is_closed_by_peer() or (connection.responses[1] or {}).done == true
-end
-
 local function ends(connection, seconds)
   local began = uv.hrtime()
-  wait.for_fact("the end of a stream", 10, function() return has_ended(connection) end)
+  wait.for_fact("the end of a stream", 10, function() return signing_in.has_ended(connection) end)
   local took = (uv.hrtime() - began) / 1e9
   assert.is_true(took < seconds, "it took " .. took .. " s")
   connection:close()
@@ -50,14 +36,14 @@ describe("moonpool sessions", function()
     local list = cjson.decode(text).sign_ins
     assert.same({ 1, "bob", "Spec" }, { #list, list[1].user, list[1].name })
     assert.is_nil(text:find(bob.refresh_token:match "^mpr_([^.]+)", 1, true))
-    local gone, stay = listen(g, ann.access_token), listen(g, bob.access_token)
+    local gone, stay = signing_in.listen(g, ann.access_token), signing_in.listen(g, bob.access_token)
     local done, said = sessions(g, "--user", "ann", "--revoke")
     assert.same({ 0, "1 of the user's sign-ins ended\n" }, { done, said })
     ends(gone, 3)
     for _ = 1, 6 do assert.equal(401, (signing_in.who(g, ann.access_token))) end
     assert.equal("invalid_grant", signing_in.refresh(g, client, ann.refresh_token):json().error)
     assert.equal("password:bob ", (signing_in.who(g, bob.access_token)))
-    assert.is_false(has_ended(stay))
+    assert.is_false(signing_in.has_ended(stay))
     stay:close()
     assert.equal(1, (sessions(g, "--user", "ann", "--revoke")))
     local audit = g:file "audit.jsonl"
@@ -109,7 +95,7 @@ describe("a user who may not sign in any more", function()
     local g <close> = signing_in.start(nil, { workers = 2 })
     local client = signing_in.register(g)
     local ann, bob = signing_in.tokens(g, client), signing_in.tokens(g, client, nil, "bob")
-    local gone, stay = listen(g, bob.access_token), listen(g, ann.access_token)
+    local gone, stay = signing_in.listen(g, bob.access_token), signing_in.listen(g, ann.access_token)
     write(g, "users.txt", "")                                                 -- a full disk: what it said before counts on
     wait.for_fact("a line of the log", 10, function() return g:log():find("there is no user in it", 1, true) end)
     assert.equal("password:bob ", (signing_in.who(g, bob.access_token)))
@@ -121,7 +107,7 @@ describe("a user who may not sign in any more", function()
     assert.equal(401, (signing_in.who(g, bob.access_token)))
     assert.equal("invalid_grant", signing_in.refresh(g, client, bob.refresh_token):json().error)
     assert.equal("password:ann notes:read notes:write", (signing_in.who(g, ann.access_token)))
-    assert.is_false(has_ended(stay))
+    assert.is_false(signing_in.has_ended(stay))
     stay:close()
   end)
 
@@ -130,7 +116,7 @@ describe("a user who may not sign in any more", function()
     local g <close> = signing_in.start(keep)
     local client = signing_in.register(g)
     local ann, bob = signing_in.tokens(g, client), signing_in.tokens(g, client, nil, "bob")
-    local gone = listen(g, bob.access_token)
+    local gone = signing_in.listen(g, bob.access_token)
     local file <close> = assert(io.open(g.dir .. "/moonpool.yaml"))
     local config = cjson.decode(file:read "a")
     config.sign_in.allow = { users = { "ann" } }
