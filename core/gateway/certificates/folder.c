@@ -484,8 +484,14 @@ static int read_all(mp_certificate_folder *folder, const mp_config *config, cons
     mp_err err = {"", ""};
     reporter to = {{.text = mp_str_of(config->text), .name = config->name, .report = out}, tls->at_folder, 0};
     size_t served, refused;
-    if (begin(folder, true) != 0)
-        mp_err_set(&err, "%s cannot be read: %s", folder->path, strerror(errno));
+    if (begin(folder, true) != 0) {
+        int why = errno;
+        mp_err_set(&err, "%s cannot be read: %s", folder->path, strerror(why));
+        if (why == ENOENT || why == ENOTDIR)
+            mp_err_hint(&err, "make the folder; relative paths start at the folder of the configuration file");
+        else if (why == EACCES)
+            mp_err_hint(&err, "the user that runs moonpool (%d) needs to list it", (int)geteuid());
+    }
     for (size_t i = 0; i < folder->count; i++) {
         read_first(folder, folder->entries[i], &to);
         beat.call(beat.ctx);

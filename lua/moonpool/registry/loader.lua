@@ -121,7 +121,8 @@ local kinds = {
   policy = { word = "policy", library = policy, form = "a policy is policy { … }, limit { … } or quota { … }", ending = "'return policy { … }'" },
   jobs = { word = "job", library = job, form = "a job is job { … } or listen { … }", ending = "'return job { … }' or 'return listen { … }'" },
   upstreams = { word = "upstream", library = upstream, form = "an upstream is upstream { … }", ending = "'return upstream { … }'" },
-  sign_in = { word = "function", library = deciding, form = "sign_in/main.lua returns a function", ending = "'return function(claims) … end'" },
+  sign_in = { word = "function", library = deciding, form = "sign_in/main.lua returns a function", ending = "'return function(claims) … end'",
+    is_alone = true },         -- not several things in one file
   prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
 }
 
@@ -183,7 +184,7 @@ local function read(kind, found, path, text)
   end
   if rawlen(value) > 0 or next(value) == nil then
     return refuse(path, problem.find(text, "return"), "the file returns a table that is not " .. with_article(kind.word),
-      "write 'return " .. kind.word .. " { … }', or a table of named " .. kind.word .. "s")
+      kind.is_alone and "end it with " .. kind.ending or "write 'return " .. kind.word .. " { … }', or a table of named " .. kind.word .. "s")
   end
   local prefix = is_unnamed(path, file) and folder or folder .. file .. "_"
   for _, name in ipairs(sorted(value)) do add(kind, found, prefix .. name, rawget(value, name), path, text) end

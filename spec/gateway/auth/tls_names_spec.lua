@@ -349,6 +349,7 @@ describe("moonpool check", function()
     code, text = check({ folder = "nowhere" }, flat { a = a })
     assert.equal(78, code)
     assert.matches("nowhere cannot be read: No such file", text)
+    assert.matches("hint: make the folder; relative paths start at the folder of the configuration file", text, 1, true)
   end)
 
   it("refuses keys that exclude each other", function()

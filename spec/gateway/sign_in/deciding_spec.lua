@@ -1,5 +1,6 @@
 -- S-27, S-40, SD-04: scripts/sign_in/main.lua decides who may sign in, and with which scopes; again at each refresh, and
 -- after a reload.
+local gateway = require "spec.helpers.gateway"
 local signing_in = require "spec.helpers.signing_in"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
@@ -66,6 +67,15 @@ describe("sign_in/main.lua", function()
     assert.equal("invalid_grant", signing_in.refresh(g, client, bob.refresh_token):json().error)
     local wide = signing_in.refresh(g, client, again.refresh_token):json()
     assert.equal("password:ann notes:read notes:write", (signing_in.who(g, wide.access_token)))
+  end)
+
+  it("that returns a table instead of a function is refused, and says what it has to end with", function()
+    local dir = gateway.prepare { scripts = { ["sign_in/main.lua"] = "return {}" }, config = {} }
+    local code, out, err = gateway.exec({ "check" }, { cwd = dir })
+    gateway.run_program("/bin/rm", { "-r", dir })
+    assert.equal(78, code)
+    assert.matches("sign_in/main.lua:1: the file returns a table that is not a function", out .. err, 1, true)
+    assert.matches("hint: end it with 'return function(claims) … end'", out .. err, 1, true)
   end)
 
   it("counts as changed with a module of lib/", function()
